@@ -1,4 +1,4 @@
-//! One recorded thread: its context block, predictor window, register state and event stream.
+//! One recorded thread: its context block, window, registers and event stream.
 
 pub mod borrowers;
 pub mod call;
@@ -44,111 +44,122 @@ use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{CpuState, Ctx, Predictor, VecState};
 
-/// Ranges longer than this are not cleared in the predictor when they are mapped; what is stale
-/// there shows as mispredictions.
+/// Bytes. The cells of a longer range are not cleared when memory is mapped there. What is stale in
+/// them shows as mispredictions.
 pub const ZERO_LIMIT: u64 = 1 << 30;
 
-/// Instructions between key frames per byte of the program's memory.
+/// A key frame costs as much as this many instructions per byte of the program's memory.
 const KEYFRAME_COST: u64 = 128;
 
-/// What threads do: run the program.
+/// What a thread does all its life: it runs the program.
 pub type Run = fn(&mut Thread) -> !;
 
-/// A recorded thread. Lives at a fixed address for the thread's whole life; `ctx.runtime` points to it.
+/// A recorded thread. It stays at one address for the thread's whole life; `ctx.runtime` points to
+/// it.
 pub struct Thread {
     /// The context block below the window.
     pub ctx: &'static mut Ctx,
-    /// Address of the first predictor cell.
+    /// Address of the window's first cell.
     pub window: u64,
+    /// Geometry of the window.
     pub predictor: Predictor,
-    /// Event stream of this thread.
+    /// Its event stream.
     pub emit: Emitter,
-    /// Instructions completed. Current whenever the runtime runs.
+    /// Number of instructions completed. Up to date whenever the runtime runs.
     pub pos: u64,
-    /// Vector state while it is not in the processor's registers (see [`Thread::area`]).
+    /// The vector state while it is not in the processor's registers (see [`Thread::area`]).
     area: Area,
-    /// Whether zmm31 and k7 belong to the translator; the guest's are in the context block then.
+    /// Whether translated code uses zmm31 and k7 for itself. Then the guest's are in the context
+    /// block.
     pub wide_checks: bool,
+    /// Where the vector state's components lie in an area.
     pub layout: Layout,
-    /// What it does all its life.
+    /// The main loop.
     pub run: Run,
-    /// What the thread's signal handlers have to say.
+    /// What the thread and its signal handlers tell each other.
     pub inbox: &'static Inbox,
+    /// What it knows of its signals.
     pub signals: signal_state::State,
-    /// Position from which on [`Thread::observe`] has something to do.
+    /// Position from which on [`Thread::observe`] has something to do. The maximum: never.
     pub next_observation: u64,
+    /// Position from which on a key frame is due.
     pub next_keyframe: u64,
+    /// Position from which on a digest is due.
     pub next_digest: u64,
-    /// Code epoch that this thread's stream has announced.
+    /// The code epoch that its stream has announced last.
     pub code_epoch: u64,
-    /// Reads that differed from their prediction.
+    /// Number of mispredictions.
     pub mispredictions: u64,
-    /// Generation of translated code that the thread has noticed.
+    /// The generation of the translation cache that it has noticed.
     pub generation: u64,
-    /// The same for other threads to see; the greatest number while it runs no translated code.
+    /// The same, for other threads. The maximum while it runs no translated code.
     pub seen: AtomicU64,
-    /// Code epoch of which the stream has said that the thread runs it, for other threads to see.
+    /// The code epoch that its stream has announced, for other threads.
     pub announced: AtomicU64,
-    /// Where it lives.
+    /// Where it lives in the address space.
     pub slot: &'static ThreadSlot,
-    /// The window has not been touched since it was made or emptied.
+    /// Nothing was written to the window since it was made or emptied.
     untouched: bool,
-    /// Nothing is recorded of it.
+    /// Nothing of it is recorded, ever.
     pub is_silent: bool,
-    /// It is a process of its own in its parent's memory, until it executes a program or ends.
+    /// It is a process of its own in its parent's memory, as after `vfork`, until it executes a
+    /// program or ends.
     pub borrows: bool,
-    /// It is such a process, and has no ring yet.
+    /// It is such a process and has no ring yet.
     pub unborn: Option<Unborn>,
     /// A second lock that its atomic operation holds (see [`crate::code::sequence`]).
     pub second: Option<usize>,
-    /// Its first act is to set its handlers to the default.
+    /// Before it runs anything, it sets its signal handlers to the default.
     pub clear_handlers: bool,
-    /// Its ring, as long as the thread has not itself ended the stream; otherwise -1.
+    /// Number of its ring. -1 before it has one, and after the thread itself has ended the stream.
     pub ring: AtomicI32,
-    /// The kernel's number; 0 as long as the thread has not begun.
+    /// The kernel's number of the thread. 0 until the thread has begun.
     pub tid: i32,
-    /// Runs plain code: in a gap, or since nothing is recorded at all.
+    /// The gap in which it runs plain code. `None` while it is recorded.
     pub gap: Option<Box<Gap>>,
-    /// The memory of the last gap.
+    /// The memory of the last gap, for the next one.
     pub spare_gap: Option<Box<Gap>>,
-    /// Its reads are not checked (see [`crate::memory::regime`]).
+    /// It is in the quiet regime: its reads are not checked (see [`crate::memory::regime`]).
     pub quiet: bool,
-    /// The collector may not yet have read files that are in memory.
+    /// Events say that memory holds files which the collector may not have read yet.
     pub files_told: bool,
-    /// It is quiet, and executes code that is checked all the same.
+    /// It is quiet and is in the vDSO, whose code is checked all the same.
     pub in_vdso: bool,
-    /// Positions from which on the next digests of registers and of output are due while it is quiet.
+    /// Position from which on the next digest of the registers is due in the quiet regime.
     pub next_check: u64,
+    /// The same for a digest of what the program writes.
     pub next_passed: u64,
-    /// Times that it comes to the runtime between two instructions until that ends; 0: nobody counts.
+    /// The quiet regime ends when the thread has come to the runtime this many times between two
+    /// instructions. 0: no limit.
     pub leaves_after: u64,
-    /// What [`crate::stream::ring::meddling`] was when that began.
+    /// What [`crate::stream::ring::meddling`] was when the quiet regime began.
     pub meddling: u32,
-    /// Position at which it was last said what all memory holds.
+    /// Position at which the memory was last restated.
     pub restated: u64,
-    /// Why that is to end as soon as the thread stands between two instructions.
+    /// Why the quiet regime is to end as soon as the thread stands between two instructions.
     pub ends_quiet: Option<crate::sys::quiet::Reason>,
-    /// Which of its code is wanted.
+    /// Which of its code is to be recorded.
     pub selection: crate::thread::selection::SelectionState,
-    /// How its timing is disturbed.
+    /// How `--chaos` disturbs its timing.
     pub chaos: crate::thread::timing::State,
-    /// Limits that the kernel does not know.
+    /// Limits that the recorder holds in the kernel's place.
     pub limits: crate::sys::resources::Shared,
+    /// Instructions that the program has forbidden it.
     pub forbidden: crate::thread::forbidden::Forbidden,
     /// Filters of system calls that the program has set.
     pub filters: crate::thread::filter_list::Filters,
     /// The area of restartable sequences that the program has registered.
     pub rseq: Option<crate::thread::rseq::Rseq>,
-    /// What it is about to execute.
+    /// The program that it is about to execute.
     pub plan: Option<alloc::boxed::Box<crate::thread::plan::Plan>>,
-    /// Path of a program that is executed and not recorded.
+    /// Path of a program that it executes unrecorded.
     pub leaving: Option<alloc::ffi::CString>,
     /// Pages that memory shares with its cells.
     pub shared_pages: SharedPages,
 }
 
 impl Thread {
-    /// Makes the context block and window of a thread. `Err` is the errno of the failed mapping.
+    /// Makes a thread in a free or new slot. The error is the errno of the failed mapping.
     pub fn make(
         predictor: Predictor,
         emit: Emitter,
@@ -159,7 +170,8 @@ impl Thread {
         let slot = ThreadSlot::take(predictor)?;
         let window = slot.window;
         let base = window - CTX_SIZE as u64;
-        // SAFETY: a free slot has CTX_SIZE zeroed, writable bytes below the window that nothing else uses.
+        // SAFETY: `ThreadSlot::take` gives the slot to this thread alone. There, `CTX_SIZE` zeroed and
+        // writable bytes lie directly below the window, and zeros are a valid `Ctx`.
         let ctx = unsafe { &mut *(base as *mut Ctx) };
         ctx.ibl.iter_mut().for_each(LookupTable::begin);
         ctx.search_ptr = hindsight_glue::searches();
@@ -221,8 +233,8 @@ impl Thread {
         Ok(t)
     }
 
-    /// Has memory ready for the indirect jumps of a program that begins: the first part of their table
-    /// has a page for each 256 bytes of code, and most are needed soon.
+    /// Makes memory ready for the indirect jumps of a program that begins. The first part of the
+    /// lookup table has a page for each 256 bytes of code, and most pages are needed soon.
     pub fn prepare_lookup(&self) {
         let table = match crate::sys::quiet::possible() || config::get().plain != 0 {
             true => &self.ctx.ibl[table::PLAIN],
@@ -237,8 +249,8 @@ impl Thread {
         }
     }
 
-    /// Has the table of plain code empty in the child of a `fork`, which rarely runs such code, instead of
-    /// copying it (see [`crate::memory::regime::forked`]).
+    /// Makes the plain code's lookup table empty in the child of a `fork`. The child rarely runs
+    /// plain code, so a copy would be wasted (see [`crate::memory::regime::forked`]).
     fn wipe_lookup(&self) {
         for range in self.ctx.ibl[table::PLAIN].zero_when_empty() {
             let start = range.start.next_multiple_of(sys::PAGE);
@@ -253,24 +265,24 @@ impl Thread {
         self.attach_sequence();
     }
 
-    /// Appends an event at the present position.
+    /// Appends an event at the present position. In a gap only what [`Gap::lets_pass`] is recorded.
     pub fn event(&mut self, ev: &Event) {
         if self.gap.as_mut().is_none_or(|g| g.lets_pass(ev)) {
             self.emit.emit(self.pos, ev);
         }
     }
 
-    /// Whether it is not recorded: in a gap, or where nothing is recorded at all.
+    /// Whether it is not recorded: it is in a gap, or nothing is recorded at all.
     pub fn is_unrecorded(&self) -> bool {
         self.gap.is_some() || config::get().plain != 0
     }
 
-    /// Whether it runs plain code, which leaves the window alone.
+    /// Whether it runs plain code, which does not touch the window.
     pub fn is_plain(&self) -> bool {
         self.is_unrecorded() || self.quiet && !self.in_vdso
     }
 
-    /// Number of its table of indirect jumps.
+    /// Index of the lookup table that it uses.
     pub fn table(&self) -> usize {
         if self.is_plain() {
             table::PLAIN
@@ -279,12 +291,12 @@ impl Thread {
         }
     }
 
-    /// The instruction at hand is done.
+    /// Counts the instruction at which the thread stands as completed.
     pub fn complete(&mut self) {
         self.pos += 1;
     }
 
-    /// Guest registers; `ctx.rip` is the instruction about to run.
+    /// The guest's registers. `rip` is the address of the next instruction.
     pub fn cpu(&self) -> CpuState {
         CpuState {
             gpr: self.ctx.gpr,
@@ -307,20 +319,20 @@ impl Thread {
         }
     }
 
-    /// The guest's vector state in the processor's own format, complete. x87 instruction and data
-    /// pointers (which would be the translator's) are zero.
+    /// The guest's complete vector state, in the processor's own format. The x87 instruction and
+    /// data pointers are zero, since they would be those of translated code.
     pub fn area(&mut self) -> &mut Area {
         let wide = self.wide_checks.then_some(&self.layout);
         save(&mut self.area, self.ctx, wide);
         &mut self.area
     }
 
-    /// Writes what [`Thread::area`] gives to `area`.
+    /// Writes what [`Thread::area`] returns to `area`.
     pub fn save_area(&self, area: &mut Area) {
         save(area, self.ctx, self.wide_checks.then_some(&self.layout));
     }
 
-    /// Loads the guest's vector state.
+    /// Loads the guest's vector state from `a`, an area that XSAVE or `Layout` made.
     pub fn set_area(&mut self, a: &Area) {
         if self.wide_checks {
             (self.ctx.zmm31, self.ctx.k7) = self.layout.wide(a);
@@ -332,7 +344,7 @@ impl Thread {
                 *x = [0; 16];
             }
         }
-        // SAFETY: the runtime runs, not translated code; callers pass areas that XSAVE or `Layout` made.
+        // SAFETY: the runtime runs, not translated code.
         unsafe { hindsight_glue::load_area(a) };
     }
 
@@ -342,7 +354,7 @@ impl Thread {
         l.to_state(self.area())
     }
 
-    /// Address of the predictor cell of guest address `a`.
+    /// Address of the cell of guest address `a`.
     pub fn cell(&self, a: u64) -> *mut u8 {
         (self.window + self.predictor.cell(a)) as *mut u8
     }
@@ -357,8 +369,8 @@ impl Thread {
         }
     }
 
-    /// Whether what is due is worth bringing the thread to rest for, which takes a dozen single steps: a key
-    /// frame, or a digest that has been due for long.
+    /// Whether what is due is worth stopping the thread for, which takes a dozen single steps. A
+    /// key frame is. A digest is when it has been due for long.
     pub fn is_pressed(&self) -> bool {
         const LATE: u64 = 16;
         let late = self
@@ -367,13 +379,14 @@ impl Thread {
         self.pos >= self.next_keyframe || self.pos >= late || self.emit.wishes() != 0
     }
 
-    /// Says when [`Thread::observe`] has something to do.
+    /// Computes from which position on [`Thread::observe`] has something to do.
     pub fn schedule(&mut self) {
         let due = self.next_keyframe.min(self.next_digest);
         self.next_observation = due.min(self.shared_pages.next());
     }
 
-    /// Key frames are due after so many instructions more: there, memory has to be restated.
+    /// Key frames are due after so many instructions more. In the quiet regime they restate the
+    /// memory.
     pub fn schedule_quiet(&mut self, instructions: u64) {
         self.next_keyframe = self.pos.saturating_add(instructions);
         self.shared_pages.pause();
@@ -386,7 +399,7 @@ impl Thread {
         self.schedule();
     }
 
-    /// Writes a key frame.
+    /// Writes a key frame and empties the window.
     pub fn keyframe(&mut self) {
         let (cpu, vec) = (self.cpu().to_bytes(), self.vec().to_bytes());
         let code_epoch = self.code_epoch;
@@ -406,8 +419,8 @@ impl Thread {
                 self.pos.saturating_add(n)
             }
         };
-        // An emptied predictor is filled again from the trace: not before the program has done
-        // enough to pay for that.
+        // An emptied window is filled again from the trace. So the program first has to do enough
+        // to pay for that.
         let resident = sys::peak_memory() / 2;
         self.next_keyframe = later(config::get().keyframe_interval)
             .max(later((resident * KEYFRAME_COST).min(1 << 60)));
@@ -418,17 +431,19 @@ impl Thread {
         self.shared_pages.begin(self.pos);
     }
 
-    /// Makes the cells at these offsets in the window zero.
+    /// Makes the cells at offsets `start..start + len` in the window zero.
     pub fn zero_cells(&mut self, start: u64, len: u64) {
         self.shared_pages
             .drop_cells(self.window, start..start + len);
         let (start, end) = (self.window + start, self.window + start + len);
-        // The first pages are shared with their alias and must be written; the rest can be given back.
+        // The first pages are shared with their alias, so they must be written. The rest can be
+        // given back.
         let shared = self.window + SHARED;
         let whole = (start.max(shared).next_multiple_of(4096), end & !4095);
         let clear = |a: u64, b: u64| {
             if a < b {
-                // SAFETY: `a..b` lies in the window, which is writable and referenced by nothing.
+                // SAFETY: callers below pass parts of `start..end`, which lies in the window. The
+                // window is writable and no reference points into it.
                 unsafe { core::ptr::write_bytes(a as *mut u8, 0, (b - a) as usize) }
             }
         };
@@ -441,33 +456,36 @@ impl Thread {
         }
     }
 
-    /// Gives the thread's slot, zeroed, to the next thread, which waits for [`ThreadSlot::taken`].
+    /// Gives the thread's slot, zeroed, to the next thread. That one waits until [`ThreadSlot::taken`]
+    /// is 0.
     pub fn give_back_slot(&mut self) {
         self.empty_window();
         let ctx = self.window - CTX_SIZE as u64;
         let whole = (ctx.next_multiple_of(4096), self.window);
-        // SAFETY: the part of the context block before its first whole page, which nothing uses now.
+        // SAFETY: these bytes lie in the context block, below its first whole page. The thread has
+        // ended, so nothing uses the block now.
         unsafe { core::ptr::write_bytes(ctx as *mut u8, 0, (whole.0 - ctx) as usize) };
         sys::madvise_dontneed(whole.0, whole.1 - whole.0);
         FREE.lock().push(self.slot);
     }
 
-    /// In a child that has a copy of the memory: begins a stream of its own. The window is empty
-    /// already, except for what is still shared with the parent.
+    /// Begins a stream of its own, in a child that has a copy of the memory. The window is empty
+    /// already, except for the pages that are still shared with the parent. The error is the errno
+    /// of a failed mapping.
     pub fn forked(&mut self, emit: Emitter) -> Result<(), i32> {
         self.emit.release();
         self.set_emitter(emit);
         (self.pos, self.mispredictions) = (0, 0);
         self.ctx.count = 0;
         self.tid = sys::gettid();
-        // The number of a ring was the parent's.
+        // The ring of that number is the parent's.
         self.ring.store(-1, Release);
         self.slot.arrive(false);
         slot::abandon_free();
         map_shared(self.window, self.predictor)
     }
 
-    /// Counters for the collector.
+    /// Writes its counters where the collector reads them.
     pub fn publish(&self) {
         if let Some(c) = self.emit.ctl() {
             c.position.store(self.pos, Relaxed);
@@ -475,19 +493,19 @@ impl Thread {
         }
     }
 
-    /// Empties the whole predictor (the stream's key frame says so).
+    /// Empties the whole window. The key frame in the stream says so.
     pub fn empty_window(&mut self) {
         self.zero_cells(0, self.predictor.size());
     }
 }
 
-/// Saves the guest's vector state. `wide`: zmm31 and k7 are in the context block.
+/// Saves the guest's vector state. With `wide` zmm31 and k7 come from the context block.
 fn save(area: &mut Area, ctx: &Ctx, wide: Option<&Layout>) {
     hindsight_glue::save_area(area);
     complete(area, ctx, wide);
 }
 
-/// Adds what is in the context block to an area with what is in the processor.
+/// Completes an area that holds what is in the processor with what is in the context block.
 pub fn complete(area: &mut Area, ctx: &Ctx, wide: Option<&Layout>) {
     let a = &mut area.0;
     for (i, x) in ctx.xmm.iter().enumerate() {

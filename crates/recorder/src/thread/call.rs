@@ -1,4 +1,4 @@
-//! The system call at hand: its arguments and its result.
+//! The arguments and the result of the system call at hand.
 
 use crate::thread::Thread;
 use hindsight_events::Event;
@@ -6,18 +6,18 @@ use hindsight_events::Event;
 /// Where the thread goes on after a system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flow {
-    /// After the instruction; the caller sets rip, rcx and r11.
+    /// At the next instruction. The caller sets rip, rcx and r11.
     Next,
-    /// At `ctx.rip`; all registers are set.
+    /// At `ctx.rip`. All registers are set.
     Jump,
 }
 
-/// An error as a system call returns it.
+/// An errno as a system call returns it.
 pub fn errno(e: u32) -> u64 {
     -(e as i64) as u64
 }
 
-/// Position of each argument in the hardware order of registers.
+/// Number of each argument's register in the processor's order.
 const ARGS: [usize; 6] = [7, 6, 2, 10, 8, 9];
 
 /// The arguments of the system call at hand.
@@ -25,7 +25,7 @@ pub fn args(t: &Thread) -> [u64; 6] {
     ARGS.map(|i| t.ctx.gpr[i])
 }
 
-/// Says in the stream what a call returned.
+/// Sets and records the result of a call, and counts its instruction as completed.
 pub fn returned(t: &mut Thread, ret: u64) {
     t.ctx.gpr[0] = ret;
     t.event(&Event::SyscallRet { ret });

@@ -1,10 +1,10 @@
-//! What calls that make a thread or a process ask for.
+//! What a call that makes a thread or a process asks for.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::sys::guard;
 use linux_raw_sys::general::*;
 
-/// `CLONE_CLEAR_SIGHAND`
+/// `CLONE_CLEAR_SIGHAND`: the child's handlers are set to the default.
 pub const CLEAR_SIGHAND: u64 = 1 << 32;
 
 /// Whether the call makes a child in the same memory.
@@ -17,7 +17,7 @@ pub fn shares_memory(nr: u32, a: &[u64; 6]) -> bool {
     }
 }
 
-/// Whether the call makes a child of which nothing is recorded though it runs in this memory.
+/// Whether the call makes a child that is not recorded although it runs in this memory.
 pub fn lent_memory(nr: u32, a: &[u64; 6]) -> bool {
     let flags = match nr {
         __NR_clone => a[0],

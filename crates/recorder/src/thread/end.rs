@@ -1,4 +1,4 @@
-//! Last events: how a thread says that its process ends.
+//! A thread's last events: how its process ends.
 
 use crate::stream::ring;
 use crate::sys;
@@ -6,8 +6,8 @@ use crate::sys::fail::{Line, STATUS, say};
 use crate::thread::{Thread, threads};
 use hindsight_events::{EndKind, Event};
 
-/// Writes the last event of a thread that ends its process, and ends all streams that no other
-/// thread may be writing; the collector sees that the process is gone.
+/// Writes the last event of a thread that ends its process. Also ends all streams that no other
+/// thread may be writing. The collector notices that the process is gone.
 pub fn finish(t: &mut Thread, kind: EndKind, code: u32, message: &[u8]) {
     t.event(&Event::End {
         kind,
@@ -22,8 +22,8 @@ pub fn finish(t: &mut Thread, kind: EndKind, code: u32, message: &[u8]) {
     }
 }
 
-/// Ends the recording, and the program with it, where the recorder cannot go on. The command
-/// line shows the message.
+/// Ends the recording and the program, because the recorder cannot go on. The command line shows
+/// the message.
 pub fn unsupported(t: &mut Thread, message: &Line) -> ! {
     finish(t, EndKind::Unsupported, 0, message.as_bytes());
     if t.emit.ctl().is_none() {
@@ -32,7 +32,7 @@ pub fn unsupported(t: &mut Thread, message: &Line) -> ! {
     sys::exit_group(STATUS)
 }
 
-/// Ends the recording because of an error of the recorder's own.
+/// Ends the recording because of an error in the recorder itself.
 pub fn internal(t: &mut Thread, message: &Line) -> ! {
     say(message.as_bytes());
     finish(t, EndKind::Unsupported, 0, message.as_bytes());

@@ -7,15 +7,18 @@ use alloc::vec::Vec;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
-/// A filter and those that were there before it. Lives as long as the process.
+/// A filter, and those that were there before it. Lives as long as the process.
 pub struct Filter {
+    /// Its program.
     pub code: Vec<Instruction>,
+    /// The next older filter, or null.
     before: *const Filter,
-    /// Only reading, writing, returning from handlers and ending are allowed.
+    /// It stands for strict mode: only reading, writing, returning from handlers and ending are
+    /// allowed.
     pub strict: bool,
 }
 
-/// Some thread has filters; the command line looks at it before it would leave the process.
+/// 1 when some thread has filters. The command line reads it before it leaves the process.
 #[unsafe(no_mangle)]
 static HINDSIGHT_FILTERED: AtomicU32 = AtomicU32::new(0);
 
@@ -23,6 +26,7 @@ static HINDSIGHT_FILTERED: AtomicU32 = AtomicU32::new(0);
 pub struct Filters(AtomicPtr<Filter>);
 
 impl Filters {
+    /// No filters.
     pub const fn new() -> Filters {
         Filters(AtomicPtr::new(null_mut()))
     }
@@ -32,22 +36,23 @@ impl Filters {
         self.0.load(Relaxed).is_null()
     }
 
-    /// Takes over those of another thread.
+    /// Takes over the filters of another thread.
     pub fn copy(&self, other: &Filters) {
         self.0.store(other.0.load(Acquire), Release);
     }
 
-    /// From the newest to the oldest.
+    /// The filters, from the newest to the oldest.
     pub fn list(&self) -> impl Iterator<Item = &'static Filter> {
         let mut next = self.0.load(Acquire).cast_const();
         core::iter::from_fn(move || {
-            // SAFETY: filters are leaked boxes, or null at the end.
+            // SAFETY: null, or a `Filter` that `add` leaked. None is ever freed or changed.
             let f = unsafe { next.as_ref() }?;
             next = f.before;
             Some(f)
         })
     }
 
+    /// Adds a filter, which applies from now on.
     pub fn add(&self, code: Vec<Instruction>, strict: bool) {
         let before = self.0.load(Acquire);
         let f = Filter {
@@ -59,7 +64,7 @@ impl Filters {
         HINDSIGHT_FILTERED.store(1, Release);
     }
 
-    /// The kernel's number for the mode, and the number of filters.
+    /// The kernel's number of the mode, and the number of filters.
     pub fn state(&self) -> (u32, usize) {
         match self.list().next() {
             None => (0, 0),
@@ -68,7 +73,8 @@ impl Filters {
         }
     }
 
-    /// For an executed program: from the oldest, each with its length.
+    /// All filters from the oldest on, each with its length in instructions: for a program that is
+    /// executed.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut all: Vec<_> = self.list().collect();
         all.reverse();
@@ -84,7 +90,7 @@ impl Filters {
         out
     }
 
-    /// Adds what [`Filters::to_bytes`] gave.
+    /// Adds the filters that [`Filters::to_bytes`] has written.
     pub fn inherit(&self, mut bytes: &[u8]) {
         while let Some((len, rest)) = bytes.split_first_chunk() {
             let n = (u32::from_le_bytes(*len) as usize * 8).min(rest.len());
@@ -93,7 +99,7 @@ impl Filters {
         }
     }
 
-    /// Has the kernel apply them from now on: for a program that runs unrecorded.
+    /// Makes the kernel apply them from now on, for a program that runs unrecorded.
     pub fn install(&self) {
         let mut all: Vec<_> = self.list().collect();
         all.reverse();
@@ -103,10 +109,13 @@ impl Filters {
     }
 }
 
+/// `SECCOMP_MODE_STRICT`
 pub const STRICT_MODE: u32 = 1;
 
+/// `SECCOMP_MODE_FILTER`
 pub const FILTER_MODE: u32 = 2;
 
+/// Reads instructions of 8 bytes each. An incomplete last one is left out.
 pub fn instructions(bytes: &[u8]) -> Vec<Instruction> {
     let one = |b: &[u8; 8]| Instruction {
         code: u16::from_le_bytes([b[0], b[1]]),

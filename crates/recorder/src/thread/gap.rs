@@ -1,6 +1,8 @@
-//! Stretches that a thread runs unrecorded: plain code, with no comparison and no window. When one
-//! ends, the registers are recorded; what changed in memory meanwhile differs from the window, which
-//! nothing has touched, and so shows when it is read.
+//! Gaps: stretches that a thread runs unrecorded. It runs plain code, without comparisons and
+//! without a window.
+//!
+//! At the end of a gap the registers are recorded. Nothing has touched the window. So memory that
+//! changed meanwhile differs from it, and shows as mispredictions when it is read.
 
 use crate::thread::Thread;
 use alloc::boxed::Box;
@@ -10,23 +12,25 @@ use hindsight_isa::ctx::table;
 use hindsight_isa::state::VEC_STATE_LEN;
 use hindsight_isa::xsave::Area;
 
-/// `fork`, `vfork`, `clone`, `clone3`: the collector waits for what they make.
+/// `fork`, `vfork`, `clone`, `clone3`: recorded in a gap too, since the collector waits for the
+/// processes that they make.
 const FORKS: [u64; 4] = [56, 57, 58, 435];
 
-/// A gap at hand.
+/// The gap in which a thread is.
 pub struct Gap {
+    /// Why it goes on.
     pub reason: GapReason,
-    /// The registers with which it began.
+    /// The registers at its beginning.
     cpu: CpuState,
     vec: Area,
-    /// A system call has been recorded, and its result is to be.
+    /// A system call has been recorded, so its result has to be.
     call: bool,
-    /// Room for the registers that have changed when it ends.
+    /// Room for the registers that have changed at its end.
     out: [u8; VEC_STATE_LEN],
 }
 
 impl Gap {
-    /// Whether an event is recorded although the thread is not.
+    /// Whether this event is recorded although the thread is not.
     pub fn lets_pass(&mut self, ev: &Event) -> bool {
         match ev {
             Event::Syscall { nr, .. } => {
@@ -40,12 +44,13 @@ impl Gap {
     }
 }
 
-/// The thread, which stands between two instructions, is not recorded from here on.
+/// Begins a gap. The thread stands between two instructions.
 pub fn begin(t: &mut Thread, reason: GapReason) {
     t.sequence();
     t.event(&Event::GapBegin { reason });
     if t.spare_gap.is_none() {
-        // New generations of code have not been noted there since plain code was last run.
+        // Since plain code was last run, new generations of code were not noted in its lookup
+        // table.
         t.ctx.ibl[table::PLAIN].clear();
     }
     let mut gap = t.spare_gap.take().unwrap_or_else(|| {
@@ -64,7 +69,7 @@ pub fn begin(t: &mut Thread, reason: GapReason) {
     t.next_observation = u64::MAX;
 }
 
-/// The gap goes on, and not only for the reason for which it began.
+/// Gives the gap that goes on another reason.
 pub fn widen(t: &mut Thread, reason: GapReason) {
     t.event(&Event::GapBegin { reason });
     if let Some(g) = &mut t.gap {
@@ -72,12 +77,12 @@ pub fn widen(t: &mut Thread, reason: GapReason) {
     }
 }
 
-/// The thread, which stands between two instructions, is recorded again.
+/// Ends the gap. The thread stands between two instructions.
 pub fn end(t: &mut Thread) {
     let Some(mut gap) = t.gap.take() else { return };
     let cpu = t.cpu();
     let values = words(&cpu);
-    // What replay has of the flags may differ where they were not needed.
+    // Always the flags: where they were not needed, those of replay may differ.
     let mut mask = 1 << 17;
     for (i, (new, old)) in values.iter().zip(words(&gap.cpu)).enumerate() {
         if *new != old {
@@ -97,7 +102,7 @@ pub fn end(t: &mut Thread) {
     t.schedule();
 }
 
-/// In the order of the serialized form.
+/// The registers in the order of the event.
 fn words(s: &CpuState) -> [u64; 20] {
     let mut w = [0; 20];
     w[..16].copy_from_slice(&s.gpr);

@@ -1,42 +1,44 @@
-//! What a thread's signal handlers and its runtime tell each other. The handler interrupts the
-//! runtime anywhere, so everything here is either atomic or owned by one side at a time.
+//! What a thread's signal handlers and its runtime tell each other. A handler can interrupt the
+//! runtime anywhere. So everything here is atomic, or owned by one side at a time.
 
 use crate::stream::ring;
 use crate::sys::context::{Context, Info};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, compiler_fence};
 
-/// Why translated code was left by a signal handler.
+/// Why a signal handler makes translated code leave.
 #[derive(Clone, Copy)]
 pub enum Left {
-    /// Before the guest instruction at `pc`; `pos` instructions are complete.
+    /// It is before the guest instruction at `pc`. `pos` instructions are completed.
     Boundary { pc: u64, pos: u64 },
-    /// The instruction at hand raised a fault.
+    /// The instruction at hand has raised a fault.
     Fault,
 }
 
-/// One per thread; outlives it (see [`crate::thread::ThreadSlot`]).
+/// One per thread. It outlives the thread (see [`crate::thread::ThreadSlot`]).
 pub struct Inbox {
-    /// A signal waits for delivery. While set, all signals are blocked, so there is never a second.
+    /// A signal waits for delivery. While this is set all signals are blocked, so there is never a
+    /// second one.
     pub full: AtomicBool,
-    /// The runtime wants translated code to be left before the next guest instruction.
+    /// The runtime wants translated code to leave before the next guest instruction.
     pub leave_requested: AtomicBool,
-    /// Translated code runs one instruction at a time.
+    /// Translated code runs one host instruction at a time, by the trap flag.
     pub stepping: AtomicBool,
-    /// Address of the instruction being stepped over.
+    /// Address of the instruction that is being stepped over.
     pub step_pc: AtomicU64,
-    /// The instruction at this position is to be executed before translated code is left; otherwise the
-    /// greatest number.
+    /// The instruction at this position has to be executed before translated code leaves. The
+    /// maximum if there is none.
     pub beyond: AtomicU64,
     /// The thread stays where it is until the process is dead (see [`crate::signals::cores`]).
     pub resting: AtomicBool,
-    /// Where translated code was to be entered before the trap took that place.
+    /// Where translated code was about to be entered, before the trap's address took that place.
     pub resume: AtomicU64,
     info: UnsafeCell<Info>,
     left: UnsafeCell<(Left, Context, Info)>,
 }
 
-// SAFETY: an inbox is used by one thread and its handlers; see the methods for who owns what.
+// SAFETY: other threads use only the atomics. The two cells are used by the owning thread and its
+// handlers; each method says which of the two owns the cell then.
 unsafe impl Sync for Inbox {}
 
 impl Inbox {
@@ -54,7 +56,7 @@ impl Inbox {
         }
     }
 
-    /// For a new thread: nothing waits.
+    /// Makes the inbox empty, for a new thread.
     pub fn reset(&self) {
         for flag in [
             &self.full,
@@ -67,24 +69,25 @@ impl Inbox {
         self.beyond.store(u64::MAX, Relaxed);
     }
 
-    /// Handler: queues a signal.
+    /// For the handler: queues a signal. None may be waiting.
     pub fn put(&self, info: &Info) {
-        // SAFETY: `full` is clear, so the runtime does not look at `info`.
+        // SAFETY: `full` is clear, so the runtime does not read `info`. Signals are blocked in the
+        // handler, so no other one writes it.
         unsafe { *self.info.get() = *info };
         compiler_fence(SeqCst);
         self.full.store(true, Relaxed);
         ring::note_signal(info.signo, true);
     }
 
-    /// Runtime: the signal that waits. It stays until [`Inbox::clear`].
+    /// For the runtime: the signal that waits. It stays until [`Inbox::clear`].
     pub fn get(&self) -> Option<Info> {
         let full = self.full.load(Relaxed);
         compiler_fence(SeqCst);
-        // SAFETY: while `full` is set no handler writes `info`.
+        // SAFETY: `full` is set. So all signals are blocked, and no handler writes `info`.
         full.then(|| unsafe { *self.info.get() })
     }
 
-    /// Runtime: room for the next signal.
+    /// For the runtime: makes room for the next signal.
     pub fn clear(&self) {
         if let Some(info) = self.get() {
             ring::note_signal(info.signo, false);
@@ -93,13 +96,13 @@ impl Inbox {
         self.full.store(false, Relaxed);
     }
 
-    /// Handler: says why and where translated code is being left.
+    /// For the handler: says why and where translated code leaves.
     pub fn set_left(&self, why: Left, at: &Context, info: &Info) {
-        // SAFETY: translated code was interrupted, so the runtime does not look at `left`.
+        // SAFETY: the handler has interrupted translated code, so the runtime does not read `left`.
         unsafe { *self.left.get() = (why, *at, *info) };
     }
 
-    /// Runtime, after translated code was left by a handler: why and where.
+    /// For the runtime, after a handler made translated code leave: why and where.
     pub fn left(&self) -> (Left, Context, Info) {
         // SAFETY: translated code does not run, so no handler writes `left`.
         unsafe { *self.left.get() }

@@ -1,26 +1,28 @@
-//! Who owns a lock, and whether the owner lives.
+//! Tells locks which thread owns them, and whether that thread lives.
 
 use crate::sys::{self, lock};
 use crate::thread::ThreadSlot;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
-/// Some of them are in another namespace of process ids, where numbers say nothing.
+/// Some threads in this memory are in another namespace of process ids, so a number does not say
+/// who that is.
 static MIXED: AtomicBool = AtomicBool::new(false);
 
-/// The calling thread has begun to run in this memory, as a process of its own.
+/// Notes that the calling thread, a process of its own, has begun to run in this memory.
 pub fn arrive() {
     if sys::getppid() == 0 {
         MIXED.store(true, Release);
     }
 }
 
-/// A thread, by an address on its stack in the recorder. As long as this exists, no other thread gets that stack.
+/// A thread, known by an address on its stack in the recorder. As long as this value exists, no
+/// other thread gets that stack.
 struct Owner {
     address: u64,
     slot: &'static ThreadSlot,
 }
 
-/// Has locks ask here whether their owners live.
+/// Makes locks ask here whether their owners live.
 pub fn serve_locks() {
     lock::ask(|address, then| {
         if let Some(slot) = ThreadSlot::at(address) {
@@ -48,7 +50,7 @@ impl Drop for Owner {
     }
 }
 
-/// Whether some of those who share this memory are in another namespace of process ids.
+/// Whether some processes that share this memory are in another namespace of process ids.
 pub fn is_mixed() -> bool {
     MIXED.load(Acquire)
 }

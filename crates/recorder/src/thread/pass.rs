@@ -1,12 +1,13 @@
-//! Makes the program's system calls.
+//! Makes the program's own system calls.
 
 use crate::sys::{self, stub};
 use crate::thread::signal_state::SYNCHRONOUS;
 use crate::thread::{Thread, pass};
 
-/// Makes the call for the program as it is. `None`: a signal comes first.
+/// Makes a call with the program's own arguments. `None`: a signal has to be delivered first.
 pub fn pass(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
-    // SAFETY: calls that could harm the recorder are not passed on.
+    // SAFETY: the caller handles calls that could harm the recorder elsewhere and does not pass
+    // them on.
     unsafe {
         if pass::gives_back(t) {
             return pass::call_with_held(t, nr, a);
@@ -15,7 +16,8 @@ pub fn pass(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     }
 }
 
-/// Has the kernel keep those that are held for this thread, and `shared` of the process's.
+/// Gives signals back to the kernel: all that are held for this thread, and those of `shared` that
+/// are held for the process.
 pub fn give_back(t: &Thread, shared: u64) {
     while let Some(info) = t.signals.held.take(!0) {
         sys::queue_signal(&info);
@@ -25,13 +27,14 @@ pub fn give_back(t: &Thread, shared: u64) {
     }
 }
 
-/// Whether a call that the thread makes is to be made by [`call_with_held`].
+/// Whether [`call_with_held`] has to make the thread's next call.
 pub fn gives_back(t: &Thread) -> bool {
     t.signals.held.set() != 0 || t.signals.shared.set() & t.signals.looked_for() != 0
 }
 
-/// Makes a system call while signals are held: gives them back to the kernel as long as it lasts,
-/// since the call may be one that looks at them or waits for them. `None`: a signal comes first.
+/// Makes a system call while signals are held. The call may look at signals or wait for them. So
+/// the kernel gets the held ones back while the call lasts. `None`: a signal has to be delivered
+/// first.
 ///
 /// # Safety
 /// As for [`stub::call`].
@@ -42,7 +45,7 @@ pub unsafe fn call_with_held(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u6
     }
     give_back(t, t.signals.looked_for());
     sys::set_signal_mask(t.signals.mask);
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises the same.
     let ret = unsafe { stub::call(nr as u64, *a, &t.inbox.full) };
     sys::set_signal_mask(!0);
     if !waiting(t) {
@@ -51,7 +54,7 @@ pub unsafe fn call_with_held(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u6
     ret
 }
 
-/// Whether a signal waits for [`deliver_pending`].
+/// Whether a signal waits for delivery.
 pub fn waiting(t: &Thread) -> bool {
     t.inbox.get().is_some()
 }
@@ -61,14 +64,14 @@ pub fn unblock(t: &Thread) {
     sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
 }
 
-/// Blocks all signals, unless one waits for [`deliver_pending`].
+/// Blocks all signals. Returns whether one waits for delivery.
 pub fn comes_first(t: &Thread) -> bool {
     sys::set_signal_mask(!0);
     waiting(t)
 }
 
-/// Makes what else is the program's own that of the kernel: the signals that it would have
-/// pending, and its alternate stack. All signals are blocked.
+/// Gives the kernel what else belongs to the program, before it goes on unrecorded: the signals
+/// that it would have pending, and its alternate stack. All signals are blocked.
 pub fn hand_back(t: &mut Thread) {
     give_back(t, !0);
     let alt = t.signals.alt;

@@ -1,5 +1,6 @@
-//! Signals that were sent to the whole process while all of its threads had blocked them, as far as the kernel does not
-//! keep them: those that faults raise, which always come to the recorder.
+//! Signals that were sent to the whole process while all of its threads had them blocked. Only
+//! those that faults raise are kept here, since these always come to the recorder. The kernel keeps
+//! the others.
 
 use crate::sys::context::Info;
 use crate::sys::lock::Lock;
@@ -8,17 +9,18 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Of the threads of one process.
+/// What the threads of one process have in common.
 pub type Shared = Arc<Pending>;
 
-/// There is never more than one with a number.
+/// Signals that are kept. There is never more than one of each number.
 pub struct Pending {
     list: Lock<Vec<Info>>,
-    /// Their numbers, to be looked at without the lock.
+    /// The mask of their numbers, which can be read without the lock.
     set: AtomicU64,
 }
 
 impl Pending {
+    /// Keeps no signal yet.
     pub fn new() -> Shared {
         Arc::new(Pending {
             list: Lock::new(Vec::new()),
@@ -26,11 +28,12 @@ impl Pending {
         })
     }
 
-    /// The numbers of those that are kept.
+    /// The mask of their numbers.
     pub fn set(&self) -> u64 {
         self.set.load(Relaxed)
     }
 
+    /// Keeps a signal, unless there is one of its number.
     pub fn put(&self, info: Info) {
         let mut list = self.list.lock();
         if self.set() & bit(info.signo as u32) == 0 {
@@ -39,7 +42,7 @@ impl Pending {
         }
     }
 
-    /// Takes the one with the lowest number among `wanted`.
+    /// Takes the one with the lowest number in the mask `wanted`.
     pub fn take(&self, wanted: u64) -> Option<Info> {
         if self.set() & wanted == 0 {
             return None;

@@ -3,44 +3,51 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-/// There are rules of the kind, or the program has asked for something.
+/// What asks for parts of the program. Bits of [`FLAGS`].
 pub mod flag {
+    /// There are rules that name the only modules that are recorded.
     pub const ONLY: u32 = 1;
+    /// There are rules that name modules that are not recorded.
     pub const SKIP: u32 = 2;
+    /// There are functions at which recording begins.
     pub const FROM: u32 = 4;
+    /// There are functions at which recording ends.
     pub const TO: u32 = 8;
+    /// Recording begins stopped, until the program asks for it.
     pub const STOPPED: u32 = 16;
-    /// A thread is or was stopped.
+    /// A thread is stopped, or was.
     pub const USED: u32 = 32;
-    /// What has to do with modules.
+    /// Rules that name modules or their functions.
     pub const MODULES: u32 = ONLY | SKIP | FROM | TO;
 }
 
+/// The bits in [`flag`] that apply.
 pub static FLAGS: AtomicU32 = AtomicU32::new(0);
 
-/// What one thread has of it.
+/// What one thread is to record.
 #[derive(Clone)]
 pub struct SelectionState {
-    /// By the program's own wish.
+    /// The program has asked for not being recorded.
     pub stopped: bool,
-    /// Between the functions that were asked for.
+    /// It is between the functions that were asked for.
     pub on: bool,
-    /// The end of the call in which it is recorded, where that ends it.
+    /// The end of the call in which it is recorded, if that ends it.
     pub until: Option<Return>,
 }
 
 /// Where a call returns to.
 #[derive(Clone)]
 pub struct Return {
+    /// The address.
     pub pc: u64,
-    /// The stack pointer then.
+    /// The stack pointer after the return.
     pub sp: u64,
-    /// The stack.
+    /// The stack on which that is.
     pub stack: Range<u64>,
 }
 
 impl SelectionState {
-    /// That of a program's first thread.
+    /// The state of a program's first thread.
     pub fn new() -> SelectionState {
         let flags = FLAGS.load(Relaxed);
         SelectionState {
@@ -50,7 +57,7 @@ impl SelectionState {
         }
     }
 
-    /// That of a thread made by this one: it has entered no function yet.
+    /// The state of a thread made by this one. It has entered no function yet.
     pub fn of_child(&self) -> SelectionState {
         SelectionState {
             stopped: self.stopped,

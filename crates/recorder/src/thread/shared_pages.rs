@@ -1,4 +1,4 @@
-//! What a thread shares between its memory and its cells.
+//! What page sharing knows of a thread (see [`crate::memory::page_sharing`]).
 
 use crate::line;
 use crate::sys::{self, config, fail};
@@ -8,45 +8,51 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use linux_raw_sys::general::*;
 
-/// Instructions until memory is looked at for the first time, and the longest time between two looks. Each is twice as
+/// Instructions until memory is looked at for the first time. Each interval after that is twice as
 /// long as the one before.
 pub const INTERVAL: u64 = 32 << 20;
 
-/// How many times all is made anonymous again before nothing is shared any more.
+/// How many times all joined memory may be made anonymous again. After that, nothing is joined any
+/// more.
 pub const MAX_ENDS: u32 = 3;
 
-/// This process shares nothing any more. Its children know that too.
+/// This process joins nothing any more. Its children inherit that.
 pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// What is known of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageHistory {
-    /// It held this when it was looked at last, and at so many looks.
+    /// A digest of what it held at the last look, and at how many looks it was the same.
     Hash(u32, u8),
-    /// It has been shared with its cells. If it has been written since then, it is not worth doing it again.
+    /// It has been joined with its cells. If it was written since then, joining it again is not
+    /// worth it.
     Shared,
 }
 
-/// What a thread shares between its memory and its cells.
+/// The memory that a thread shares with its cells.
 #[derive(Debug)]
 pub struct SharedPages {
-    /// The program's memory that is mapped to a file. Parts may have been unmapped or replaced since.
+    /// The program's memory that is mapped to a file. Parts of it may have been unmapped or
+    /// replaced since.
     pub memory: Vec<Range<u64>>,
     /// Cells that are mapped to a file, as offsets in the window.
     pub cells: Vec<Range<u64>>,
-    /// What was memory here, where mappings may meet that the kernel does not make one.
+    /// Where such memory was. Mappings may meet there that the kernel does not merge.
     pub seams: Vec<Range<u64>>,
+    /// What is known of each page, by its address.
     pub history: BTreeMap<u64, PageHistory>,
-    /// Position from which on memory is looked at.
+    /// Position from which on memory is looked at. The maximum: never.
     pub next: u64,
+    /// Instructions until the look after the next one.
     pub interval: u64,
     /// Address at which the next look begins.
     pub cursor: u64,
+    /// How many times all joined memory was made anonymous again.
     pub ends: u32,
 }
 
 impl SharedPages {
-    /// Nothing is shared, and memory not looked at before [`SharedPages::begin`].
+    /// Nothing is shared. Memory is not looked at before [`Joint::begin`].
     pub const fn new() -> SharedPages {
         SharedPages {
             memory: Vec::new(),
@@ -60,17 +66,18 @@ impl SharedPages {
         }
     }
 
-    /// Position from which on [`look`] has something to do.
+    /// Position from which on [`look`](crate::memory::page_sharing::look) has something to do.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Reads are not compared with the window until [`SharedPages::begin`].
+    /// Stops looking until [`Joint::begin`]: reads are not compared with the window.
     pub fn pause(&mut self) {
         self.next = u64::MAX;
     }
 
-    /// The window is empty at position `pos`, from which on reads are compared with it.
+    /// Begins to look. The window is empty at position `pos`, and reads are compared with it from
+    /// there on.
     pub fn begin(&mut self, pos: u64) {
         self.history.clear();
         self.interval = INTERVAL;
@@ -81,7 +88,7 @@ impl SharedPages {
         };
     }
 
-    /// This memory is the program's no longer, or another.
+    /// Forgets memory that is not the program's any more, or that was replaced.
     pub fn forget(&mut self, addr: u64, len: u64) {
         let range = addr..addr.saturating_add(len);
         take(&mut self.memory, &range);
@@ -92,8 +99,8 @@ impl SharedPages {
         }
     }
 
-    /// The cells at offsets `range` of `window` are to become zero: those that are mapped to a file are mapped anew,
-    /// since they cannot just be given back.
+    /// Prepares the cells at offsets `range` of `window` for becoming zero. Cells that are mapped
+    /// to a file are mapped anew, since they cannot just be given back to the kernel.
     pub fn drop_cells(&mut self, window: u64, range: Range<u64>) {
         if self.cells.is_empty() {
             return;
@@ -103,6 +110,7 @@ impl SharedPages {
         }
     }
 
+    /// Whether a page has been joined with its cells.
     pub fn is_shared(&self, page: u64) -> bool {
         self.history.get(&page) == Some(&PageHistory::Shared)
     }
@@ -120,7 +128,7 @@ pub fn common(a: &Range<u64>, b: &Range<u64>) -> Option<Range<u64>> {
     (r.start < r.end).then_some(r)
 }
 
-/// Takes `range` out of a list; returns what of it was there.
+/// Takes `range` out of a list. Returns those parts of it that were there.
 pub fn take(list: &mut Vec<Range<u64>>, range: &Range<u64>) -> Vec<Range<u64>> {
     let mut taken = Vec::new();
     for r in core::mem::take(list) {
@@ -138,7 +146,8 @@ pub fn take(list: &mut Vec<Range<u64>>, range: &Range<u64>) -> Vec<Range<u64>> {
     taken
 }
 
-/// Maps cells of their own, zeroed, as all of the window are.
+/// Maps new zeroed cells, with the properties that all of the window has. Ends the recording if
+/// that fails.
 pub fn fresh_cells(addr: u64, len: u64) {
     if let Err(e) = sys::mmap_anon_noreserve(addr, len, PROT_READ | PROT_WRITE) {
         let message = line!("cells of the predictor cannot be mapped again (error {e})");

@@ -1,4 +1,4 @@
-//! What the program has said that its signals do.
+//! What the program's signals do.
 
 use crate::sys::SigAction;
 use crate::sys::lock::{Guard, Lock};
@@ -15,8 +15,10 @@ pub const NONE: SigAction = SigAction {
     mask: 0,
 };
 
+/// The handler that stands for the default action.
 pub const SIG_DFL: u64 = 0;
 
+/// The handler that stands for ignoring a signal.
 pub const SIG_IGN: u64 = 1;
 
 /// Signals whose default action leaves the process alive.
@@ -29,21 +31,24 @@ const HARMLESS: u64 = bit(SIGCHLD)
     | bit(SIGTTOU)
     | bit(SIGSTOP);
 
-/// The program's actions, by signal number.
+/// The program's actions, by signal number. Entry 0 is not used.
 pub struct Table {
     list: Lock<[SigAction; 65]>,
-    /// Signals that kill, for the handler, which may have interrupted whoever holds the lock.
+    /// Mask of the signals that kill. A signal handler reads it, since it may have interrupted the
+    /// owner of the lock.
     deadly: AtomicU64,
 }
 
-/// Children that share memory may have their own table.
+/// The table of a process. Children that share memory may have their own one.
 pub type Actions = Arc<Table>;
 
 impl Table {
+    /// All actions are the default.
     pub fn new() -> Actions {
         Table::of([NONE; 65])
     }
 
+    /// The given actions.
     pub fn of(list: [SigAction; 65]) -> Actions {
         let deadly = (1..=64).filter(|s| is_deadly(*s, &list[*s as usize]));
         Arc::new(Table {
@@ -52,16 +57,18 @@ impl Table {
         })
     }
 
+    /// Waits for the table.
     pub fn lock(&self) -> Guard<'_, [SigAction; 65]> {
         self.list.lock()
     }
 
-    /// Signals that kill the process if they are not blocked. The first process of a namespace lives on.
+    /// Mask of the signals that kill the process if they are not blocked. The first process of a
+    /// namespace survives them.
     pub fn deadly(&self) -> u64 {
         self.deadly.load(Relaxed)
     }
 
-    /// Sets an action for the program. The kernel is to be told.
+    /// Sets an action for the program in the locked `list`. The caller tells the kernel.
     pub fn set(&self, list: &mut [SigAction; 65], signo: u32, a: SigAction) {
         list[signo as usize] = a;
         match is_deadly(signo, &a) {

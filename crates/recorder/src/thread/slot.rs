@@ -12,37 +12,42 @@ use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::{Ctx, Predictor};
 
-/// What a thread needs of the address space: stacks for the runtime and for signal handlers, the
-/// context block and the window, one behind the other. It outlives the thread and serves the next one.
+/// What a thread needs of the address space, one part behind the other: stacks for the runtime and
+/// for signal handlers, context block, window. It outlives the thread and serves the next one.
 pub struct ThreadSlot {
+    /// Address of the first cell.
     pub(super) window: u64,
     /// Start of the stacks.
     pub stack: u64,
+    /// What the thread and its signal handlers tell each other.
     pub(super) inbox: Inbox,
-    /// Nonzero as long as the thread uses a stack.
+    /// Nonzero while the thread uses a stack.
     pub taken: AtomicU32,
-    /// The thread that uses it, or has used it last, and its process; 0: it has not begun.
+    /// The kernel's number of the thread that uses it, or used it last. 0: none has begun.
     pub tid: AtomicI32,
+    /// The process of that thread.
     pub pid: AtomicI32,
-    /// Whoever used its stacks is gone and may hold locks: nobody uses them again.
+    /// Whoever used its stacks is gone and may hold locks. So nobody uses them again.
     pub dead: AtomicBool,
-    /// Whoever uses its stacks does nothing here any more but a last system call, and holds no lock.
+    /// Whoever uses its stacks does nothing here any more but a last system call, and holds no
+    /// lock.
     pub left: AtomicBool,
-    /// Those who find out whether its thread is gone: as long as there are any, nobody else gets the stacks.
+    /// Number of threads that are finding out whether its thread is gone. While it is not 0, nobody
+    /// else gets the stacks.
     pub watched: AtomicU32,
-    /// The thread's structure as long as it is in the list of threads.
+    /// The thread's structure while that is in the list of threads, otherwise null.
     pub thread: AtomicPtr<Thread>,
-    /// The slot that was made before.
+    /// The slot that was made before this one.
     next: AtomicPtr<ThreadSlot>,
 }
 
 /// The slot that was made last.
 static ALL: AtomicPtr<ThreadSlot> = AtomicPtr::new(null_mut());
 
-/// The slot of the thread whose runtime is on the first stack.
+/// The slot of the thread whose runtime uses the first stack.
 static FIRST: AtomicPtr<ThreadSlot> = AtomicPtr::new(null_mut());
 
-/// Where the first stack lies: the one that the image brings.
+/// Start and end of the first stack: the one that the image brings.
 static FIRST_STACK: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// Says where the first stack lies.
@@ -56,27 +61,27 @@ fn is_on_first_stack(address: u64) -> bool {
     (start..end).contains(&address)
 }
 
-/// All slots. None ever goes.
+/// All slots. None is ever freed.
 pub fn all() -> impl Iterator<Item = &'static ThreadSlot> {
-    // SAFETY: null, or a slot that was leaked.
+    // SAFETY: null, or a slot that `ThreadSlot::add` leaked.
     let slot = |p: *mut ThreadSlot| unsafe { p.as_ref() };
     core::iter::successors(slot(ALL.load(Acquire)), move |p| slot(p.next.load(Acquire)))
 }
 
-/// Slots of threads that have ended, with everything but the stacks zeroed.
+/// Slots of threads that have ended. Everything but the stacks is zeroed.
 pub(super) static FREE: Lock<Vec<&'static ThreadSlot>> = Lock::mended(Vec::new(), |free| {
     let idle = |p: &&ThreadSlot| {
         !p.dead.load(Acquire) && p.taken.load(Acquire) == 0 && p.thread.load(Acquire).is_null()
     };
-    // What it was cannot be relied on.
+    // The old list cannot be relied on, so it is not freed either.
     core::mem::forget(core::mem::replace(free, all().filter(idle).collect()));
 });
 
-/// Bytes of a thread's stack in the runtime, and of its stack for signal handlers behind it.
+/// Bytes of a thread's stack in the runtime, and of the stack for signal handlers above it.
 pub const STACK: u64 = 128 << 10;
 
 impl ThreadSlot {
-    /// Where the stack begins that the thread has in the runtime.
+    /// Where the thread's stack in the runtime begins: its highest address.
     pub fn stack_end(&self) -> u64 {
         self.stack + STACK
     }
@@ -86,11 +91,13 @@ impl ThreadSlot {
         (self.stack_end(), STACK)
     }
 
-    /// The slot of the thread that ended last, or a new one. `Err` is the errno of the failed mapping.
+    /// A free slot, the one that was given back last, or a new one. The error is the errno of the
+    /// failed mapping.
     pub(super) fn take(predictor: Predictor) -> Result<&'static ThreadSlot, i32> {
         let mut free = FREE.lock();
-        // A thread that has just ended may still be on its way out, on its stack. Whoever begins to watch it later sees
-        // that its number is gone.
+        // A thread that has just ended may still be on its stack, on its way out. Clearing the
+        // number before looking at `watched` is what counts: whoever begins to watch later sees
+        // that the number is gone.
         let left = |p: &&'static ThreadSlot| {
             p.taken.load(Acquire) == 0 && {
                 p.tid.store(0, SeqCst);
@@ -111,11 +118,11 @@ impl ThreadSlot {
         Ok(slot)
     }
 
-    /// The calling thread lives here from now on. `first`: its runtime is on the first stack.
+    /// The calling thread lives here from now on. `first`: its runtime uses the first stack.
     pub fn arrive(&'static self, first: bool) {
         let tid = sys::gettid();
         if !crate::thread::owners::is_mixed() {
-            // Whoever had this number before was killed.
+            // Another thread with this number can only have been killed.
             let others = all().filter(|p| !core::ptr::eq(*p, self) && p.taken.load(Acquire) != 0);
             for p in others.filter(|p| p.tid.load(Acquire) == tid) {
                 p.dead.store(true, Release);
@@ -132,7 +139,7 @@ impl ThreadSlot {
     /// The slot on whose stacks an address lies.
     pub fn at(address: u64) -> Option<&'static ThreadSlot> {
         if is_on_first_stack(address) {
-            // SAFETY: as in `all`.
+            // SAFETY: null, or a slot that `ThreadSlot::add` leaked.
             return unsafe { FIRST.load(Acquire).as_ref() };
         }
         all().find(|p| (p.stack..p.stack + 2 * STACK).contains(&address))
@@ -153,8 +160,9 @@ impl ThreadSlot {
         Ok(ThreadSlot::add(stack, window))
     }
 
-    /// In the stead of this one, whose thread was killed: the same but for the stacks. What stands on those is never anybody
-    /// else's.
+    /// Makes a slot that succeeds this one, whose thread was killed. It has the same window and
+    /// context block, but other stacks: nobody ever uses the old ones again. `None` if they cannot
+    /// be mapped.
     pub fn succeed(&self) -> Option<&'static ThreadSlot> {
         self.dead.store(true, Release);
         sys::madvise_dontneed(self.stack, 2 * STACK);
@@ -192,8 +200,8 @@ impl ThreadSlot {
 pub const SHARED: u64 = 8192;
 const _: () = assert!(SHARED >= ALIAS as u64);
 
-/// Reserves stacks, context block, window, and the alias of its first cells, with holes around them as
-/// guards. Returns the stacks and the window.
+/// Reserves stacks, context block, window, and the alias of the window's first cells. Returns the
+/// stacks and the window.
 fn map_window(p: Predictor) -> Result<(u64, u64), i32> {
     let before = 2 * STACK + CTX_SIZE as u64;
     let total = before + p.size().max(SHARED) + SHARED;
@@ -205,10 +213,10 @@ fn map_window(p: Predictor) -> Result<(u64, u64), i32> {
     map_shared(first, p).map(|_| (stack, first))
 }
 
-/// Maps fresh memory for the first cells of the window that begins at `first`, and again behind
-/// its end.
+/// Maps fresh memory for the first cells of the window that begins at `first`, and the same memory
+/// again behind the window's end.
 pub(super) fn map_shared(first: u64, p: Predictor) -> Result<(), i32> {
-    // A smaller predictor repeats more than once.
+    // In a small window they are repeated more than once.
     let len = SHARED.min(p.size());
     sys::mmap_shared_fixed(first, len)?;
     let (begin, end) = (first + p.size(), first + p.size() + SHARED);
@@ -217,7 +225,8 @@ pub(super) fn map_shared(first: u64, p: Predictor) -> Result<(), i32> {
         .try_for_each(|at| sys::duplicate_shared(first, len, at))
 }
 
-/// In a child that has a copy of the memory: free slots are not used. They share their first pages with the parent's.
+/// Gives up all free slots, in a child that has a copy of the memory. Their first pages are shared
+/// with the parent's.
 pub(super) fn abandon_free() {
     for slot in core::mem::take(&mut *FREE.lock()) {
         slot.dead.store(true, Release);

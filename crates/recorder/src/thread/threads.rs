@@ -1,4 +1,4 @@
-//! All recorded threads that run in this memory, and what one may know of the others.
+//! All recorded threads in this memory, and what each may know of the others.
 
 use crate::sys::config;
 use crate::sys::lock::Lock;
@@ -11,19 +11,19 @@ use core::sync::atomic::{AtomicBool, Ordering::*};
 use hindsight_isa::Ctx;
 use hindsight_isa::xsave::Layout;
 
-/// All recorded threads that run in this memory.
+/// The list of threads.
 static THREADS: Lock<Vec<ThreadPtr>> = Lock::mended(Vec::new(), |list| {
     let known = all_slots().map(|p| p.thread.load(Acquire).cast_const());
     let known = known.filter(|t| !t.is_null()).map(ThreadPtr).collect();
-    // What it was cannot be relied on.
+    // The old list cannot be relied on, so it is not freed either.
     core::mem::forget(core::mem::replace(list, known));
 });
 
 /// A thread in the list.
 struct ThreadPtr(*const Thread);
 
-// SAFETY: only atomics of the thread are used through the pointer, and the thread leaves the
-// list before its memory goes.
+// SAFETY: other threads read only its atomics and what is never changed after it has begun. The
+// thread leaves the list before its memory is freed.
 unsafe impl Send for ThreadPtr {}
 
 /// Number of recorded threads in this memory.
@@ -31,25 +31,26 @@ pub fn count() -> usize {
     THREADS.lock().len()
 }
 
-/// The oldest generation of translated code that any thread may be running.
+/// The oldest generation of the translation cache that any thread may be running.
 pub fn oldest_generation() -> u64 {
     let list = THREADS.lock();
     let seen = |k: &ThreadPtr| {
-        // SAFETY: see `ThreadPtr`.
+        // SAFETY: see `Known`; the list is locked.
         let t = unsafe { &*k.0 };
-        // Who has not begun comes to the cache before it runs any, if it was not killed before.
+        // A thread that has not begun comes to the cache before it runs any code, unless it was
+        // killed before.
         let runs = t.slot.tid.load(SeqCst) != 0;
         runs.then(|| t.seen.load(SeqCst))
     };
     list.iter().filter_map(seen).min().unwrap_or(u64::MAX)
 }
 
-/// The oldest epoch of the code that any thread in `generation`, the present one, may be running. While
-/// the cache is locked.
+/// The oldest code epoch that any thread in `generation`, the present one, may be running. The
+/// caller has locked the cache.
 pub fn oldest_epoch(generation: u64) -> u64 {
     let list = THREADS.lock();
     let epoch = |k: &ThreadPtr| {
-        // SAFETY: see `ThreadPtr`.
+        // SAFETY: see `Known`; the list is locked.
         let (begun, seen, announced) = unsafe {
             let begun = (*k.0).slot.tid.load(SeqCst) != 0;
             (
@@ -58,7 +59,7 @@ pub fn oldest_epoch(generation: u64) -> u64 {
                 (*k.0).announced.load(Acquire),
             )
         };
-        // From anywhere else it comes to the cache before it runs code of this generation.
+        // All other threads come to the cache before they run code of this generation.
         if begun && seen == generation {
             announced
         } else {
@@ -68,20 +69,21 @@ pub fn oldest_epoch(generation: u64) -> u64 {
     list.iter().map(epoch).min().unwrap_or(u64::MAX)
 }
 
-/// Blocked signals of a thread, and those that the recorder holds for it.
+/// Mask of the signals that a thread has blocked, and mask of those that the recorder holds for it.
+/// `None` if there is no thread of that number.
 pub fn masks(tid: i32) -> Option<(u64, u64)> {
     let list = THREADS.lock();
-    // SAFETY: threads leave the list before their memory goes.
+    // SAFETY: threads leave the list before their memory is freed, and the list is locked.
     let of = |k: &ThreadPtr| unsafe { &*k.0 };
     let t = list.iter().map(of).find(|t| t.tid == tid)?;
     Some((t.signals.mask, t.signals.held()))
 }
 
-/// A thread besides `t`, of the same process, that takes a signal if it is sent now: it has not blocked it, and
-/// does not wait for it by itself.
+/// Another thread of the process of `t` that takes a signal if it is sent now. It has not blocked
+/// the signal, and does not wait for it in a call.
 pub fn takes(t: &Thread, signo: u32) -> Option<i32> {
     let list = THREADS.lock();
-    // SAFETY: as above.
+    // SAFETY: as in `masks`.
     let others = list.iter().map(|k| unsafe { &*k.0 });
     let mut others = others.filter(|o| !core::ptr::eq(*o, t) && !o.borrows && !t.borrows);
     others
@@ -89,10 +91,10 @@ pub fn takes(t: &Thread, signo: u32) -> Option<i32> {
         .map(|o| o.tid)
 }
 
-/// A thread besides `t`, of the same process, that waits in a call which takes the signal.
+/// Another thread of the process of `t` that waits in a call which takes the signal.
 pub fn awaits(t: &Thread, signo: u32) -> Option<i32> {
     let list = THREADS.lock();
-    // SAFETY: as above.
+    // SAFETY: as in `masks`.
     let others = list.iter().map(|k| unsafe { &*k.0 });
     let mut others = others.filter(|o| !core::ptr::eq(*o, t) && !o.borrows && !t.borrows);
     others.find(|o| o.signals.awaits(signo)).map(|o| o.tid)
@@ -100,24 +102,25 @@ pub fn awaits(t: &Thread, signo: u32) -> Option<i32> {
 
 /// Whether thread `tid` of this process takes a signal if it is sent now.
 pub fn one_takes(tid: i32, signo: u32) -> bool {
-    // SAFETY: as above.
+    // SAFETY: as in `masks`.
     let of = |k: &ThreadPtr| unsafe { (*k.0).tid == tid && (*k.0).signals.takes(signo) };
     THREADS.lock().iter().any(of)
 }
 
-/// Calls `f` with number and filters of each thread.
+/// Calls `f` with the number and the filters of each thread.
 pub fn each(mut f: impl FnMut(i32, &Filters)) {
     for k in THREADS.lock().iter() {
-        // SAFETY: as above.
+        // SAFETY: as in `masks`.
         let t = unsafe { &*k.0 };
         f(t.tid, &t.filters);
     }
 }
 
-/// There is more than one thread in the list.
+/// Whether there is more than one thread, or may be without having been made here.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 
-/// Whether the calling thread is the only one in this memory: another can come only from it.
+/// Whether the calling thread is the only one in this memory. If it is, another one can come only
+/// from it.
 pub fn is_alone() -> bool {
     !SEVERAL.load(Relaxed)
 }
@@ -129,23 +132,24 @@ pub fn register(t: &Thread) {
         .thread
         .store(core::ptr::from_ref(t).cast_mut(), Release);
     list.push(ThreadPtr(t));
-    // Where the recorder came later, threads come without being made here.
+    // In a process that the recorder has attached to, threads come that were not made here.
     let several = list.len() > 1 || config::get().attached != 0;
     SEVERAL.fetch_or(several, SeqCst);
 }
 
-/// Whether a process that is not this one runs in this memory.
+/// Whether another process runs in this memory.
 pub fn lends() -> bool {
-    // SAFETY: threads leave the list before their memory goes.
+    // SAFETY: as in `masks`.
     THREADS.lock().iter().any(|k| unsafe { (*k.0).borrows })
 }
 
-/// The threads besides `t`.
+/// All threads but `t` that have begun.
 pub fn others(t: &Thread) -> Vec<Other> {
     let list = THREADS.lock();
     let others = list.iter().filter(|k| !core::ptr::eq(k.0, t));
     let tell = |k: &ThreadPtr| {
-        // SAFETY: as above; these fields do not change after the thread has begun.
+        // SAFETY: threads leave the list before their memory is freed. These fields do not change
+        // after a thread has begun.
         let (tid, slot, layout) = unsafe { ((*k.0).tid, (*k.0).slot, (*k.0).layout) };
         // SAFETY: as above.
         let wide = unsafe { (*k.0).wide_checks };
@@ -159,22 +163,23 @@ pub fn others(t: &Thread) -> Vec<Other> {
     others.map(tell).filter(|o| o.tid != 0).collect()
 }
 
+/// Takes a thread out of the list.
 pub fn unregister(t: *const Thread) {
     let mut list = THREADS.lock();
     forget(t);
     list.retain(|k| k.0 != t);
 }
 
-/// The thread is about to leave the list of threads, which is locked.
+/// Called when a thread leaves the list, with the list locked.
 fn forget(t: *const Thread) {
-    // SAFETY: threads leave the list before their memory goes.
+    // SAFETY: the thread is still in the list, so its memory is not freed yet.
     unsafe { (*t).slot.thread.store(null_mut(), Release) };
 }
 
-/// The processes besides the program's own that run in this memory.
+/// Numbers of the other processes that run in this memory.
 pub fn borrowers() -> Vec<i32> {
     let list = THREADS.lock();
-    // SAFETY: as above.
+    // SAFETY: as in `masks`.
     let of = |k: &ThreadPtr| unsafe { &*k.0 };
     let all = list.iter().map(of).filter(|t| t.borrows);
     all.map(|t| t.slot.tid.load(Acquire))
@@ -187,12 +192,12 @@ pub fn has_siblings(t: &Thread) -> bool {
     let own = t.slot.pid.load(Relaxed);
     let list = THREADS.lock();
     list.iter().any(|k| {
-        // SAFETY: as above.
+        // SAFETY: as in `masks`.
         !core::ptr::eq(k.0, t) && unsafe { (*k.0).slot.pid.load(Acquire) } == own
     })
 }
 
-/// In a child that has a copy of the memory: this thread is the only one.
+/// Makes `t` the only thread, in a child that has a copy of the memory.
 pub fn alone(t: &Thread) {
     let mut list = THREADS.lock();
     list.iter().for_each(|k| forget(k.0));
@@ -209,27 +214,33 @@ pub fn hold() -> impl Sized {
     THREADS.lock()
 }
 
-/// Another thread of the dying process. What is pointed to outlives threads.
+/// Another thread of a dying process. What it points to is never freed, even if the thread ends.
 pub struct Other {
+    /// The kernel's number.
     pub tid: i32,
+    /// Its context block.
     pub ctx: *const Ctx,
+    /// See [`Inbox::resting`](crate::thread::inbox::Inbox::resting).
     pub resting: &'static AtomicBool,
-    /// If the guest's zmm31 and k7 are in the context block.
+    /// The layout of its vector state, if the guest's zmm31 and k7 are in the context block.
     pub wide: Option<Layout>,
 }
 
 impl Other {
+    /// Whether it stays where it is until the process is dead.
     pub fn is_resting(&self) -> bool {
         self.resting.load(Acquire)
     }
 
+    /// Whether translated code runs in it, by the last that can be seen.
     pub fn is_in_translated_code(&self) -> bool {
-        // SAFETY: a context block is never unmapped; its owner may be changing the word.
+        // SAFETY: a context block is never unmapped. Its owner may be changing the word, so it is
+        // read as volatile.
         unsafe { read_volatile(&raw const (*self.ctx).host_rsp) != 0 }
     }
 }
 
-/// Takes those out of the list for which `leaves` holds.
+/// Takes all threads out of the list for which `leaves` is true, and returns them.
 pub fn remove(mut leaves: impl FnMut(*const Thread) -> bool) -> Vec<*const Thread> {
     let mut left = Vec::new();
     THREADS.lock().retain(|k| {

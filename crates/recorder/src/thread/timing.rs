@@ -1,23 +1,25 @@
-//! What a thread has drawn of how its timing is disturbed.
+//! What a thread has drawn for `--chaos`: how its timing is disturbed.
 
 use crate::stream::ring;
 use crate::sys::{self, config};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hindsight_events::ring::Header;
 
-/// Threads that were made so far.
+/// Number of threads made so far.
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
 /// What one thread has drawn.
 pub struct State {
+    /// State of its random numbers, never 0.
     pub random: u64,
     /// Points left in the present stretch.
     pub left: u64,
+    /// Whether it is slow in this stretch.
     pub is_slow: bool,
 }
 
 impl State {
-    /// That of the next thread.
+    /// The state of the next thread. It depends on the seed, the image and the thread's number.
     pub fn new() -> State {
         let number = THREADS.fetch_add(1, Relaxed);
         if config::get().chaos != 0
@@ -33,6 +35,7 @@ impl State {
         }
     }
 
+    /// The next random number, of 53 bits.
     pub fn next(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -40,6 +43,7 @@ impl State {
         self.random >> 11
     }
 
+    /// A random number below `n`. `n` is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
@@ -52,7 +56,7 @@ pub fn mix(n: u64) -> u64 {
     n ^ n >> 31
 }
 
-/// When the recording began: now, if nobody has said yet.
+/// When the recording began, in microseconds: `now`, if nobody has said so yet.
 pub fn since(header: &Header, now: u64) -> u64 {
     let first = header
         .chaos_since
