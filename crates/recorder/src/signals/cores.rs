@@ -1,10 +1,14 @@
-//! The core dump of a process with several threads: where the others are, too.
+//! Core dumps of a process with several threads. They have to show where the other threads are,
+//! too.
 //!
-//! The kernel dumps the registers with which a thread has last entered it. For a recorded thread these are those of
-//! translated code or of the recorder. So when one thread dies, those in translated code first come to
-//! [`rest`] between two instructions of the program. Then a helper process attaches to all of them as a debugger
-//! does, gives them the program's registers, and holds them until the process is dead. A thread that does
-//! not get there in time, and all of them where tracing is not allowed, are dumped as they are.
+//! The kernel dumps the registers that a thread had when it last entered the kernel. For a recorded
+//! thread these belong to translated code or to the recorder. So when one thread dies:
+//!
+//! 1. Threads in translated code come to [`rest`] between two instructions of the program.
+//! 2. A helper process attaches to all threads, as a debugger does.
+//! 3. The helper gives them the program's registers, and holds them until the process is dead.
+//!
+//! A thread that does not rest in time is dumped as it is. Where tracing is not allowed, all are.
 
 use crate::sys::context::FLAGS_FIXED;
 use crate::sys::{self, arena, resources, stop, stub};
@@ -17,29 +21,31 @@ use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::xsave::Area;
 use linux_raw_sys::general::*;
 
-/// Signals that dump core.
+/// Signals whose default action dumps core.
 const DUMPING: [u32; 10] = [
     SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS,
 ];
 
-/// Whether a signal dumps core where it kills.
+/// Whether a signal dumps core when it kills.
 pub fn dumps_core(signo: u32) -> bool {
     DUMPING.contains(&signo)
 }
 
-/// Time for threads in translated code to come to rest, and for others that are about to be in it; and for
-/// the helper, in looks at them, which are [`PAUSE`] microseconds apart.
+/// How often somebody looks at most, [`PAUSE`] microseconds apart: whether threads in translated
+/// code rest, and whether the helper is done.
 const PATIENCE: u32 = 2000;
+/// As many looks are made in any case, since threads may be about to enter translated code.
 const GRACE: u32 = 10;
+/// Microseconds between two looks.
 const PAUSE: u64 = 500;
 
 /// Bytes of the helper's stack.
 const STACK: u64 = 64 << 10;
 
-/// `t` is about to die of a signal: whether the others have been told. Does not return if another thread
-/// was first.
+/// Called when `t` is about to die of a signal. Returns whether the other threads were told. Does
+/// not return if another thread was first.
 pub fn begin(t: &mut Thread, signo: u32) -> bool {
-    // Memory that is shared with another process says nothing about who dies.
+    // If the memory is shared with another process, its list of threads does not say who dies.
     let alone = threads::is_alone() || t.borrows || threads::lends();
     if alone || !dumps_core(signo) || !dumps() {
         return false;
@@ -61,7 +67,7 @@ fn dumps() -> bool {
     piped || resources::get(RLIMIT_CORE).0 != 0
 }
 
-/// The thread stands between two instructions of the program, and stays there.
+/// Keeps the thread, which stands between two instructions of the program, there for ever.
 pub fn rest(t: &mut Thread) -> ! {
     sys::set_signal_mask(!0);
     t.publish();
@@ -72,14 +78,15 @@ pub fn rest(t: &mut Thread) -> ! {
     }
 }
 
-/// What the helper is told, and tells.
+/// What the dying thread and the helper tell each other.
 struct Job {
     others: Vec<Other>,
-    /// 1: all that can be done has been done.
+    /// 1 when all that can be done has been done.
     done: AtomicU32,
 }
 
-/// After [`begin`]: has the kernel find the program's registers in the other threads. All signals are blocked.
+/// Makes the kernel find the program's registers in the other threads. Called after [`begin`], with
+/// all signals blocked.
 pub fn prepare(t: &Thread) {
     let job = Job {
         others: threads::others(t),
@@ -99,9 +106,9 @@ pub fn prepare(t: &Thread) {
         }
         sys::sleep_us(PAUSE);
     }
-    // The dead are asked by nobody: this memory stays.
+    // Never freed: nobody can ask the dead whether they still use it.
     let job: *mut Job = alloc::boxed::Box::into_raw(alloc::boxed::Box::new(job));
-    // SAFETY: from here on it is only shared.
+    // SAFETY: the box was leaked just now. From here on there are only shared references to it.
     let shared = unsafe { &*job };
     if start_helper(job) {
         let waits = (0..PATIENCE).take_while(|_| shared.done.load(Acquire) == 0);
@@ -109,7 +116,7 @@ pub fn prepare(t: &Thread) {
     }
 }
 
-/// Starts a process in this memory that can trace this one; not if that fails.
+/// Starts a process in this memory that may trace this one. False if that fails.
 fn start_helper(job: *mut Job) -> bool {
     let prot = PROT_READ | PROT_WRITE;
     let Ok(stack) = arena::map(STACK, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) else {
@@ -118,7 +125,7 @@ fn start_helper(job: *mut Job) -> bool {
     // No signal tells anybody of its end.
     let flags = (CLONE_VM | CLONE_FS | CLONE_FILES) as u64;
     let six = [flags, stack + STACK, 0, 0, 0, 0];
-    // SAFETY: the stack is fresh, and the job is leaked.
+    // SAFETY: the stack is fresh memory that nothing else uses, and `job` is never freed.
     let ret = unsafe { sys::raw_clone(__NR_clone, six, help, job) };
     let Ok(pid) = sys::result(ret) else {
         return false;
@@ -127,9 +134,10 @@ fn start_helper(job: *mut Job) -> bool {
     true
 }
 
-/// The helper. Threads that it holds may have locks of the recorder's: it takes none, and no memory.
+/// The helper's main function. The threads that it holds may own locks of the recorder. So it takes
+/// no lock and allocates nothing.
 extern "C" fn help(job: *mut Job) -> ! {
-    // SAFETY: it was leaked for this process, and is only shared.
+    // SAFETY: `prepare` leaked it, and there are only shared references to it.
     let job = unsafe { &*job };
     for o in &job.others {
         if let Some(stopped) = Stopped::new(o) {
@@ -137,7 +145,7 @@ extern "C" fn help(job: *mut Job) -> ! {
         }
     }
     job.done.store(1, Release);
-    // Until the last of them has ended.
+    // Waits until the last of them has ended.
     while sys::wait_any().is_ok() {}
     sys::exit_group(0)
 }
@@ -145,7 +153,7 @@ extern "C" fn help(job: *mut Job) -> ! {
 /// A thread that the helper has stopped.
 struct Stopped<'a>(&'a Other);
 
-// Indices of `struct user_regs_struct`.
+// Indices in `struct user_regs_struct`.
 const RAX: usize = 10;
 const RCX: usize = 11;
 const R11: usize = 6;
@@ -154,17 +162,18 @@ const RIP: usize = 16;
 const FLAGS: usize = 18;
 const FS_BASE: usize = 21;
 const GS_BASE: usize = 22;
-/// Where the general purpose registers are, in hardware order.
+/// Indices of the general-purpose registers, in the processor's order.
 const HARDWARE: [usize; 16] = [10, 11, 12, 5, 19, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0];
 
 impl Stopped<'_> {
     fn new(o: &Other) -> Option<Stopped<'_>> {
         const SEIZE: u32 = 0x4206;
         const INTERRUPT: u32 = 0x4207;
-        /// Nobody goes on alone with registers that the recorder does not know.
+        /// If the helper dies, the thread dies too. It must not go on with registers that the
+        /// recorder does not know.
         const EXITKILL: u64 = 0x10_0000;
         let tid = o.tid;
-        // The permission may still be on its way.
+        // The permission to trace may not have been given yet.
         let seized = (0..GRACE).any(|_| {
             let done = sys::ptrace(SEIZE, tid, 0, EXITKILL).is_ok();
             if !done {
@@ -185,7 +194,7 @@ impl Stopped<'_> {
         stopped.then_some(Stopped(o))
     }
 
-    /// Gives it the program's registers, if it stands where these are known.
+    /// Gives it the program's registers, if it stands at a place where they are known.
     fn show(&self) {
         const GETREGS: u32 = 12;
         const SETREGS: u32 = 13;
@@ -198,9 +207,9 @@ impl Stopped<'_> {
         if !self.0.is_resting() && !in_call {
             return;
         }
-        // SAFETY: its owner is stopped.
+        // SAFETY: context blocks are never unmapped, and this one's owner is stopped.
         let ctx = unsafe { &*self.0.ctx };
-        // As the kernel has it while the call lasts.
+        // As the kernel shows a thread while its system call lasts.
         let (answer, number) = (regs[RAX], regs[ORIGINAL_RAX]);
         for (i, at) in HARDWARE.iter().enumerate() {
             regs[*at] = ctx.gpr[i];
@@ -223,7 +232,7 @@ impl Stopped<'_> {
         const GET: u32 = 0x4204;
         const SET: u32 = 0x4205;
         const XSTATE: u64 = 0x202;
-        /// With room for components that are not the program's.
+        /// Has room for components that the program does not use.
         #[repr(C)]
         struct Large {
             area: Area,

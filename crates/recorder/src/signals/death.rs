@@ -1,4 +1,4 @@
-//! The program dies of a signal.
+//! The death of the program by a signal.
 
 use crate::memory::page_sharing;
 use crate::signals::{actions, cores, frame, sharers, traced};
@@ -10,11 +10,11 @@ use core::arch::asm;
 use hindsight_events::{EndKind, Event};
 use linux_raw_sys::general::*;
 
-/// Ends the process by a signal. The kernel is given the program's registers before, since it may
-/// write them to a core dump.
+/// Ends the process by a signal. Gives the kernel the program's registers first, since it may write
+/// them to a core dump.
 pub fn die(t: &mut Thread, info: &Info) -> ! {
     let signo = info.signo as u32;
-    // Core dumps have no memory that is a file's.
+    // Core dumps do not have memory that is mapped to a file.
     page_sharing::end(t);
     let with_others = cores::begin(t, signo);
     t.event(&Event::Signal {
@@ -24,12 +24,12 @@ pub fn die(t: &mut Thread, info: &Info) -> ! {
     });
     end::finish(t, EndKind::Signal, signo, b"");
     sys::set_signal_mask(!0);
-    // SAFETY: no handler.
+    // SAFETY: no handler is installed.
     let _ = unsafe { sys::sigaction(info.signo, Some(&signal_actions::NONE)) };
     if actions::is_first() {
         raise_exception(signo);
     }
-    // One that is traced by another may not get it.
+    // A signal to a process that is traced may never be delivered.
     if traced::is_traced() == Some(false) {
         if with_others {
             cores::prepare(t);
@@ -46,18 +46,19 @@ pub fn die(t: &mut Thread, info: &Info) -> ! {
     sys::exit_group(128 + info.signo)
 }
 
-/// Executes an instruction that raises the signal. The kernel delivers that to the first process of a namespace too,
-/// to which it does not deliver what the process sends itself.
+/// Executes an instruction that raises the signal. The kernel delivers such a signal also to the
+/// first process of a namespace. A signal that this process sends itself would be dropped.
 fn raise_exception(signo: u32) {
-    // SAFETY: the action is the default, so the process does not go on behind the instruction.
+    // SAFETY: the action is the default, which kills. So the process does not go on behind the
+    // instruction, and what the instructions change does not matter.
     unsafe {
         match signo {
-            // No canonical address.
+            // An address that is not canonical.
             SIGSEGV => asm!("mov al, [{}]", in(reg) 1u64 << 63, out("al") _),
             SIGILL => asm!("ud2"),
             SIGTRAP => asm!("int3"),
             SIGFPE => asm!("xor ecx, ecx", "div ecx", out("ecx") _, out("eax") _, out("edx") _),
-            // Alignment is checked.
+            // Checks alignment from here on.
             SIGBUS => asm!(
                 "push rax",
                 "pushfq",
@@ -66,7 +67,7 @@ fn raise_exception(signo: u32) {
                 "mov eax, [rsp + 1]",
                 out("rax") _
             ),
-            // A filter that lets no call pass.
+            // A filter that kills at the next call.
             SIGSYS => {
                 const RETURN_KILL: [u64; 1] = [0x8000_0000_0000_0006];
                 sys::give_up_privileges();

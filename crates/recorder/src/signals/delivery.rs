@@ -1,8 +1,9 @@
-//! The program's view of signals: its actions, mask and alternate stack, and their delivery.
+//! The program's view of signals, and their delivery: actions, mask, alternate stack.
 //!
-//! The kernel knows only the recorder's handler, and the program's mask (without the signals that
-//! faults raise, which must always reach the recorder). A signal is delivered between two
-//! instructions of the program, by building the kernel's frame and changing the registers.
+//! The kernel knows only the recorder's handler and the program's mask. Signals that faults raise
+//! are left out of that mask, since they must always reach the recorder. A signal is delivered
+//! between two instructions of the program. The recorder builds the frame that the kernel would
+//! build, and changes the registers.
 
 use crate::code::cache;
 use crate::line;
@@ -25,11 +26,11 @@ use linux_raw_sys::general::*;
 pub use crate::signals::handler::LEFT;
 pub use crate::signals::handler::before_enter;
 
-/// Installs the recorder's handlers and stack for them. The thread's GS base is set.
+/// Installs the recorder's handlers and their stack. The thread's GS base is set.
 pub fn install(t: &mut Thread) {
-    // That of the slot, as all threads have it: locks know their owners by it.
+    // The stack of the slot, as for all threads: locks recognise their owners by it.
     let (stack, len) = t.slot.signal_stack();
-    // SAFETY: the second stack of the thread's slot.
+    // SAFETY: the range is the second stack of the thread's slot. Nothing else uses it.
     if let Err(e) = unsafe { sys::sigaltstack(stack, len) } {
         fail::die(
             fail::STATUS,
@@ -40,28 +41,29 @@ pub fn install(t: &mut Thread) {
     sys::set_signal_mask(t.signals.mask & !SYNCHRONOUS);
 }
 
-/// In a new process: signals that were sent to the parent are not its.
+/// Forgets signals that were sent to the parent, in a new process.
 pub fn forked(t: &mut Thread) {
     t.signals.held = Pending::new();
     t.signals.shared = Pending::new();
     t.signals.suspended = None;
 }
 
-/// For `execve`: gives the kernel the mask of the program, the signals that it would have pending
-/// and those that the program ignores; [`after_exec`] undoes it. `false`: a signal comes first.
+/// Prepares an `execve`. Gives the kernel the program's mask, the signals that the program would
+/// have pending, and those that it ignores. [`after_exec`] undoes that. False: a signal has to be
+/// delivered first.
 pub fn before_exec(t: &mut Thread) -> bool {
     sys::set_signal_mask(!0);
     if pass::waiting(t) {
         return false;
     }
-    // Before those are pending: ignoring a signal drops it.
+    // Must come before signals are pending: ignoring a signal drops it.
     actions::synchronous_ignored(t, true);
     pass::give_back(t, !0);
     sys::set_signal_mask(t.signals.mask);
     true
 }
 
-/// The `execve` has failed.
+/// Undoes [`before_exec`] after an `execve` that has failed.
 pub fn after_exec(t: &mut Thread) {
     sys::set_signal_mask(!0);
     actions::synchronous_ignored(t, false);
@@ -70,8 +72,8 @@ pub fn after_exec(t: &mut Thread) {
     }
 }
 
-/// Changes the mask of the program. `false`: a signal has come first and is to be delivered
-/// under the old mask.
+/// Changes the program's mask. False: a signal has come first and has to be delivered under the old
+/// mask.
 pub fn set_mask(t: &mut Thread, mask: u64) -> bool {
     sys::set_signal_mask(!SYNCHRONOUS);
     if t.inbox.get().is_some() {
@@ -85,10 +87,10 @@ pub fn set_mask(t: &mut Thread, mask: u64) -> bool {
     true
 }
 
-/// Keeps a signal that the program has blocked. What was sent to the whole process goes to a thread that takes it, if there
-/// is one.
+/// Keeps a signal that the program has blocked. A signal that was sent to the whole process goes to
+/// a thread that takes it, if there is one.
 fn hold(t: &mut Thread, info: Info) {
-    /// That of `kill`; a thread's own are sent by others.
+    /// The code of `kill`. Signals to a single thread have other codes.
     const SI_USER: i32 = 0;
     if info.code != SI_USER {
         t.signals.held.put(info);
@@ -101,7 +103,8 @@ fn hold(t: &mut Thread, info: Info) {
     }
 }
 
-/// What a thread has got: what the whole process has, if it is a [hint](Info::hint) that there is something.
+/// The signal that a [hint](Info::hint) stands for: one that is kept for the whole process. Any
+/// other signal stands for itself. `None`: another thread was quicker.
 pub fn meant(t: &Thread, info: Info) -> Option<Info> {
     match info.is_hint() {
         true => t.signals.shared.take(bit(info.signo as u32)),
@@ -109,8 +112,8 @@ pub fn meant(t: &Thread, info: Info) -> Option<Info> {
     }
 }
 
-/// Moves a held signal that is no longer blocked to the inbox: the one with the lowest number, as
-/// the kernel does.
+/// Moves a held signal that is no longer blocked to the inbox: the one with the lowest number
+/// first, as the kernel does.
 fn release_held(t: &mut Thread) {
     let free = !t.signals.mask;
     let info = t.signals.held.take(free);
@@ -119,10 +122,10 @@ fn release_held(t: &mut Thread) {
     }
 }
 
-/// After translated code was left by a handler (`ctx.desc` is [`LEFT`]): brings the thread's state
-/// up to date and delivers. The thread goes on at `ctx.rip`.
+/// Goes on after a handler made translated code leave (`ctx.desc` is [`LEFT`]). Brings the thread's
+/// state up to date and delivers the signal. The thread goes on at `ctx.rip`.
 pub fn left(t: &mut Thread) {
-    // Exit stubs write the low half only.
+    // Exit stubs write only the low half.
     t.ctx.desc = 0;
     let (why, at, info) = t.inbox.left();
     match why {
@@ -155,7 +158,7 @@ pub fn left(t: &mut Thread) {
             if !t.is_unrecorded()
                 && let Some(iterations) = f.iterations
             {
-                // So that replay stops at the same iteration.
+                // Makes replay stop at the same iteration.
                 t.event(&Event::RepChunk { iterations });
             }
             let mut info = info;
@@ -172,19 +175,20 @@ pub fn left(t: &mut Thread) {
     }
 }
 
-/// Delivers the signal that waits, if any. The thread stands before the instruction at `ctx.rip`.
+/// Delivers the signal that waits, if there is one. The thread stands before the instruction at
+/// `ctx.rip`.
 pub fn deliver_pending(t: &mut Thread) {
     deliver_queued(t, false);
 }
 
-/// As [`deliver_pending`], in place of the system call at `ctx.rip`, which has been announced
-/// and not been made: it will be made when the handler has returned.
+/// As [`deliver_pending`], before the system call at `ctx.rip` that has been recorded and not been
+/// made. It will be made after the handler has returned.
 pub fn deliver_instead_of_call(t: &mut Thread) {
     let before = t.pos;
     deliver_queued(t, true);
     if t.pos == before {
-        // Nothing was delivered after all. The call is made anew; say so by a state that has
-        // not changed.
+        // Nothing was delivered after all, so the call is made again. A state that has not changed
+        // stands for that in the stream.
         frame::emit_state(t);
         t.complete();
         t.ctx.count = t.pos;
@@ -225,8 +229,8 @@ fn deliver_queued(t: &mut Thread, in_call: bool) {
     }
 }
 
-/// Delivers a fault of the instruction at `ctx.rip`: to the program's handler, or as death when
-/// it has none or has blocked the signal.
+/// Delivers a fault of the instruction at `ctx.rip` to the program's handler. Kills the program if
+/// it has no handler or has blocked the signal.
 pub fn force(t: &mut Thread, info: &Info, trap: Option<Trap>) {
     let signo = info.signo as u32;
     let a = action(t, signo);
@@ -245,8 +249,8 @@ pub fn force(t: &mut Thread, info: &Info, trap: Option<Trap>) {
     enter_handler(t, info, &a, trap.is_some());
 }
 
-/// Runs the handler `a` for `info`: makes its frame, changes registers and mask. `fault`: the
-/// instruction at hand raised it.
+/// Makes the thread run the handler `a` for `info`: builds its frame, changes registers and mask.
+/// `fault`: the instruction at hand has raised it.
 fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, fault: bool) {
     let signo = info.signo as u32;
     if a.flags & SA_RESETHAND as u64 != 0 {
@@ -255,7 +259,7 @@ fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, fault: bool) {
     let saved = t.signals.mask;
     let base = t.signals.suspended.take().unwrap_or(saved);
     if !frame::push(t, info, a, saved, fault) {
-        // As the kernel does: the thread gets SIGSEGV, for good if that is what failed.
+        // As the kernel does: the thread gets SIGSEGV. If SIGSEGV is what failed, it dies.
         let fault = Info::fault(SIGSEGV as u8, SI_KERNEL as i32, 0);
         if signo == SIGSEGV {
             die(t, &fault);
@@ -277,7 +281,8 @@ fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, fault: bool) {
     frame::emit_state(t);
 }
 
-/// A filter of system calls has raised a signal instead of the call before which the thread stands.
+/// Delivers a signal that a filter of system calls has raised in place of the call at hand. `next`
+/// is the address behind that call.
 pub fn refused(t: &mut Thread, info: &Info, next: u64) {
     // As the call would leave them.
     t.ctx.gpr[1] = next;

@@ -1,9 +1,11 @@
-//! A signal that is sure to kill the process.
+//! Signals that are sure to kill the process.
 //!
-//! The kernel stops all threads of a process at the moment at which such a signal is sent. Here the thread that gets
-//! the signal first has to come to an exact place. Until it has died, the others make no further system calls:
-//! nobody sees anything of them any more. And a thread that sends such a signal to its own process does
-//! not return from that call.
+//! The kernel stops all threads of a process when such a signal is sent. Here, the thread that gets
+//! the signal first has to come to a safepoint. Two rules hide that delay:
+//!
+//! - Until that thread has died, the other threads make no further system calls. So nobody sees
+//!   anything of them.
+//! - A thread that sends such a signal to its own process does not return from that call.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::line;
@@ -18,13 +20,13 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use linux_raw_sys::general::*;
 
-/// Process id and number of a signal that a thread has got and that kills. The process id is there since others may run
-/// in this memory, or be a copy of it.
+/// Process id, shifted by 8, and number of a signal that will kill the process. 0: there is none.
+/// The process id is needed since others may run in this memory, or be a copy of it.
 static CERTAIN: AtomicU64 = AtomicU64::new(0);
 
-/// Handler: the calling thread has got a signal; `deadly` are those that kill.
+/// For the handler: the calling thread has got a signal. `deadly` is the mask of those that kill.
 pub fn note(signo: i32, deadly: u64) {
-    // Those that faults raise may be blocked without the kernel's knowledge.
+    // The program may have blocked fault signals, which the kernel does not know.
     if deadly & !SYNCHRONOUS & bit(signo as u32) != 0 {
         CERTAIN.store((sys::getpid() as u64) << 8 | signo as u64, Relaxed);
     }
@@ -40,7 +42,7 @@ fn is_ours(certain: u64) -> bool {
     certain != 0 && certain >> 8 == sys::getpid() as u64
 }
 
-/// The thread stands before a system call. Does not return if another one is about to kill the process.
+/// Called before a system call. Does not return if another thread is about to kill the process.
 pub fn before_call(t: &mut Thread) {
     let certain = CERTAIN.load(Relaxed);
     if certain != 0 && !pass::waiting(t) && is_ours(certain) {
@@ -48,13 +50,14 @@ pub fn before_call(t: &mut Thread) {
     }
 }
 
-/// For how long a thread waits for one of those who dump core, in looks.
+/// How often a thread looks whether another one dumps core, [`PAUSE`] apart.
 const LOOKS: u32 = 10_000;
+/// Microseconds.
 const PAUSE: u64 = 500;
 
-/// Performs a call that sends a signal. `None`: another signal comes first.
+/// Makes a call that sends a signal. `None`: another signal has to be delivered first.
 pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
-    // A thread that is alone gets it before its next instruction.
+    // If this thread is the only one, it gets the signal before its next instruction.
     if threads::is_alone() || t.borrows || traced::by_recorded() {
         return pass(t, nr, a);
     }
@@ -63,8 +66,8 @@ pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     };
     let signo = info.signo as u32;
     if target(nr, a).is_none() && t.tid == sys::getpid() && t.signals.takes(signo) {
-        // The kernel prefers the first thread of a process, and this one is it: it gets the signal before its next
-        // instruction.
+        // The kernel prefers the first thread of a process, which is this one. So this thread gets
+        // the signal before its next instruction.
         return pass(t, nr, a);
     }
     sys::set_signal_mask(!0);
@@ -75,17 +78,17 @@ pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         Some(tid) => tid != t.tid && threads::one_takes(tid, signo),
         None => threads::takes(t, signo).is_some(),
     };
-    // SAFETY: it sends a signal.
+    // SAFETY: a call that sends a signal writes no memory.
     let ret = unsafe { sys::raw(nr, *a) };
     if ret != 0 || !taken {
         pass::unblock(t);
     } else if !cores::dumps_core(signo) {
-        // Whoever gets it, all are dead: this one dies of it too.
+        // Whichever thread gets it, all will be dead. So this one dies of it, too.
         note(info.signo, t.signals.actions.deadly());
         t.inbox.put(&info);
         sys::set_signal_mask(!SYNCHRONOUS);
     } else {
-        // The core dump names the one that the kernel has chosen.
+        // The core dump has to name the thread that the kernel has chosen.
         pass::unblock(t);
         for _ in 0..LOOKS {
             if pass::waiting(t) || stop::is_dying() {
@@ -97,7 +100,8 @@ pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     Some(ret)
 }
 
-/// The signal that the call sends to this process or one of its threads, if that kills whoever does not block it.
+/// The signal that the call sends to this process or one of its threads, if it kills whoever does
+/// not block it.
 fn deadly(t: &Thread, nr: u32, a: &[u64; 6]) -> Option<Info> {
     const SI_USER: i32 = 0;
     const SI_TKILL: i32 = -6;
@@ -124,13 +128,13 @@ fn deadly(t: &Thread, nr: u32, a: &[u64; 6]) -> Option<Info> {
         let mut bytes = [0; size_of::<Info>()];
         guard::read(from, &mut bytes).ok()?;
         info = Info::from_bytes(&bytes);
-        // As the kernel does.
+        // The kernel does so, too.
         info.signo = signo;
     }
     Some(info)
 }
 
-/// The one thread that a call sends its signal to.
+/// The single thread to which the call sends its signal. `None` if it sends to a process.
 fn target(nr: u32, a: &[u64; 6]) -> Option<i32> {
     match nr {
         __NR_tkill => Some(a[0] as i32),
@@ -139,14 +143,14 @@ fn target(nr: u32, a: &[u64; 6]) -> Option<i32> {
     }
 }
 
-/// Whether a call sends its signal to this process, perhaps among others.
+/// Whether the call sends its signal to this process, perhaps among others.
 fn aims_here(nr: u32, a: &[u64; 6]) -> bool {
     let id = a[0] as i32;
     match nr {
-        // The list of threads tells.
+        // The list of threads will tell.
         __NR_tkill => true,
         __NR_pidfd_send_signal => process_of(id) == Some(sys::getpid()),
-        // -1 means all but the caller.
+        // -1 stands for all but the caller.
         __NR_kill if id < -1 => -id == sys::process_group(),
         __NR_kill if id == 0 => true,
         _ => id == sys::getpid(),

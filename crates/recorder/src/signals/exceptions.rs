@@ -11,11 +11,11 @@ use linux_raw_sys::general::*;
 
 /// Number of the page fault.
 pub const PAGE_FAULT: u8 = 14;
-/// Bits of a page fault's error code: by the program, of an instruction.
+/// Bits of a page fault's error code: the program caused it; it was an instruction fetch.
 const USER: u32 = 4;
 const FETCH: u32 = 16;
 
-/// Delivers the fault of an access that the runtime made for the instruction at `ctx.rip`.
+/// Delivers the fault of an access that the runtime has made for the instruction at `ctx.rip`.
 pub fn fault(t: &mut Thread, f: &Fault) {
     let trap = Trap {
         address: f.addr,
@@ -24,13 +24,13 @@ pub fn fault(t: &mut Thread, f: &Fault) {
     force(t, &Info::fault(f.signo, f.code, f.addr), Some(trap));
 }
 
-/// The answer to a signal frame that cannot be taken back.
+/// Delivers what the kernel answers to a signal frame that it cannot take back.
 pub fn bad_frame(t: &mut Thread) {
     force(t, &Info::fault(SIGSEGV as u8, SI_KERNEL as i32, 0), None);
 }
 
-/// Delivers the exception `what` (of [`raise`]) of the instruction at `ctx.rip`. For
-/// [`raise::BP`] that is the instruction after the breakpoint.
+/// Delivers the exception `what` (of [`raise`]) of the instruction at `ctx.rip`. For [`raise::BP`]
+/// that is the instruction after the breakpoint.
 pub fn exception(t: &mut Thread, what: u8) {
     const ILL_ILLOPN: i32 = 2;
     let pc = t.ctx.rip;
@@ -40,7 +40,7 @@ pub fn exception(t: &mut Thread, what: u8) {
         raise::BP => (Info::fault(SIGTRAP as u8, kernel, 0), Trap::new(3, 0)),
         raise::FETCH => {
             let regions = regions();
-            // An instruction may begin in a page that can be executed.
+            // An instruction may begin in an executable page and go on in one that is not.
             let at = match regions.is_exec(pc) {
                 true => (pc | (PAGE - 1)) + 1,
                 false => pc,
@@ -63,7 +63,8 @@ pub fn exception(t: &mut Thread, what: u8) {
     force(t, &info, Some(trap));
 }
 
-/// Delivers what `int n` of the instruction at hand means (not 80h); `next` is behind it.
+/// Delivers what `int n` of the instruction at hand means. `n` is not 80h. `next` is the address
+/// behind it.
 pub fn interrupt(t: &mut Thread, n: u8, next: u64) {
     const BREAKPOINT: u8 = 3;
     const OVERFLOW: u8 = 4;
@@ -81,7 +82,7 @@ pub fn interrupt(t: &mut Thread, n: u8, next: u64) {
         _ => fault(
             t,
             &Fault {
-                // The entry of the interrupt table.
+                // The error code names the entry of the interrupt table.
                 trap: Trap::new(13, (n as u32) << 3 | 2),
                 ..Fault::GP
             },
@@ -89,7 +90,8 @@ pub fn interrupt(t: &mut Thread, n: u8, next: u64) {
     }
 }
 
-/// Delivers the debug exception of `int1`, before which the thread stands; `next` is behind it.
+/// Delivers the debug exception of `int1`, before which the thread stands. `next` is the address
+/// behind it.
 pub fn debug_trap(t: &mut Thread, next: u64) {
     t.ctx.rip = next;
     let info = Info::fault(SIGTRAP as u8, TRAP_BRKPT as i32, next);

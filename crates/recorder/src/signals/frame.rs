@@ -1,6 +1,7 @@
-//! The frame that the kernel puts on the stack for a signal handler, and the way back.
+//! The frame that the kernel puts on the stack for a signal handler, and the way back from it.
 //!
-//! Layout: Linux `arch/x86/kernel/signal_64.c` (`struct rt_sigframe`) and `fpu/signal.c`.
+//! The layout is that of Linux, in `arch/x86/kernel/signal_64.c` (`struct rt_sigframe`) and
+//! `fpu/signal.c`.
 
 use crate::sys::context::{CR2, Context, EFLAGS, ERROR, Info, TF, TRAPNO};
 use crate::sys::{self, SigAction, guard};
@@ -27,20 +28,20 @@ const _: () = assert!(FRAME == 440);
 
 const MAGIC1: u32 = 0x4650_5853;
 const MAGIC2: u32 = 0x4650_5845;
-/// Software bytes of the XSAVE area: magic, size with trailer, components, size.
+/// Offset of the software bytes in the XSAVE area: magic, size with trailer, components, size.
 const SOFTWARE: usize = 464;
 const HEADER: usize = 512;
-/// Most bytes of an area that is taken for one.
+/// Bytes. A larger area in a frame is not taken for one.
 const LARGEST: usize = 16 << 10;
-/// Context flags: there is an XSAVE area; ss is valid, and to be restored.
+/// Flags of the context: there is an XSAVE area, and ss is valid and has to be restored.
 const UC_FLAGS: u64 = 7;
 const RED_ZONE: u64 = 128;
-/// The flag that the processor sets in the flags saved at a fault.
+/// The flag that the processor sets in the flags that it saves at a fault.
 const RESUME: u64 = 1 << 16;
-/// Exceptions reported behind their instruction: debug, breakpoint, overflow.
+/// Exceptions that are reported behind their instruction: debug, breakpoint, overflow.
 const TRAPS: [u8; 3] = [1, 3, 4];
 
-/// State components that the program knows of, and bytes of an XSAVE area for them.
+/// The state components that the program knows of, and the bytes of an XSAVE area for them.
 fn shape(t: &Thread) -> (u64, usize) {
     let baseline = [Baseline::Host, Baseline::V2, Baseline::V3, Baseline::V4];
     let mask = baseline[(crate::sys::config::get().baseline as usize).min(3)].xcr0(t.layout.mask);
@@ -61,7 +62,8 @@ fn area_size(mask: u64) -> usize {
     size.min(AREA_LEN)
 }
 
-/// Writes the bytes by which the kernel knows an XSAVE area of `size` bytes; a word behind it belongs to it.
+/// Writes the bytes by which the kernel recognises an XSAVE area of `size` bytes. The caller writes
+/// a trailing word behind the area.
 fn mark_area(image: &mut [u8; AREA_LEN], components: u64, size: usize) {
     image[SOFTWARE..HEADER].fill(0);
     image[SOFTWARE..SOFTWARE + 4].copy_from_slice(&MAGIC1.to_le_bytes());
@@ -70,10 +72,10 @@ fn mark_area(image: &mut [u8; AREA_LEN], components: u64, size: usize) {
     image[SOFTWARE + 16..SOFTWARE + 20].copy_from_slice(&(size as u32).to_le_bytes());
 }
 
-/// Gives the thread the program's registers and the signal mask `mask`, outside of the recorder for
-/// good: a signal that is pending and not blocked by it kills the process.
+/// Gives the thread the program's registers and the signal mask `mask`, and leaves the recorder for
+/// good. A pending signal that the mask does not block kills the process.
 pub fn go_native(t: &mut Thread, mask: u64) -> ! {
-    /// An area, and room for the word behind the largest.
+    /// An area, with room for the trailing word behind the largest one.
     #[repr(C, align(64))]
     struct Native {
         area: Area,
@@ -107,7 +109,8 @@ pub fn go_native(t: &mut Thread, mask: u64) -> ! {
     n.frame.uc.fpstate = &raw const n.area as u64;
     let (frame, gs) = (&raw const n.frame.uc as u64, t.ctx.gs_base);
     sys::set_gs_base(gs);
-    // SAFETY: the frame is as the kernel makes them and is never freed; nothing of the recorder runs
+    // SAFETY: `frame` is a frame as the kernel makes them: its context says that the area lies at
+    // `n.area`. It is leaked, so it is never freed. Nothing of the recorder runs in this thread
     // afterwards.
     unsafe {
         asm!("mov rsp, {frame}", "mov eax, {nr}", "syscall", "ud2", frame = in(reg) frame,
@@ -116,9 +119,9 @@ pub fn go_native(t: &mut Thread, mask: u64) -> ! {
 }
 
 /// Puts the frame of handler `a` on the program's stack and points the registers at the handler.
-/// `fault`: the instruction at hand raised it. False: the stack cannot be written.
+/// `fault`: the instruction at hand has raised the signal. False: the stack cannot be written.
 pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) -> bool {
-    // The kernel knows no other way back on x86-64.
+    // On x86-64 the kernel knows no other way back.
     if a.flags & SA_RESTORER as u64 == 0 {
         return false;
     }
@@ -156,7 +159,8 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
     let area = t.area();
     let image = &mut area.0;
     mark_area(image, components, size);
-    // SAFETY: plain integers without padding.
+    // SAFETY: `SignalFrame` holds plain integers without padding, as the assertion on `FRAME`
+    // checks.
     let bytes = unsafe { core::slice::from_raw_parts((&raw const frame).cast::<u8>(), FRAME) };
     let written = guard::write(fpstate, &image[..size])
         .and_then(|()| guard::write(fpstate + size as u64, &MAGIC2.to_le_bytes()))
@@ -167,8 +171,9 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
     }
     match t.quiet {
         true => crate::memory::regime::tell(t, frame_at, fpstate + size as u64 + 4 - frame_at),
-        // What lay there before would otherwise be taken for what the handler finds: the return
-        // address, above all. Vector registers are hardly ever looked at there.
+        // Without this, what lay there before would be taken for what the handler reads, above all
+        // the return address. The vector registers in the frame are left out: handlers hardly ever
+        // read them.
         false => {
             let rest = frame_at + FRAME as u64;
             crate::memory::regime::changed(t, rest, fpstate + size as u64 + 4 - rest);
@@ -191,7 +196,7 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
     true
 }
 
-/// Says in the stream what all registers are.
+/// Records all registers.
 pub fn emit_state(t: &mut Thread) {
     let cpu = t.cpu().to_bytes();
     let vec = t.vec().to_bytes();
@@ -201,18 +206,19 @@ pub fn emit_state(t: &mut Thread) {
     });
 }
 
-/// What `rt_sigreturn` found besides registers, which are set.
+/// What `rt_sigreturn` has found besides registers. The registers are set already.
 pub struct Restored {
+    /// Signals to block.
     pub mask: u64,
     /// Alternate stack: start, flags, size.
     pub stack: [u64; 3],
 }
 
-/// Takes the registers from the frame above which the stack pointer stands. `None`: it cannot
-/// be read or the processor would not accept it.
+/// Takes the registers from the frame that the stack pointer stands in. `None`: the frame cannot be
+/// read, or the processor would not accept it.
 pub fn pop(t: &mut Thread) -> Option<Restored> {
     let mut frame = SignalFrame::default();
-    // SAFETY: plain integers, valid whatever the bytes.
+    // SAFETY: `SignalFrame` holds plain integers, which are valid whatever their bytes.
     let bytes = unsafe { core::slice::from_raw_parts_mut((&raw mut frame).cast::<u8>(), FRAME) };
     guard::read(t.ctx.gpr[4].wrapping_sub(8), bytes).ok()?;
     let area = read_area(t, frame.uc.fpstate)?;
@@ -227,7 +233,7 @@ pub fn pop(t: &mut Thread) -> Option<Restored> {
     })
 }
 
-/// The vector state that a frame holds at `addr` (none if that is 0).
+/// The vector state that a frame holds at `addr`. The initial state if that is 0.
 fn read_area(t: &Thread, addr: u64) -> Option<Area> {
     let mut area = Area::default();
     if addr == 0 {
@@ -240,7 +246,7 @@ fn read_area(t: &Thread, addr: u64) -> Option<Area> {
     let says = word(&area, SOFTWARE + 16) as usize;
     let mut trailer = [0; 4];
     let whole = word(&area, SOFTWARE) == MAGIC1
-        // The kernel's own frames have room for components that are not the recorder's.
+        // The kernel's own frames have room for components that the recorder does not know.
         && (HEADER + 64..=LARGEST).contains(&says)
         && guard::read(addr + says as u64, &mut trailer).is_ok()
         && u32::from_le_bytes(trailer) == MAGIC2;
@@ -253,6 +259,6 @@ fn read_area(t: &Thread, addr: u64) -> Option<Area> {
     area.0[SOFTWARE..HEADER].fill(0);
     area.0[HEADER..HEADER + 64].fill(0);
     area.0[HEADER..HEADER + 8].copy_from_slice(&present.to_le_bytes());
-    // The reserved bits of MXCSR.
+    // Bits of MXCSR that must be 0.
     (word(&area, 24) & 0xffff_0000 == 0).then_some(area)
 }

@@ -1,12 +1,13 @@
-//! The host's signal handler: sorts what arrives, and makes sure that translated code is left
-//! soon and between two guest instructions.
+//! The recorder's signal handler. It sorts what arrives, and makes translated code leave soon and
+//! between two guest instructions.
 //!
-//! * Fault in translated code: the thread continues in the exit trampoline; [`crate::signals::delivery`]
-//!   works out the guest's state and delivers.
-//! * Fault in an access of [`crate::sys::guard`]: continues at its failure exit.
-//! * Anything else waits in the [`Inbox`]. If the runtime was interrupted, `Ctx::resume` is
-//!   replaced by a trap, so that it cannot enter translated code unnoticed. In translated code,
-//!   instructions are stepped over until one begins a guest instruction.
+//! - A fault in translated code: the thread goes on in the exit trampoline.
+//!   [`crate::signals::delivery`] works out the guest's state and delivers the signal.
+//! - A fault in an access of [`crate::sys::guard`]: the thread goes on at that access's failure
+//!   exit.
+//! - Any other signal waits in the [`Inbox`]. If the handler has interrupted the runtime, it
+//!   replaces `Ctx::resume` by a trap. So translated code is not entered unnoticed. In translated
+//!   code, it steps over host instructions until one begins a guest instruction.
 
 use crate::code::cache;
 use crate::line;
@@ -47,10 +48,11 @@ unsafe extern "C" {
     fn hindsight_trap();
 }
 
-/// `Ctx::desc` after a handler has left translated code.
+/// The value of `Ctx::desc` after a handler made translated code leave.
 pub const LEFT: u64 = u64::MAX;
 
-/// How often a thread that must not overlook a boundary asks for the code cache that another one is using.
+/// A thread that must not overlook a boundary asks this often for the translation cache that
+/// another thread uses.
 const RETRIES: u32 = 10_000;
 
 /// Address of the handler.
@@ -67,10 +69,11 @@ fn trap() -> u64 {
     hindsight_trap as *const () as u64
 }
 
-/// The calling thread. Only once its GS base has been set.
+/// The calling thread. Valid only after its GS base has been set.
 pub fn current() -> *mut Thread {
     let t;
-    // SAFETY: the GS base is the thread's window, below which its context block lies.
+    // SAFETY: the GS base is the thread's window, and its context block lies directly below that.
+    // The field `runtime` is set when the thread is made.
     unsafe {
         asm!("mov {}, gs:[{}]", out(reg) t, const disp(offset_of!(Ctx, runtime)), options(nostack, readonly));
     }
@@ -79,9 +82,10 @@ pub fn current() -> *mut Thread {
 
 extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
     let t = current();
-    // SAFETY: handlers are installed after the thread was made, which lives as long as the
-    // process. Only the inbox and fields of the context block that the interrupted code does
-    // not hold in registers are used.
+    // SAFETY: handlers are installed after the thread was made, and the thread is freed only after
+    // it has blocked all signals. It may be borrowed mutably by the interrupted code. So only the
+    // inbox and single fields of the context block are used, and these the interrupted code does
+    // not hold in registers.
     let (inbox, ctx) = unsafe {
         (
             (&raw const (*t).inbox).read(),
@@ -101,7 +105,7 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
         return;
     }
     if !info.is_fault() {
-        // SAFETY: as above; the table of actions stays as long as the thread.
+        // SAFETY: as above. The table of actions lives as long as the thread.
         let deadly = unsafe { (*t).signals.actions.deadly() };
         doom::note(signo, deadly);
         return queue(inbox, ctx, info, uc);
@@ -126,9 +130,10 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
     }
 }
 
-/// Has the interrupted thread continue in the exit trampoline.
+/// Makes the interrupted thread continue in the exit trampoline.
 fn leave(ctx: *mut Ctx, uc: &mut Context) {
-    // SAFETY: translated code was interrupted; the context block is the thread's own.
+    // SAFETY: the context block belongs to the thread, and translated code was interrupted, which
+    // does not hold this field in a register.
     unsafe { write_volatile(&raw mut (*ctx).desc, LEFT) };
     uc.regs[RIP] = hindsight_glue::exit_address();
 }
@@ -136,7 +141,7 @@ fn leave(ctx: *mut Ctx, uc: &mut Context) {
 /// Keeps a signal that did not come from the processor.
 fn queue(inbox: &Inbox, ctx: *mut Ctx, info: &Info, uc: &mut Context) {
     if inbox.full.load(Relaxed) {
-        // One of those that are never blocked, sent while another waits: later, then.
+        // A signal that is never blocked was sent while another one waits. It has to come later.
         uc.mask |= 1 << (info.signo - 1);
         sys::queue_signal(info);
         return;
@@ -153,9 +158,10 @@ fn queue(inbox: &Inbox, ctx: *mut Ctx, info: &Info, uc: &mut Context) {
     }
 }
 
-/// Puts the trap in the place where translated code would be entered.
+/// Puts the trap's address where translated code would be entered.
 fn arm(inbox: &Inbox, ctx: *mut Ctx) {
-    // SAFETY: both sides use volatile accesses of a word of the thread's own context block.
+    // SAFETY: the context block belongs to the thread. The handler and the runtime both use
+    // volatile accesses of this word.
     unsafe {
         let resume = read_volatile(&raw const (*ctx).resume);
         if resume != trap() {
@@ -166,8 +172,8 @@ fn arm(inbox: &Inbox, ctx: *mut Ctx) {
     }
 }
 
-/// Runtime, as the last thing before translated code is entered at `ctx.resume`: makes sure
-/// that neither a waiting signal nor the wish to stop soon is overlooked.
+/// The last thing that the runtime does before it enters translated code at `ctx.resume`. Makes
+/// sure that it overlooks neither a signal that waits nor the wish to leave soon.
 pub fn before_enter(t: &mut Thread) {
     if t.second.is_some() || t.signals.stepping.due {
         t.inbox.leave_requested.store(true, Relaxed);
@@ -179,13 +185,13 @@ pub fn before_enter(t: &mut Thread) {
     compiler_fence(SeqCst);
 }
 
-/// Leaves translated code if the interrupted thread stands before a guest instruction, else lets
-/// it execute one host instruction.
+/// Makes translated code leave if the interrupted thread stands before a guest instruction.
+/// Otherwise makes it execute one host instruction.
 fn step(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) {
     let pc = uc.regs[RIP];
     let beyond = inbox.beyond.load(Relaxed);
     let mut boundary = cache::boundary(pc, uc.regs[R11], beyond);
-    // Not one may be overlooked because another thread was looking something up.
+    // No boundary may be overlooked because another thread was looking something up.
     let mut tries = if beyond == u64::MAX { 0 } else { RETRIES };
     while boundary.is_err() && tries > 0 {
         sys::sched_yield();
@@ -194,7 +200,8 @@ fn step(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) {
     }
     if let Ok(Some(b)) = boundary {
         inbox.stepping.store(false, Relaxed);
-        // SAFETY: translated code was interrupted; the context block is the thread's own.
+        // SAFETY: the context block belongs to the thread, and translated code was interrupted,
+        // which does not hold this field in a register.
         let kept = unsafe { read_volatile(&raw const (*ctx).flags) };
         uc.regs[EFLAGS] = b.flags(uc.regs[EFLAGS], kept) & !TF;
         uc.regs[R11] = uc.regs[R11].wrapping_sub(b.ahead as u64);
@@ -213,7 +220,7 @@ fn step(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) {
     uc.regs[EFLAGS] |= TF;
 }
 
-/// Handles SIGTRAP from the trap and from stepping. False: it is neither.
+/// Handles a SIGTRAP that comes from the trap or from stepping. False if it comes from neither.
 fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
     let pc = uc.regs[RIP];
     if pc == trap() + 1 {
@@ -229,8 +236,9 @@ fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
         return false;
     }
     const PUSHF: u8 = 0x9c;
-    // SAFETY: the instruction there was just executed; if it was `pushf`, of 64 or 16 bits, it has
-    // just written the word at the top of the stack.
+    // SAFETY: the processor has just executed the instruction at `step_pc`, so its bytes can be
+    // read. If it was `pushf`, of 64 or 16 bits, it has just written the word at the top of the
+    // stack.
     unsafe {
         let was = inbox.step_pc.load(Relaxed) as *const u8;
         if *was == PUSHF || (*was == 0x66 && *was.add(1) == PUSHF) {
@@ -241,7 +249,8 @@ fn stepped(inbox: &Inbox, ctx: *mut Ctx, uc: &mut Context) -> bool {
     if cache::contains(pc) {
         step(inbox, ctx, uc);
     } else {
-        // On its way out; the trap will be waiting at the way back in.
+        // The thread is on its way out of translated code. The trap will be there when it comes
+        // back.
         inbox.stepping.store(false, Relaxed);
         uc.regs[EFLAGS] &= !TF;
         if hindsight_glue::in_sequence(pc) {

@@ -1,4 +1,4 @@
-//! System calls about signals, answered from the virtual state.
+//! System calls about signals. The recorder answers them from its own state.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::signals::{actions, delivery, exceptions, frame};
@@ -12,8 +12,9 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
-/// Size of the kernel's signal set.
+/// Bytes of the kernel's signal set.
 const SET: u64 = 8;
+/// `MINSIGSTKSZ`
 const MINIMUM_STACK: u64 = 2048;
 
 fn write_words(addr: u64, words: &[u64]) -> bool {
@@ -67,7 +68,7 @@ pub fn sigaction(t: &Thread, a: &[u64; 6]) -> u64 {
     0
 }
 
-/// `rt_sigprocmask(how, new, old, size)`. `None`: a signal comes first.
+/// `rt_sigprocmask(how, new, old, size)`. `None`: a signal has to be delivered first.
 pub fn sigprocmask(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     let [how, new, old, size, ..] = *a;
     if size != SET {
@@ -94,12 +95,13 @@ pub fn sigprocmask(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     Some(0)
 }
 
-/// `rt_sigpending(set, size)`: what the kernel knows, and what it does not.
+/// `rt_sigpending(set, size)`: the signals that the kernel keeps, and those that the recorder
+/// holds.
 pub fn sigpending(t: &mut Thread, a: &[u64; 6]) -> u64 {
     let [set, size, ..] = *a;
     let mut known = 0u64;
     let args = [&raw mut known as u64, SET, 0, 0, 0, 0];
-    // SAFETY: writes one word.
+    // SAFETY: the kernel writes one word, to `known`.
     let ret = unsafe { crate::sys::raw(__NR_rt_sigpending, args) };
     if size > SET {
         return errno(EINVAL);
@@ -166,12 +168,12 @@ fn set_altstack(t: &mut Thread, [base, flags, size]: [u64; 3]) -> Result<(), u32
     Ok(())
 }
 
-/// The mask that a call wants for as long as it waits, as it names it: address and size.
+/// The mask that a call wants to have while it waits: its address and size, as the call names them.
 fn temporary_mask(nr: u32, a: &[u64; 6]) -> Option<(u64, u64)> {
-    /// Also defined by the flags of `io_uring_enter`.
+    /// Flags of `io_uring_enter`. They say whether there is a mask, and where.
     const GET_EVENTS: u64 = 1;
     const EXTENDED: u64 = 8;
-    // A structure of address and size.
+    // The argument points to a structure of address and size.
     let indirect = |at: u64| read_words(at).map(|[mask, size]| (mask, size));
     let named = match nr {
         __NR_rt_sigsuspend => (a[0], a[1]),
@@ -189,12 +191,12 @@ fn temporary_mask(nr: u32, a: &[u64; 6]) -> Option<(u64, u64)> {
     (named.0 != 0).then_some(named)
 }
 
-/// A call that waits, perhaps with a mask of its own: a signal that ends it is delivered under that
-/// mask. `None`: a signal comes first.
+/// Makes a call that waits, perhaps with a mask of its own. A signal that ends the call is
+/// delivered under that mask. `None`: a signal has to be delivered first.
 pub fn wait(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     let mask = match temporary_mask(nr, a) {
         Some((at, SET)) => read_words(at).map(|[mask]| mask),
-        // The kernel finds the same error.
+        // The kernel will find the same error.
         _ => None,
     };
     if let Some(mask) = mask {
@@ -212,7 +214,7 @@ pub fn wait(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     Some(ret)
 }
 
-/// `rt_sigtimedwait(set, info, timeout, size)`. `None`: a signal comes first.
+/// `rt_sigtimedwait(set, info, timeout, size)`. `None`: a signal has to be delivered first.
 pub fn take(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     if let Some([set]) = read_words(a[0]) {
         t.signals.awaited.store(set, SeqCst);
@@ -226,7 +228,7 @@ pub fn take(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
         if ret.is_none_or(|ret| ret >> 63 != 0) {
             break ret;
         }
-        // Another thread may have been quicker.
+        // If this fails, another thread was quicker.
         if let Some(meant) = delivery::meant(t, info) {
             info = meant;
             break ret;
@@ -252,8 +254,9 @@ pub fn sigreturn(t: &mut Thread) -> Flow {
     t.complete();
     let _ = set_altstack(t, r.stack);
     if !delivery::set_mask(t, r.mask) {
-        // A signal came while the mask was still the handler's: it is delivered under that, as
-        // if it had come before, and its own return will restore what this one asked for.
+        // A signal came while the handler's mask still applied. It is delivered under the new mask,
+        // as if it had come before this call. Its own return will restore the mask that this call
+        // has asked for.
         t.signals.mask = r.mask & !UNBLOCKABLE;
     }
     Flow::Jump

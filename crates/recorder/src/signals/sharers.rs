@@ -1,9 +1,12 @@
-//! Processes that share the program's memory, and die by themselves.
+//! Processes that share the program's memory and die by themselves.
 //!
-//! `clone` with `CLONE_VM` and without `CLONE_THREAD` makes a process in the same memory. When it is killed, or one of
-//! its threads ends all of it, it stops wherever it is, also in the recorder, whose memory the others go on using.
-//! Where a recorded thread brings that about, it takes all locks before, so that nobody is amid a change. Of kills that
-//! come from elsewhere, [`crate::sys::lock`] takes care.
+//! `clone` with `CLONE_VM` and without `CLONE_THREAD` makes a process in the same memory. It may be
+//! killed, or one of its threads may end all of it. Then its threads stop wherever they are, also
+//! inside the recorder, whose memory the other processes go on using.
+//!
+//! - If a recorded thread brings that about, it takes all locks first. So no thread is amid a
+//!   change.
+//! - If it comes from elsewhere, [`crate::sys::lock`] takes care of it.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::code::{cache, mapping, select};
@@ -14,12 +17,14 @@ use crate::thread::{self, Thread, owners, threads};
 use core::sync::atomic::Ordering::*;
 use linux_raw_sys::general::*;
 
-/// Milliseconds that a killed process is waited for, and one that perhaps was not meant. It is only late where the
-/// kernel is.
+/// Milliseconds to wait for the death of a process that was killed. It takes long only if the
+/// kernel is slow.
 const DEATH_MS: u32 = 200;
+/// Milliseconds to wait where it is not known whether such a process was killed.
 const GLANCE_MS: u32 = 2;
 
-/// Keeps all other threads from changing anything in the recorder. Nothing is to be allocated meanwhile.
+/// Keeps all other threads from changing anything in the recorder. Nothing may be allocated
+/// meanwhile.
 pub fn hold(t: &Thread) -> impl Sized {
     let order = mapping::hold_order();
     let actions = (t.signals.actions.lock(), t.limits.lock());
@@ -28,17 +33,17 @@ pub fn hold(t: &Thread) -> impl Sized {
     let more = (
         select::hold(),
         maps::regions(),
-        // Behind the tables of code and mappings: those who hold them ask for it.
+        // After the tables of code and mappings, since owners of those ask for it.
         program::hold(),
         ring::hold(),
         threads::hold(),
         thread::hold(),
     );
-    // Given back in this order.
+    // The locks are given back in this order.
     (heap::hold(), more, held, own, actions, order)
 }
 
-/// The signal and the process of a call that may kill one; 0: any.
+/// The process that a call kills, 0 if that may be any. `None` if the call does not kill.
 fn victim(nr: u32, a: &[u64; 6]) -> Option<i32> {
     let (signal, pid) = match nr {
         __NR_kill | __NR_tkill => (a[1], a[0] as i32),
@@ -50,7 +55,8 @@ fn victim(nr: u32, a: &[u64; 6]) -> Option<i32> {
     (signal as u32 == SIGKILL).then_some(pid.max(0))
 }
 
-/// Makes the call if it kills a process that may share this memory: while nobody else changes anything in the recorder.
+/// Makes a call that kills a process which may share this memory. Meanwhile nobody else changes
+/// anything in the recorder. `None` if it is no such call, and was not made.
 pub fn kill(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     let pid = victim(nr, a)?;
     if !threads::lends() {
@@ -58,11 +64,12 @@ pub fn kill(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     }
     let victims = threads::borrowers();
     let held = hold(t);
-    // SAFETY: kills, at most, and touches no memory but what the program names.
+    // SAFETY: the call sends a signal and writes no memory. A thread that it kills holds no lock,
+    // since this one has them all.
     let ret = unsafe { sys::raw(nr, *a) };
     if ret == 0 && !owners::is_mixed() {
         let named = victims.iter().filter(|tid| **tid == pid);
-        // If none is named, perhaps one is meant, perhaps somebody else.
+        // If the call names none of them, it may kill one of them or somebody else.
         let patience = if named.clone().count() == 0 {
             GLANCE_MS
         } else {
@@ -80,9 +87,11 @@ pub fn kill(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     Some(ret)
 }
 
-/// Makes a call that ends this process in this memory, if it succeeds. Where processes that share the memory go on, and
-/// the other threads of this one stop wherever they are, nobody changes anything in the recorder meanwhile. Whoever waits
-/// for the locks then sees that their owner is gone and has changed nothing.
+/// Makes a call that ends this process in this memory, if it succeeds.
+///
+/// Processes that share the memory may go on, and other threads of this process stop wherever they
+/// are. Then nobody changes anything in the recorder during the call. Whoever waits for the locks
+/// later sees that their owner is gone and has changed nothing.
 pub fn leave<R>(t: &Thread, call: impl FnOnce() -> R) -> R {
     let slot = t.slot;
     let held = (threads::lends() && threads::has_siblings(t)).then(|| hold(t));
@@ -92,7 +101,7 @@ pub fn leave<R>(t: &Thread, call: impl FnOnce() -> R) -> R {
     };
     state.store(true, Release);
     let done = call();
-    // It goes on.
+    // The call has failed, so the process goes on.
     state.store(false, Release);
     drop(held);
     done

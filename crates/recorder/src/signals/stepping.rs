@@ -1,9 +1,11 @@
 //! The trap flag: a program that steps through its own instructions.
 //!
-//! Translated code runs without the flag, and never with that of the program: its steps would be those of host
-//! instructions. As long as the program has it set, the thread comes to the runtime after each of its
-//! instructions, and gets the signal there. Replay knows nothing of the flag: what an instruction does with it is
-//! recorded as the instruction's result.
+//! Translated code never runs with the program's trap flag: its steps would be those of host
+//! instructions. While the program has the flag set, the thread comes to the runtime after each of
+//! its instructions and gets the signal there.
+//!
+//! Replay knows nothing of the flag. What an instruction does with it is recorded as the
+//! instruction's result.
 
 use crate::memory::regime;
 use crate::signals::delivery::force;
@@ -22,7 +24,7 @@ const RSP: usize = 4;
 const R11: usize = 11;
 const FLAGS: usize = 16;
 
-/// Delivers the signal that is due, if the instruction has been done.
+/// Delivers the signal that is due, if the instruction has been completed.
 pub fn deliver(t: &mut Thread) {
     let s = &mut t.signals.stepping;
     if !core::mem::take(&mut s.due) {
@@ -34,7 +36,7 @@ pub fn deliver(t: &mut Thread) {
     }
     let size = core::mem::take(&mut s.pushes);
     if size != 0 {
-        // The second byte has the flag.
+        // The flag is in the second byte.
         let at = t.ctx.gpr[RSP];
         let mut high = [0];
         if guard::read(at + 1, &mut high).is_ok() {
@@ -46,7 +48,8 @@ pub fn deliver(t: &mut Thread) {
     force(t, &info, Some(Trap::new(DEBUG, 0)));
 }
 
-/// Records what the runtime has written for an instruction that replay does not execute: at most 8 bytes.
+/// Records what the runtime has written for an instruction that replay does not execute. `len` is 8
+/// at most.
 pub fn tell(t: &mut Thread, at: u64, len: u64) {
     if t.quiet {
         return regime::tell(t, at, len);
@@ -58,11 +61,12 @@ pub fn tell(t: &mut Thread, at: u64, len: u64) {
     }
 }
 
-/// Executes `popf`, before which the thread stands, with the trap flag among what it takes from the stack.
+/// Executes the `popf` before which the thread stands. Among the flags that it takes from the stack
+/// is the trap flag.
 pub fn pop_flags(t: &mut Thread, i: &Instruction) {
     let size = i.stack_pointer_increment() as usize;
     let mut bytes = [0; 8];
-    // It has just been read.
+    // Translated code has just read this word.
     let _ = guard::read(t.ctx.gpr[RSP], &mut bytes[..size.min(8)]);
     let changes = match size {
         2 => RFLAGS_MASK & 0xffff,
@@ -82,7 +86,7 @@ pub fn pop_flags(t: &mut Thread, i: &Instruction) {
     t.signals.stepping.set = true;
 }
 
-/// A system call is done, which leaves the flags in r11.
+/// Adds the flag to r11 after a system call, which leaves the flags there.
 pub fn after_call(t: &mut Thread) {
     if !t.signals.stepping.set {
         return;

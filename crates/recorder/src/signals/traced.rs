@@ -1,4 +1,4 @@
-//! Who is traced by a debugger: a recorded one finds the recorder in what it traces, if that is recorded too.
+//! Debuggers. If a recorded process traces a recorded one, it would find the recorder in it.
 
 use crate::line;
 use crate::memory::maps::read_file;
@@ -14,15 +14,16 @@ const PTRACE_TRACEME: u64 = 0;
 const PTRACE_ATTACH: u64 = 16;
 const PTRACE_SEIZE: u64 = 0x4206;
 
-/// The process, or one of whom it is a copy, has asked to be traced by its parent.
+/// This process, or one of which it is a copy, has asked its parent to trace it.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Longest time to wait for a process that is just being made, in milliseconds.
+/// Milliseconds to wait at most for a process that is just being made.
 const BIRTH: u32 = 500;
 
-/// Takes note of a system call. If it begins to trace a recorded process, that is left first and goes on by
-/// itself: its tracer would see the registers of translated code and the recorder's calls. `true`: this is the process,
-/// which makes the call when it has been left.
+/// Called before a system call. If the call begins to trace a recorded process, that process is
+/// left first and goes on unrecorded. Otherwise its tracer would see the registers of translated
+/// code and the recorder's system calls. True: this process is the one that is left. It makes the
+/// call after that.
 pub fn before(t: &Thread, nr: u32, a: &[u64; 6]) -> bool {
     if nr != __NR_ptrace {
         return false;
@@ -30,7 +31,8 @@ pub fn before(t: &Thread, nr: u32, a: &[u64; 6]) -> bool {
     match a[0] {
         PTRACE_TRACEME => {
             ASKED.store(true, Relaxed);
-            // In memory that it shares with its tracer it can only be traced as it is.
+            // A process that shares its tracer's memory cannot be left. It can only be traced as it
+            // is.
             if t.borrows || !ring::is_recorded() || ring::thread(sys::getppid()).is_none() {
                 return false;
             }
@@ -56,7 +58,7 @@ pub fn before(t: &Thread, nr: u32, a: &[u64; 6]) -> bool {
     }
 }
 
-/// The collector has no name for the process and cannot leave it.
+/// The collector has no number for such a process, so it cannot leave it.
 fn say_why_not(id: i32) {
     let what = line!(
         "process {id} is traced as it is, since it is in another namespace of process ids: \
@@ -84,7 +86,7 @@ fn may_be_traced(tid: i32) -> bool {
     let (Ok(status), Ok(memory)) = (path("status"), path("mem")) else {
         return false;
     };
-    // The kernel asks the same when the memory is opened.
+    // Opening the memory takes the same permission.
     let allowed = sys::open_read(&memory).map(sys::close).is_ok();
     allowed && tracer(&status) == Some(false)
 }
@@ -94,7 +96,7 @@ pub fn is_traced() -> Option<bool> {
     tracer(c"/proc/thread-self/status")
 }
 
-/// Whether the thread with this file of the kernel's is traced.
+/// Whether the thread with this `status` file of `/proc` is traced. `None`: that cannot be known.
 fn tracer(status: &CStr) -> Option<bool> {
     let status = read_file(status);
     let mut lines = status.split(|b| *b == b'\n');
@@ -102,8 +104,8 @@ fn tracer(status: &CStr) -> Option<bool> {
     Some(tracer != b"0")
 }
 
-/// Whether this thread is traced by a recorded process, as far as that can be known. Where nobody traces,
-/// which is nearly everywhere, that costs nothing.
+/// Whether a recorded process traces this thread, as far as that can be known. Costs nothing where
+/// nobody traces, which is nearly everywhere.
 pub fn by_recorded() -> bool {
     (ASKED.load(Relaxed) || ring::meddling() != 0) && is_traced() == Some(true)
 }
