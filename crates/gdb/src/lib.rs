@@ -4,36 +4,24 @@
 //! [`serve`] talks to one client over any pair of byte streams. The packets are taken apart by the
 //! `gdbstub` library; what it does not know is in [`filter`]. All knowledge of the recording comes
 //! from [`hindsight_timeline`]; nothing a client sends changes it: what it writes, and functions it
-//! calls, are in a side branch ([`side`]) that is thrown away.
+//! calls, are in a side branch ([`state::side`]) that is thrown away.
 
-mod agent;
-mod arch;
-mod auxv;
-mod bookmarks;
-mod due;
-mod files;
 mod filter;
-mod inferior;
-mod interrupt;
-mod libraries;
 mod monitor;
-mod processes;
-mod range;
+mod process;
+mod program;
 mod route;
+mod run;
 mod server;
-mod session;
-mod side;
 mod siginfo;
-mod signals;
-mod stale;
+mod state;
 mod target;
-mod tell;
 mod tls;
 
-pub use bookmarks::Bookmarks;
-pub use interrupt::Interrupt;
 pub use server::{Patience, serve};
-pub use session::Session;
+pub use state::bookmarks::Bookmarks;
+pub use state::interrupt::Interrupt;
+pub use state::session::Session;
 
 use hindsight_timeline::Position;
 

@@ -1,6 +1,6 @@
 //! gdb's `monitor` commands.
 
-use crate::session::Session;
+use crate::state::session::Session;
 use crate::{Error, Result};
 use hindsight_inspect::Inspector;
 use hindsight_text::{line, lines};

@@ -2,7 +2,7 @@
 //! that is meant is made the active one of the session. What concerns processes themselves is answered here.
 
 use crate::Result;
-use crate::session::Session;
+use crate::state::session::Session;
 use gdbstub::common::Tid;
 
 /// The processes that the client has chosen.

@@ -1,10 +1,13 @@
 //! The loop between a client and a session.
 
 use crate::filter::{self, Framer, Incoming, MAX_PACKET, Outgoing};
-use crate::processes::Wanted;
+use crate::program::libraries;
 use crate::route::{Routed, Router};
-use crate::session::{Break, Session};
-use crate::{Error, Result, agent, libraries, siginfo, signals, tls};
+use crate::state::forks::Wanted;
+use crate::state::session::Session;
+use crate::state::stops::Break;
+use crate::state::{agent, signals};
+use crate::{Error, Result, siginfo, tls};
 use gdbstub::stub::state_machine::GdbStubStateMachine;
 use gdbstub::stub::{GdbStubBuilder, GdbStubError};
 use hindsight_guard::wait;

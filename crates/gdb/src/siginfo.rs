@@ -1,7 +1,8 @@
 //! What came with a signal.
 
 use crate::Result;
-use crate::session::{Session, SignalInfo};
+use crate::state::session::Session;
+use crate::state::stops::SignalInfo;
 use hindsight_timeline::{Direction, Scope};
 
 /// Bytes of the kernel's `siginfo_t`.

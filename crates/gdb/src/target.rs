@@ -1,8 +1,11 @@
 //! The session as the protocol library wants it.
 
-use crate::arch::{Number, State, X86_64};
-use crate::session::{Action, Break, Session};
-use crate::{Error, files, libraries, monitor};
+use crate::program::{files, libraries};
+use crate::state::action::Action;
+use crate::state::arch::{Number, State, X86_64};
+use crate::state::session::Session;
+use crate::state::stops::Break;
+use crate::{Error, monitor};
 use gdbstub::common::{Pid, Signal, Tid};
 use gdbstub::target::ext::auxv::{Auxv, AuxvOps};
 use gdbstub::target::ext::base::BaseOps;

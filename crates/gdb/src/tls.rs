@@ -5,8 +5,8 @@
 //! offset that glibc says in a constant for debuggers.
 
 use crate::Result;
-use crate::libraries;
-use crate::session::Session;
+use crate::program::libraries;
+use crate::state::session::Session;
 use gdbstub::common::Tid;
 use hindsight_symbols::{DebugPaths, Module};
 use hindsight_timeline::Module as Mapped;

@@ -1,12 +1,13 @@
 //! Stops in gdb's words.
 
 use crate::Result;
-use crate::session::{Session, SignalInfo, Told};
+use crate::state::session::Session;
+use crate::state::stops::SignalInfo;
+use crate::state::told::{Told, kind};
 use gdbstub::common::Signal;
 use gdbstub::target::ext::base::reverse_exec::ReplayLogPosition;
-use gdbstub::target::ext::breakpoints::WatchKind;
 use gdbstub::target::ext::catch_syscalls::CatchSyscallPosition;
-use hindsight_timeline::{Reason, Stop, ThreadId, Watch};
+use hindsight_timeline::{Reason, Stop, ThreadId};
 
 impl Session {
     /// What gdb is told when a run ends without a result.
@@ -66,7 +67,7 @@ impl Session {
                 });
                 let cursor = &self.inferior.cursor;
                 self.inferior.told_signal = Some((cursor.thread(), cursor.count()));
-                let signal = Signal(crate::signals::to_gdb(number));
+                let signal = Signal(crate::state::signals::to_gdb(number));
                 Told::SignalWithThread { tid, signal }
             }
             Reason::Syscall { number } => Told::CatchSyscall {
@@ -103,14 +104,5 @@ impl Session {
             },
             _ => self.trap(),
         })
-    }
-}
-
-/// What gdb calls a watchpoint of this kind.
-pub fn kind(w: Watch) -> WatchKind {
-    match w {
-        Watch::Read => WatchKind::Read,
-        Watch::Write => WatchKind::Write,
-        Watch::Access => WatchKind::ReadWrite,
     }
 }

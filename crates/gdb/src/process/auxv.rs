@@ -1,8 +1,8 @@
 //! The auxiliary vector, which lies on the stack when a program begins.
 
 use crate::Result;
-use crate::libraries::Program;
-use crate::session::Session;
+use crate::program::libraries::Program;
+use crate::state::session::Session;
 use hindsight_timeline::Position;
 
 /// Words of the initial stack that are looked at.

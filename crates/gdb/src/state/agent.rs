@@ -147,10 +147,10 @@ impl Context for At<'_> {
     fn register(&mut self, number: usize) -> Option<u64> {
         let cpu = self.0.registers();
         // Conditions are evaluated very often, and seldom about vector registers.
-        crate::arch::general(&cpu, number).or_else(|| {
+        crate::state::arch::general(&cpu, number).or_else(|| {
             let vec = Box::new(self.0.vectors());
             let orig_rax = u64::MAX;
-            crate::arch::State { cpu, vec, orig_rax }.integer(number)
+            crate::state::arch::State { cpu, vec, orig_rax }.integer(number)
         })
     }
 

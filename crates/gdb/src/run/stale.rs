@@ -5,8 +5,9 @@
 //! is executed, and looks.
 
 use crate::Result;
-use crate::session::{LARGEST, Session, Told};
-use crate::tell::kind;
+use crate::state::session::Session;
+use crate::state::stops::LARGEST;
+use crate::state::told::{Told, kind};
 use hindsight_timeline::{Watch, Watchpoint};
 
 impl Session {

@@ -1,9 +1,11 @@
-//! What the user writes, and functions that the debugger calls: a branch beside the recording, from
-//! the present place on, that is thrown away.
+//! Reads, writes and runs that are, or may be, in the side branch.
 
-use crate::agent::At;
-use crate::arch::State;
-use crate::session::{Action, Session, Told};
+use crate::state::action::Action;
+use crate::state::agent::At;
+use crate::state::arch::State;
+use crate::state::session::Session;
+use crate::state::side::Side;
+use crate::state::told::Told;
 use crate::{Error, Result};
 use gdbstub::common::{Signal, Tid};
 use hindsight_timeline::{Branch, Halted};
@@ -12,33 +14,6 @@ use std::time::{Duration, Instant};
 /// Where a look at memory was interrupted, gdb asks for the same and for less at once, before it sees that its user wants no
 /// more of it: what comes so soon behind one another is the same look.
 const REPEATED: Duration = Duration::from_millis(100);
-
-/// A side branch.
-pub struct Side {
-    /// The thread that it began with.
-    pub tid: Tid,
-    branch: Branch,
-    /// The recorded registers.
-    begin: State,
-}
-
-impl Side {
-    /// Its registers.
-    pub fn state(&self) -> State {
-        State {
-            cpu: self.branch.registers(),
-            vec: Box::new(self.branch.vectors()),
-            ..State::default()
-        }
-    }
-
-    /// Whether its registers are no longer those of the recording.
-    fn elsewhere(&self) -> bool {
-        let (a, b) = (self.state(), &self.begin);
-        let comparable = |s: &State| s.cpu.comparable();
-        comparable(&a) != comparable(b) || a.vec != b.vec
-    }
-}
 
 impl Session {
     /// The known bytes from an address on.
@@ -122,8 +97,9 @@ impl Session {
         let mut stop = |branch: &mut Branch| {
             let pc = branch.registers().rip;
             all.iter().filter(|b| b.address == pc).any(|b| {
-                let holds =
-                    |c: &crate::agent::Program| c.run(&mut At(branch)).is_none_or(|v| v != 0);
+                let holds = |c: &crate::state::agent::Program| {
+                    c.run(&mut At(branch)).is_none_or(|v| v != 0)
+                };
                 b.conditions.is_empty() || b.conditions.iter().any(holds)
             })
         };

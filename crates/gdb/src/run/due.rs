@@ -3,14 +3,13 @@
 //! A run stops where a thread gets a signal, before its handler. Who comes to such a place in another way, by a step or
 //! a seek or at a breakpoint, has not been told of it, and is when going on.
 
-use crate::session::{Action, Break, Session, SignalInfo, Told};
+use crate::state::action::Action;
+use crate::state::session::Session;
+use crate::state::stops::{Break, SignalInfo, Signals};
+use crate::state::told::Told;
 use crate::{Error, Result};
 use gdbstub::common::Tid;
-use hindsight_timeline::{Direction, Filter, Kind, KindOf, Reason, Stop, ThreadId};
-use std::collections::HashMap;
-
-/// Where each thread gets signals, by the instructions it has completed then.
-pub type Signals = HashMap<ThreadId, Vec<(u64, SignalInfo)>>;
+use hindsight_timeline::{Direction, Filter, Kind, KindOf, Reason, Stop};
 
 impl Session {
     /// The signal that the cursor's thread gets where it stands, if gdb wants to know and has not been told.

@@ -1,7 +1,9 @@
 //! Steps out of a stretch of code.
 
 use crate::Result;
-use crate::session::{SIGNALS, Session, Told};
+use crate::state::session::Session;
+use crate::state::stops::SIGNALS;
+use crate::state::told::Told;
 use gdbstub::common::Signal;
 use hindsight_timeline::{Breakpoint, Choice, Direction, Reason, Scope, Stops};
 

@@ -1,213 +1,19 @@
-//! What gdb is connected to: a place in a recording, and what it is to stop at.
+//! Runs and steps.
 
-use crate::agent::{At, Program};
-use crate::arch::State;
-use crate::bookmarks::Bookmarks;
-use crate::due::Signals;
-use crate::files::Files;
-use crate::inferior::{self, Inferior};
-use crate::interrupt::Interrupt;
-use crate::libraries::Listed;
-use crate::processes::{FORKS, Fork, Wanted};
-use crate::tell::kind;
+use crate::state::action::Action;
+use crate::state::agent::At;
+use crate::state::forks::FORKS;
+use crate::state::session::Session;
+use crate::state::stops::{LARGEST, SIGNALS};
+use crate::state::told::{Told, kind};
 use crate::{Error, Result};
-use gdbstub::common::{Signal, Tid};
-use gdbstub::stub::MultiThreadStopReason;
+use gdbstub::common::Signal;
 use gdbstub::target::ext::breakpoints::WatchKind;
 use hindsight_timeline::{
-    Breakpoint, Cancel, Choice, Direction, Position, Reason, Scope, Stops, ThreadId, Timeline,
-    Watch, WatchedValue,
+    Breakpoint, Choice, Direction, Position, Reason, Scope, Stops, Watch, WatchedValue,
 };
-use std::cell::RefCell;
-use std::collections::BTreeSet;
-use std::time::Instant;
-
-/// Bytes of the largest variable whose changes are told apart from other writes.
-pub(crate) const LARGEST: u64 = 64;
-/// Linux signal numbers.
-pub(crate) const SIGNALS: std::ops::Range<u8> = 1..65;
-
-/// A breakpoint that gdb has set.
-#[derive(Clone)]
-pub struct Break {
-    pub address: u64,
-    pub hardware: bool,
-    /// Any of these lets it stop; empty: always.
-    pub conditions: Vec<Program>,
-}
-
-/// What gdb asked for last.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
-    Continue,
-    Step(Tid),
-    Range(Tid, u64, u64),
-    ReverseStep(Tid),
-    ReverseContinue,
-}
-
-/// What came with the signal at which the cursor stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SignalInfo {
-    pub number: u8,
-    pub code: i32,
-    pub address: u64,
-}
-
-/// How gdb was told that it stopped.
-pub type Told = MultiThreadStopReason<u64>;
-
-/// A debugging session.
-pub struct Session {
-    pub timeline: Timeline,
-    /// The process that is active, and those that wait.
-    pub inferior: Inferior,
-    pub parked: Vec<Inferior>,
-    /// All threads of the recording and their names for gdb.
-    tids: Vec<(Tid, ThreadId)>,
-    /// Signals (Linux numbers) at which not to stop.
-    pub passed: BTreeSet<u8>,
-    pub action: Action,
-    /// The client is told also of writes that change nothing.
-    pub every_write: bool,
-    /// Only the thread that was named runs.
-    pub locked: bool,
-    /// The thread that is to continue, if it is one.
-    pub continued: Option<Tid>,
-    /// The client has named more than one thread that is to continue.
-    pub several: bool,
-    /// The thread that gdb's user has chosen since the last stop.
-    pub chosen_thread: Option<Tid>,
-    pub cancel: Cancel,
-    /// For what is not a run.
-    pub interrupt: Interrupt,
-    /// When a look at memory was interrupted, or asked for once more behind that.
-    pub interrupted: Option<Instant>,
-    pub files: Files,
-    pub marks: Bookmarks,
-    /// The next run only tells the client at which thread it is.
-    pub showing: bool,
-    /// What went wrong in the last run.
-    pub trouble: Option<String>,
-    /// The last question of who wrote something was about a register.
-    pub register_asked: bool,
-    /// What the user is to be told.
-    pub notes: Vec<String>,
-    /// What gdb wants to be told of.
-    pub wanted: Wanted,
-    /// The process that gdb was told of last, before it went on.
-    pub told_fork: Option<Fork>,
-    /// An event that goes with the next stop, as in a stop packet.
-    pub event: Option<String>,
-    /// Libraries that the client has seen.
-    pub(crate) listed: RefCell<Listed>,
-    /// Where the threads of the recording get signals, once that was asked for.
-    pub(crate) signals: Option<Signals>,
-}
 
 impl Session {
-    /// Begins at `at`, or with the first instruction of `image`, or of the recording.
-    pub fn new(timeline: Timeline, image: Option<u32>, at: Option<Position>) -> Result<Session> {
-        let mut cursor = timeline.cursor()?;
-        if let Some(image) = image {
-            let all = timeline.processes()?;
-            let process = all.iter().find(|p| p.image == image);
-            let process = process.ok_or(Error::NoProcess(image))?;
-            cursor.seek(process.begin)?;
-        }
-        if let Some(at) = at {
-            cursor.seek_within(at, image, None)?;
-        }
-        let inferior = Inferior::new(&timeline, cursor)?;
-        let marks = Bookmarks::open(timeline.path());
-        let cancel = Cancel::new();
-        let mut s = Session {
-            inferior,
-            parked: Vec::new(),
-            tids: inferior::tids(&timeline)?,
-            passed: BTreeSet::new(),
-            action: Action::Continue,
-            every_write: false,
-            locked: false,
-            continued: None,
-            several: false,
-            chosen_thread: None,
-            interrupt: Interrupt::new(&cancel),
-            interrupted: None,
-            cancel,
-            files: Files::default(),
-            marks,
-            showing: false,
-            trouble: None,
-            register_asked: false,
-            notes: Vec::new(),
-            wanted: Wanted::default(),
-            told_fork: None,
-            event: None,
-            listed: RefCell::default(),
-            signals: None,
-            timeline,
-        };
-        s.begin()?;
-        Ok(s)
-    }
-
-    /// gdb's name of a thread.
-    pub fn tid(&self, id: ThreadId) -> Tid {
-        let found = self.tids.iter().find(|(_, t)| *t == id);
-        found.map_or(Tid::MIN, |(tid, _)| *tid)
-    }
-
-    /// Threads of this name: a program that `execve` replaced had one of the same name.
-    fn named(&self, tid: Tid) -> impl Iterator<Item = ThreadId> {
-        self.tids
-            .iter()
-            .filter(move |(n, _)| *n == tid)
-            .map(|(_, t)| *t)
-    }
-
-    /// The thread of this name, of the active process or else of any.
-    pub fn any_thread(&self, tid: Tid) -> Option<ThreadId> {
-        self.thread(tid).or_else(|| self.named(tid).next())
-    }
-
-    /// The thread of this name, of the active process.
-    pub fn thread(&self, tid: Tid) -> Option<ThreadId> {
-        let own = |id: &ThreadId| {
-            self.timeline
-                .thread(*id)
-                .is_ok_and(|t| self.inferior.has(&t))
-        };
-        self.named(tid).find(own)
-    }
-
-    /// Threads of the active process that have begun and not ended where it stands; the one that it stands in is the
-    /// first.
-    pub fn live(&self) -> Result<Vec<Tid>> {
-        let all = self.inferior.live(&self.timeline)?;
-        Ok(all.into_iter().map(|t| self.tid(t)).collect())
-    }
-
-    /// Registers of a thread now.
-    pub fn registers(&mut self, tid: Tid) -> Result<State> {
-        if let Some(side) = self.inferior.side.as_ref().filter(|s| s.tid == tid) {
-            return Ok(side.state());
-        }
-        let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
-        let found = self.inferior.cursor.registers_of(id)?;
-        let found = found.ok_or(Error::NoThread(tid.get()))?;
-        Ok(State {
-            cpu: found.general,
-            vec: Box::new(found.vectors),
-            ..State::default()
-        })
-    }
-
-    /// What interrupts the session from another thread.
-    pub fn interrupt(&self) -> Interrupt {
-        self.interrupt.clone()
-    }
-
     /// Goes to a position of the same program image.
     pub fn seek(&mut self, to: Position) -> Result<()> {
         let thread = self.timeline.locate(to)?.thread;
@@ -221,19 +27,6 @@ impl Session {
         self.inferior.signal = None;
         self.chosen_thread = None;
         self.leave_side()
-    }
-
-    /// Moves the cursor to a thread, at the same time.
-    pub fn switch(&mut self, tid: Tid) -> Result<()> {
-        let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
-        if id != self.inferior.cursor.thread() {
-            let count = self
-                .timeline
-                .count_at(id, self.inferior.cursor.position()?)?;
-            let count = count.ok_or(Error::NoThread(tid.get()))?;
-            self.inferior.cursor.seek_count(id, count)?;
-        }
-        Ok(())
     }
 
     /// Does what gdb asked for.

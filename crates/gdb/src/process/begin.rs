@@ -1,0 +1,75 @@
+//! The beginning of a session, and of a process in it.
+
+use crate::process::events;
+use crate::program::files::Files;
+use crate::state::action::Action;
+use crate::state::bookmarks::Bookmarks;
+use crate::state::forks::Wanted;
+use crate::state::inferior::{self, Inferior};
+use crate::state::interrupt::Interrupt;
+use crate::state::session::Session;
+use crate::{Error, Result};
+use hindsight_timeline::{Cancel, Position, Timeline};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+impl Session {
+    /// Begins at `at`, or with the first instruction of `image`, or of the recording.
+    pub fn new(timeline: Timeline, image: Option<u32>, at: Option<Position>) -> Result<Session> {
+        let mut cursor = timeline.cursor()?;
+        if let Some(image) = image {
+            let all = timeline.processes()?;
+            let process = all.iter().find(|p| p.image == image);
+            let process = process.ok_or(Error::NoProcess(image))?;
+            cursor.seek(process.begin)?;
+        }
+        if let Some(at) = at {
+            cursor.seek_within(at, image, None)?;
+        }
+        let inferior = Inferior::new(&timeline, cursor)?;
+        let marks = Bookmarks::open(timeline.path());
+        let cancel = Cancel::new();
+        let mut s = Session {
+            inferior,
+            parked: Vec::new(),
+            tids: inferior::tids(&timeline)?,
+            passed: BTreeSet::new(),
+            action: Action::Continue,
+            every_write: false,
+            locked: false,
+            continued: None,
+            several: false,
+            chosen_thread: None,
+            interrupt: Interrupt::new(&cancel),
+            interrupted: None,
+            cancel,
+            files: Files::default(),
+            marks,
+            showing: false,
+            trouble: None,
+            register_asked: false,
+            notes: Vec::new(),
+            wanted: Wanted::default(),
+            told_fork: None,
+            event: None,
+            listed: RefCell::default(),
+            signals: None,
+            timeline,
+        };
+        s.begin()?;
+        Ok(s)
+    }
+}
+
+/// What [`Session::begin`] finds out about the active process.
+impl Session {
+    /// Finds out what is to be known of the program image.
+    pub fn begin(&mut self) -> Result<()> {
+        let image = self.inferior.image;
+        self.inferior.names = self.timeline.names(image)?;
+        self.inferior.forks = events::forks(self)?;
+        let begin = self.present()?.begin;
+        self.inferior.auxv = crate::process::auxv::find(self, begin)?;
+        Ok(())
+    }
+}
