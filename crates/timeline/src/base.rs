@@ -1,8 +1,8 @@
-//! What has nothing to do with recordings.
+//! Tools that know nothing of recordings.
 
 pub mod lru;
 pub mod similar;
 pub mod sync;
 
-/// Instructions between two looks whether what is being done was cancelled.
+/// The number of instructions between two looks at the flag that cancels.
 pub const STRIDE: u64 = 1 << 22;

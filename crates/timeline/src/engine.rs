@@ -1,4 +1,4 @@
-//! A recording with its index: what all questions are asked of.
+//! A recording with its index. All questions go to it.
 
 pub mod interest;
 mod parts;
@@ -22,48 +22,47 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// How to open a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Threads that may replay at the same time; 0: as many as there are processors.
+    /// How many threads may replay at the same time. 0: one for each processor.
     pub jobs: usize,
-    /// Instructions between the frames of an index that is built: fewer make travel faster and the
-    /// index larger, which is made coarser where it would become too large. 0: about 32 million,
-    /// and 8 million with steps of two million between them where threads share memory.
+    /// The number of instructions between frames of an index that is built. Fewer make travel faster and the index
+    /// larger. Frames get rarer where the index would become too large. 0: about 32 million; where threads share
+    /// memory, 8 million, with steps of two million in between.
     pub interval: u64,
-    /// What is built of the index for a question, and calls that were found for one, are not saved beside the trace.
+    /// Do not save beside the trace what a question made: parts of the index, and lists of calls.
     pub unsaved: bool,
 }
 
-/// A recording, its index, and what else was found out by replaying it. All that the recording itself knows, it knows
-/// too.
+/// A recording, its index, and what else was found out by replaying it. It derefs to the [`Recording`].
 pub struct Engine {
     /// The trace, and what was read from it.
     pub recording: Arc<Recording>,
-    /// What is built for a question is not saved.
+    /// Do not save what a question made.
     pub unsaved: bool,
     /// The index beside the trace.
     pub sidecar: Sidecar,
-    /// Indexed parts of threads, by their first instruction.
+    /// The indexed parts of threads, by their first instruction.
     parts: Mutex<BTreeMap<(ThreadId, u64), Arc<Part>>>,
-    /// The parts of threads.
+    /// The ranges of each thread's parts.
     places: Mutex<BTreeMap<ThreadId, Arc<Vec<PartRange>>>>,
-    /// What of them was unpacked lately.
+    /// What was unpacked of parts lately.
     unpacked: Mutex<LruCache<Key, Unpacked>>,
-    /// Calls of functions that were asked for, by thread and function.
+    /// The calls of functions that somebody asked for, by thread and function.
     calls: Mutex<BTreeMap<(ThreadId, u64), Arc<Tracks>>>,
-    /// Is told how far parts of the index are that are made for questions.
+    /// The callback for progress of parts that questions need.
     pub teller: OnceLock<Teller>,
-    /// Instructions played for them.
+    /// The number of instructions played for these parts.
     played: AtomicU64,
 }
 
 /// See [`crate::Timeline::tell_progress`].
 pub type Teller = Box<dyn Fn(Option<u64>) + Send + Sync>;
 
-/// Bytes of the index that are kept unpacked, about.
+/// About this many bytes of the index stay unpacked.
 const UNPACKED: usize = 128 << 20;
-/// What an index may have besides twice the bytes of its trace.
+/// An index may have twice the bytes of its trace, and this many more.
 pub const INDEX_CONSTANT: u64 = 256 << 20;
 
-/// Bytes that the index of a trace may have.
+/// The number of bytes that the index of a trace may have.
 fn most(trace: &Trace) -> u64 {
     2 * trace.len() + INDEX_CONSTANT
 }
@@ -124,7 +123,7 @@ impl Engine {
         Arc::clone(list.or_insert_with(|| Arc::new(index::places(&self.recording, thread))))
     }
 
-    /// The index of the part in which instruction `count` of a thread is; `None` if it has none.
+    /// The index of the part that has instruction `count` of a thread. `None`: there is no such part.
     pub fn part_at(
         self: &Arc<Self>,
         thread: ThreadId,
@@ -137,7 +136,7 @@ impl Engine {
         place.map(|p| self.part(*p, cancel)).transpose()
     }
 
-    /// The index of a part, which is built if there is none, unless that is cancelled.
+    /// The index of a part. It is built if there is none, unless that is cancelled.
     pub fn part(self: &Arc<Self>, place: PartRange, cancel: &Cancel) -> Result<Arc<Part>> {
         if let Some(p) = self.part_if_built(place) {
             return Ok(p);
@@ -154,7 +153,7 @@ impl Engine {
         built
     }
 
-    /// Builds the index of a part, and saves it for others if that can be.
+    /// Builds the index of a part. It is saved for other processes where that is possible.
     pub fn build(
         self: &Arc<Self>,
         place: PartRange,
@@ -178,7 +177,8 @@ impl Engine {
         )?;
         let encoded = index::encode(&draft)?;
         drop(draft);
-        // Where it cannot be saved (in a folder that may not be written, on a full disk) the next one makes it again.
+        // Saving can fail: the folder may not be writable, or the disk full. Then the next question makes the part
+        // again.
         let saved = !self.unsaved && self.sidecar.add(place, &encoded, For::Question).is_ok();
         let part = match self.sidecar.load(place).filter(|_| saved) {
             Some(p) => p,
@@ -189,7 +189,7 @@ impl Engine {
         Ok(part)
     }
 
-    /// Makes the index of a part once more, with the same intervals.
+    /// Builds the index of a part again, with the same intervals.
     pub fn again(self: &Arc<Self>, place: PartRange, borders: &[u64]) -> Result<Draft> {
         let scan = self.scan(place.thread)?;
         index::build(
@@ -212,7 +212,7 @@ impl Engine {
             .collect()
     }
 
-    /// Bytes that the index of a part may have: its share of what the whole may have.
+    /// The number of bytes that the index of a part may have: its share of the whole.
     pub fn budget(&self, place: PartRange) -> u64 {
         let length = |t: &ThreadId| match self.trace.chunks(t.0) {
             [first, .., last] => last.last_pos - first.first_pos,
@@ -220,11 +220,11 @@ impl Engine {
         };
         let total: u64 = self.threads.iter().map(length).fold(0, u64::saturating_add);
         let share = (place.to - place.from) as f64 / total.max(1) as f64;
-        // What is around the parts is little.
+        // The rest of the file, around the parts, is small.
         (most(&self.trace) as f64 * 0.9 * share) as u64
     }
 
-    /// A frame that does not decode: the index was changed while it was used.
+    /// The error for a frame that does not decode: somebody changed the index while it was in use.
     pub fn bad_frame(&self) -> Error {
         Error::Index {
             path: self.path.display().to_string(),

@@ -1,14 +1,14 @@
-//! What makes travel fast: frames from which replay can begin, and which memory was touched between
-//! two of them.
+//! The index makes travel fast. It has states from which replay can begin, and says which memory was accessed between
+//! them.
 //!
-//! A *part* is a thread's stream from one of the recording's own key frames to the next. It is replayed
-//! once, with marks of all accesses, in intervals. Of each interval are kept:
+//! A *part* is a thread's stream from one key frame of the recording to the next. It is replayed once, with marks of
+//! all accesses, and cut into *intervals*. The index has of each interval
 //!
-//! * a frame: the registers at its start, the pages that the interval accesses, and those lines of them that it
-//!   reads, as they were then. A replay of the interval needs no more;
+//! * a frame: the registers at its start, the pages that the interval accesses, and the lines of them that it reads,
+//!   with their contents at the start. A replay of the interval needs no more;
 //! * its history: for each page the words (8 bytes) that were read and that were written;
-//! * its ends (`ends`): how each byte was accessed last, and what it then held. What was in memory is
-//!   read from there, however long ago it was accessed, without replaying.
+//! * its summary (`ends`): how each byte was accessed last, and what it then held. Questions about memory read it
+//!   there, without a replay, however long ago the access was.
 //!
 //! Pages and lines are those of the window: addresses modulo 2^32.
 

@@ -1,8 +1,8 @@
 //! Travel in a recording.
 //!
-//! [`Timeline::open`] opens a trace and lists what is in it: processes, threads, modules, events,
-//! segments. A [`Cursor`] is a place in it: it has registers and memory, steps and runs forwards and
-//! backwards, and answers who accessed memory last or first.
+//! [`Timeline::open`] opens a trace. It lists what the trace has: processes, threads, modules, events, segments. A
+//! [`Cursor`] stands at one instant of it. It shows registers and memory, and steps and runs forwards and backwards. It
+//! also tells who accessed memory last or first.
 //!
 //! ```no_run
 //! use hindsight_timeline::{Cancel, Direction, Options, Timeline};
@@ -22,16 +22,20 @@
 //!
 //! # Time
 //!
-//! Each thread counts its instructions. A [`Position`] names an instant for all threads: the
-//! segment, by the number of the sequencing event that opens it, and the instructions completed in
-//! it. [`Timeline::position`] and [`Timeline::locate`] convert. An instant is before the instruction
-//! with its number; what happens to the thread there (a signal, a system call) has not yet happened.
-//! Where a segment ends, the position is that of the next one's start.
+//! Each thread counts its instructions. A [`Position`] names an instant for all threads. It has two numbers:
+//!
+//! - the segment: the order number of the event that opens it;
+//! - the instructions that are completed in that segment.
+//!
+//! [`Timeline::position`] and [`Timeline::locate`] convert between a thread's count and a position.
+//!
+//! An instant is *before* the instruction with its number. A signal or a system call at an instant has not yet
+//! happened. The end of a segment has the position of the next segment's start.
 //!
 //! # Nothing runs
 //!
-//! Everything is replayed on virtual processors that touch no memory but their own and make no
-//! system call for the program. The trace is never changed.
+//! All instructions run on virtual processors. These touch no memory but their own, and make no system call for the
+//! program. The trace is never changed.
 
 #![deny(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What the crate's answers and questions are made of.
+//! The types of which questions and answers are made.
 
 pub mod contents;
 pub mod describe;

@@ -1,4 +1,4 @@
-//! The facade: a recording, and places in it.
+//! The facade: [`crate::Timeline`] is a recording, [`crate::Cursor`] an instant of it. Both delegate.
 
 pub mod cursor;
 pub mod places;

@@ -1,12 +1,12 @@
-//! A cache that keeps what was used lately, up to a number of bytes.
+//! A cache that is bounded in bytes. It evicts the least recently used values first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// Values with their sizes, of which those that were used longest ago go first.
+/// Values with their sizes. The cache evicts the least recently used ones first.
 pub struct LruCache<K, V> {
     values: HashMap<K, (V, usize, u64)>,
-    /// Keys by when they were used.
+    /// The keys, in the order of their last uses.
     used: BTreeMap<u64, K>,
     clock: u64,
     size: usize,
@@ -14,7 +14,7 @@ pub struct LruCache<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V: Clone> LruCache<K, V> {
-    /// Of at most `most` bytes, or one value.
+    /// A cache for values of at most `most` bytes together. A single value may be larger.
     pub fn new(most: usize) -> LruCache<K, V> {
         LruCache {
             values: HashMap::new(),
@@ -71,7 +71,7 @@ mod tests {
         );
         k.put(3, 5, 1);
         assert_eq!((k.get(&3), k.size), (Some(5), 7));
-        // One that is larger than all may be is kept alone.
+        // A value that is larger than the limit is kept alone.
         k.put(4, 4, 100);
         assert_eq!((k.get(&4), k.values.len(), k.used.len()), (Some(4), 1, 1));
     }

@@ -1,14 +1,14 @@
-//! What may have been meant by a name that nothing has.
+//! Finds names that are similar to one that does not exist.
 
 use hindsight_text::line;
 use strsim::osa_distance;
 
-/// Names that are offered at most.
+/// At most this many names are offered.
 const MOST: usize = 3;
-/// Longer names are not compared: names of a recording may have any length.
+/// Longer names are not compared. Names in a recording may have any length.
 const LONGEST: usize = 200;
 
-/// Those of `names` that differ least from `wanted`, if they differ by little, the nearest first.
+/// The names that differ least from `wanted`, the nearest first. Names that differ much are left out.
 pub fn similar<S: AsRef<str>>(wanted: &str, names: impl IntoIterator<Item = S>) -> Vec<String> {
     let most = (wanted.len() / 3).clamp(1, 4);
     if wanted.is_empty() || wanted.len() > LONGEST {
@@ -30,10 +30,10 @@ pub fn similar<S: AsRef<str>>(wanted: &str, names: impl IntoIterator<Item = S>) 
     found.into_iter().map(|f| f.1).collect()
 }
 
-/// The same as the end of a message: `; did you mean a or b?`, or nothing.
+/// The end of a message that offers similar names: `; did you mean a or b?`. Empty if there are none.
 pub fn did_you_mean<S: AsRef<str>>(wanted: &str, names: impl IntoIterator<Item = S>) -> String {
     let found = similar(wanted, names);
-    // They may come from a recording.
+    // The names may come from a recording, so they are escaped.
     let found: Vec<String> = found.iter().map(|n| line(n).to_string()).collect();
     match found.split_last() {
         None => String::new(),
@@ -56,7 +56,7 @@ mod tests {
         for nothing in ["", "x", "munmap", &"open".repeat(100)] {
             assert_eq!(said(nothing), "", "{nothing}");
         }
-        // Twice the same name is one.
+        // A name that is there twice is offered once.
         assert_eq!(similar("raed", ["read", "read"]), ["read"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Ranges of interest: where the index has its frames denser.
+//! Ranges of interest, in which the index has more frames.
 
 use super::Engine;
 use crate::base::sync::lock;
@@ -7,20 +7,20 @@ use crate::{Cancel, Error, Position, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// More intervals in a range would take memory without limit while they are made.
+/// A limit for the intervals in a range. Making more would take memory without bound.
 const MOST: u64 = 1 << 16;
 
-/// The shortest interval that a range may have.
+/// The shortest interval that this range may have, in instructions.
 fn shortest(from: u64, until: u64) -> u64 {
     SHORTEST.max(until.saturating_sub(from).div_ceil(MOST))
 }
 
-/// A stretch of a thread whose intervals are to be short.
+/// A stretch of a thread that is to have short intervals.
 struct Interest {
-    /// Instructions `from..until`.
+    /// The stretch: instructions `from..until`.
     from: u64,
     until: u64,
-    /// Instructions of an interval.
+    /// Instructions in an interval.
     interval: u64,
 }
 
@@ -29,7 +29,7 @@ impl Interest {
         from < self.until && self.from < to
     }
 
-    /// Whether a part has its intervals there as short as wanted.
+    /// Whether a part already has intervals this short in the stretch.
     fn is_met_by(&self, part: &Part) -> bool {
         (0..part.borders.len())
             .map(|i| part.bounds(i))
@@ -37,7 +37,8 @@ impl Interest {
             .all(|(from, to)| to - from <= self.interval)
     }
 
-    /// Where intervals of a part are to begin: elsewhere where they do, or would, `span` instructions apart.
+    /// Where the intervals of a part are to begin. Outside the stretch they stay as they are. A part that is not built
+    /// has them `span` instructions apart there.
     fn borders(&self, place: PartRange, part: Option<&Part>, span: u64) -> Vec<u64> {
         let steps = |from: u64, to: u64, by: u64| (from..to).step_by(by.max(1) as usize);
         let (from, until) = (self.from.max(place.from), self.until.min(place.to));
@@ -53,18 +54,19 @@ impl Interest {
     }
 }
 
-/// A range in which the index is to have its frames denser.
+/// A range in which the index is to have more frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dense {
     /// The first instant.
     pub from: Position,
-    /// Behind the last one.
+    /// One past the last instant.
     pub until: Position,
-    /// Instructions from one frame to the next: at least 1024, and a 65536th of the range.
+    /// The number of instructions from one frame to the next. At least 1024, and at least a 65536th of the range.
     pub interval: u64,
 }
 
-/// The shortest interval of a range of interest: shorter ones take more for their frames than steps gain by them.
+/// The shortest interval of a range of interest, in instructions. With shorter ones frames would cost more than steps
+/// gain.
 pub const SHORTEST: u64 = 1 << 10;
 
 impl Engine {
@@ -174,7 +176,7 @@ mod tests {
                 last: true,
             };
             let borders = interest.borders(place, None, u64::MAX);
-            // The place's first, and the range's end.
+            // Two more: the part's first border, and the range's end.
             assert!(borders.len() as u64 <= MOST + 2, "{}", borders.len());
         }
         assert_eq!(shortest(5, 4), SHORTEST);

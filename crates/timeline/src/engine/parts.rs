@@ -1,5 +1,5 @@
-//! What questions ask of a part of the index: what they need of it is read, checked and unpacked then, and kept for a
-//! while. What turns out to be damaged is made anew.
+//! Answers questions from a part of the index. Only what a question needs is read, checked and unpacked. It then stays
+//! in a cache. Damaged data is made again.
 
 use super::Engine;
 use crate::Result;
@@ -11,7 +11,7 @@ use crate::index::{
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Something that was unpacked and is kept for a while.
+/// Something unpacked, in the cache.
 #[derive(Clone)]
 pub enum Unpacked {
     Summary(Arc<IntervalSummary>),
@@ -19,7 +19,8 @@ pub enum Unpacked {
     Past(Arc<Past>),
 }
 
-/// Which of a part's: its number and that of an interval, its body's and that of a section of pages, or its own and that of a page.
+/// The key of the cache. All keys begin with a part's number or its body's number, and then name an interval, a section
+/// of pages or a page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Key {
     Summary(u64, usize),
@@ -33,7 +34,7 @@ impl Part {
         self.ask(engine, |body| body.frame(interval))
     }
 
-    /// What an interval left behind.
+    /// How memory changed in an interval.
     pub fn ends(&self, engine: &Arc<Engine>, interval: usize) -> Result<Arc<IntervalSummary>> {
         let key = Key::Summary(self.number, interval);
         let kept = lock(&engine.unpacked).get(&key);
@@ -46,7 +47,7 @@ impl Part {
         Ok(ends)
     }
 
-    /// How a page was accessed; `None`: not at all.
+    /// How a page was accessed. `None`: not at all.
     pub fn past(&self, engine: &Arc<Engine>, page: u32) -> Result<Option<Arc<Past>>> {
         let key = Key::Past(self.number, page);
         let kept = lock(&engine.unpacked).get(&key);
@@ -63,7 +64,8 @@ impl Part {
         Ok(Some(past))
     }
 
-    /// The intervals in which any of these bytes was accessed or, of one kind alone, any word of them.
+    /// The intervals that accessed any of these bytes. If only reads or only writes count, the answer is by words: an
+    /// interval is in it if it accessed any word of the bytes in that way.
     pub fn touching(
         &self,
         engine: &Arc<Engine>,
@@ -78,7 +80,7 @@ impl Part {
             for (i, t) in past {
                 let [r, w] = t.line(line);
                 if reads && writes {
-                    // Of single bytes only that is known.
+                    // Single bytes are known only for both kinds together.
                     let [r, w] = t.masks(line);
                     if (r | w) & bytes != 0 {
                         set.add(*i as usize);
@@ -91,7 +93,7 @@ impl Part {
         Ok(set)
     }
 
-    /// The last interval of those before number `below` in which any of these bytes was accessed.
+    /// The last interval before number `below` that accessed any of these bytes.
     pub fn last(
         &self,
         engine: &Arc<Engine>,
@@ -112,7 +114,7 @@ impl Part {
         Ok(best)
     }
 
-    /// How an interval accessed the bytes of a line last, see [`IntervalSummary`].
+    /// How an interval accessed the bytes of a line last; see [`IntervalSummary`].
     pub fn masks(
         &self,
         engine: &Arc<Engine>,
@@ -128,7 +130,7 @@ impl Part {
         Ok(found.unwrap_or_default())
     }
 
-    /// Shows the lines of some bytes that were accessed at all, with the bits of those bytes.
+    /// Calls back for each line of the bytes that was accessed, with the mask of those bytes in the line.
     fn each(
         &self,
         engine: &Arc<Engine>,
@@ -146,11 +148,11 @@ impl Part {
         };
         let end = address.saturating_add(len);
         if len > SECTION as u64 {
-            // Only pages that there are.
+            // Visits only pages that exist.
             for page in self.ask(engine, |body| body.accessed(engine))? {
                 let start = page as u64 * PAGE as u64;
                 let into = start.wrapping_sub(address) % CELLS;
-                // The page begins in the stretch, or the stretch in the page, or both.
+                // The page may begin in the stretch, or the stretch in the page, or both.
                 let rest = (len.saturating_sub(into) as usize).min(PAGE);
                 let (from, to) = match (CELLS - into) as usize {
                     begin @ ..PAGE if rest == 0 => (begin, PAGE),
@@ -178,7 +180,7 @@ impl Part {
         Ok(())
     }
 
-    /// Answers from the bytes; where those are damaged, the part is made anew with the same intervals.
+    /// Answers from the bytes of the part. If these are damaged, the part is made again with the same intervals.
     fn ask<T>(&self, engine: &Arc<Engine>, what: impl Fn(&Body) -> Option<T>) -> Result<T> {
         let body = lock(&self.body).clone();
         if let Some(answer) = what(&body) {
@@ -201,7 +203,7 @@ impl Part {
             };
             *body = Arc::new(new.filter(same).ok_or_else(|| engine.bad_frame())?);
             if !engine.unsaved {
-                // Where that cannot be done, the next one makes it again.
+                // If saving fails, the next question makes the part again.
                 let _ = engine.sidecar.add(self.place, &encoded, For::Question);
             }
         }
@@ -210,7 +212,7 @@ impl Part {
 }
 
 impl Body {
-    /// All pages that were accessed.
+    /// All pages that the part accessed.
     fn accessed(&self, engine: &Engine) -> Option<BTreeSet<u32>> {
         let mut out = BTreeSet::new();
         for n in 0..self.pages.len() {
@@ -219,7 +221,7 @@ impl Body {
         Some(out)
     }
 
-    /// What is said of a section of pages.
+    /// The index of a section of pages.
     fn pages(&self, engine: &Engine, n: usize) -> Option<Arc<Pages>> {
         let key = Key::Pages(self.number, n);
         let kept = lock(&engine.unpacked).get(&key);
@@ -233,7 +235,7 @@ impl Body {
     }
 }
 
-/// The words of a line that have any of these bytes.
+/// The words of a line that contain any of these bytes.
 fn words(bytes: u64) -> u8 {
     (0..8).fold(0, |w, i| w | ((bytes >> (8 * i) & 0xff != 0) as u8) << i)
 }

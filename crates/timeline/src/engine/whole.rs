@@ -1,4 +1,4 @@
-//! The index of a whole recording.
+//! Builds the index of a whole recording.
 
 use super::Engine;
 use crate::base::sync::{joined, lock};
@@ -8,17 +8,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// What there is of the index beside a trace.
+/// The state of the index beside a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct IndexStatus {
-    /// The index file, which need not exist.
+    /// Path of the index file. The file need not exist.
     pub path: PathBuf,
-    /// Parts that an index of the whole recording has.
+    /// The number of parts that a complete index has.
     pub parts: usize,
-    /// Those that are there.
+    /// The number of parts that exist.
     pub present: usize,
-    /// Bytes of the file that are used.
+    /// The number of bytes of the file that are used.
     pub bytes: u64,
     /// Why some or all of the file is not used.
     pub problem: Option<String>,
@@ -47,14 +47,14 @@ impl Engine {
         let engine = self;
         engine.scans()?;
         let mut places = engine.places();
-        // Those that are damaged show when they are read.
+        // Damaged parts show when they are read.
         places.retain(|p| !engine.sidecar.is_whole(*p));
         places.sort_by_key(|p| std::cmp::Reverse(p.to - p.from));
         let lengths = places.iter().map(|p| p.to - p.from);
         let total = lengths.fold(0, u64::saturating_add);
         let budget = Budget::new(places.iter().map(|p| engine.budget(*p)).sum(), total);
         let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
-        // Several make one that is more than the share of one.
+        // A part that is longer than one thread's share is made by several threads.
         let jobs = |p: &index::PartRange| {
             let share = (p.to - p.from) as f64 / f64::max(total as f64, 1.0);
             (share * engine.jobs as f64).ceil().max(1.0) as usize
@@ -65,7 +65,8 @@ impl Engine {
                     return Ok(());
                 };
                 let scan = engine.scan(place.thread)?;
-                // One of several would find what the others have made, and have to copy it.
+                // Streaming works for one part only. Several threads would find the others' data in the file, and would
+                // have to copy it.
                 let mut stream = engine.sidecar.begin().filter(|_| places.len() == 1);
                 let progress = |n| {
                     progress(done.fetch_add(n, Relaxed) + n, total);
@@ -83,7 +84,7 @@ impl Engine {
                 )?;
                 let part = index::encode(&part)?;
                 engine.sidecar.finish(*place, &part, stream)?;
-                // From now on it is read from there.
+                // From now on the part is read from the file.
                 lock(&engine.parts).remove(&(place.thread, place.from));
             }
         };

@@ -1,4 +1,4 @@
-//! Makes the index of a part: one thread replays it, another packs what each interval left.
+//! Makes the index of a part. One thread replays the part. Another packs what each interval left.
 
 use super::by_page::{Generating, Generations};
 use super::codec::{LEVEL, LINE, PAGE, Page, bits};
@@ -23,26 +23,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Intervals from which the size of the whole is foreseen, and instructions, or an eighth of all if that is less: how a program
-/// begins says little of the rest.
+/// The size of the whole is predicted only after this many intervals.
 const FORESEE: usize = 8;
+/// It is also predicted only after this many instructions, or an eighth of all if that is less. The beginning of a
+/// program says little about the rest.
 const ENOUGH: u64 = FORESEE as u64 * SPAN;
-/// The size of intervals twice as long, compared with as many instructions in the shorter ones: rather too
-/// much than too little (0.82 was measured, of sqlite).
+/// The size of one interval of double length, relative to the two that it replaces. An estimate that is too large does
+/// less harm than one that is too small. For sqlite 0.82 was measured.
 const LONGER: f64 = 0.85;
-/// Intervals that wait to be packed, besides the one that is packed and the one that is played. Each takes
-/// little more memory than the program touched in it.
+/// This many intervals wait to be packed, besides the one that is being packed and the one that is being played. Each
+/// takes little more memory than the program touched in it.
 const WAITING: usize = 1;
 
-/// Instructions of an interval at whose beginning so many bytes are laid out in memory.
+/// An interval has `FIRST` instructions if the recording lays out `MUCH` bytes in memory at its beginning.
 const FIRST: u64 = 2 << 20;
 const MUCH: u64 = 16 << 20;
 
-/// Told how many instructions are done, answers whether to go on.
+/// Gets the number of instructions just done, and answers whether to go on.
 pub type Progress<'a> = dyn Fn(u64) -> bool + Sync + 'a;
 
-/// Bytes that an index, or some parts of it, may have, and what those who make it have taken of them together. As long as nothing
-/// is foreseen of a stretch, it has its share by instructions.
+/// A limit in bytes for an index, or for some parts of it. The threads that make it claim their needs from it. A thread
+/// that cannot yet predict its size has its share by instructions.
 pub struct Budget {
     bytes: u64,
     instructions: u64,
@@ -50,7 +51,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// So many bytes for so many instructions.
+    /// A limit of `bytes` for a recording of `instructions`.
     pub fn new(bytes: u64, instructions: u64) -> Budget {
         Budget {
             bytes,
@@ -59,20 +60,20 @@ impl Budget {
         }
     }
 
-    /// No limit.
+    /// A budget without a limit.
     pub fn unlimited() -> Budget {
-        // Of which all that may be foreseen can be taken without an overflow.
+        // Half of the greatest number: adding a predicted size to it does not overflow.
         Budget::new(u64::MAX / 2, 1)
     }
 
-    /// What nothing is foreseen of yet has so much of it.
+    /// The bytes for a stretch whose size is not yet predicted.
     fn share(&self, instructions: u64) -> u64 {
         let share = instructions.min(self.instructions) as u128 * self.bytes as u128;
         (share / self.instructions as u128) as u64
     }
 
-    /// One who had `before` of it wants so much, and has used `used`: what he has now, and how much he may use. Nobody takes more
-    /// than is left, or the others would have to do with less than their share.
+    /// Changes a claim. The caller had claimed `before` bytes, now wants `wanted`, and has used `used`. Returns the new
+    /// claim, and how much the caller may use. Nobody gets more than is left: the others keep at least their shares.
     fn claim(&self, before: u64, wanted: u64, used: u64) -> (u64, u64) {
         let mut all = self.taken.load(Relaxed);
         loop {
@@ -90,15 +91,18 @@ impl Budget {
     }
 }
 
-/// Where replay of a stretch of a part begins, unless that is the part's key frame.
+/// Where the replay of a stretch begins that does not begin at the part's key frame.
 pub struct Start {
     pub state: State,
     /// What the window holds.
     pub content: Lines,
 }
 
-/// Replays a part, or a stretch of one from `start` on, and makes its index, within a budget.
-/// `borders`: where intervals begin; none: where they fit the budget. `whole`: there is nothing else of the part. `stream`: takes their sections as they are made.
+/// Replays a part, or a stretch of it from `start` on, and makes its index within a budget.
+///
+/// - `borders`: where intervals begin. None: their lengths are chosen to fit the budget.
+/// - `whole`: the stretch is the whole part.
+/// - `stream`: takes the sections as they are made.
 #[expect(
     clippy::too_many_arguments,
     reason = "each is used once, by two callers"
@@ -123,7 +127,7 @@ pub fn build(
         s.content.each(&mut put);
     }
     let (send, receive) = sync_channel(WAITING);
-    // What has been packed comes back, so that its memory is used again.
+    // Buffers come back from the packer, to be used again.
     let (give, spare) = sync_channel(WAITING + 2);
     let mut packer = Packer {
         part: Draft {
@@ -163,12 +167,12 @@ pub fn build(
             Ok(p) => p,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        // Where packing fails, playing ends without a failure of its own.
+        // When packing fails, the replay ends without an error of its own.
         played.and(packed)
     })
 }
 
-/// Replays a part, and sends what each interval leaves as long as somebody wants it.
+/// Replays a part, and sends what each interval left. It stops when nobody receives any more.
 fn play(
     recording: &Arc<Recording>,
     place: PartRange,
@@ -183,7 +187,7 @@ fn play(
     let code = recording.code(recording.image(thread), thread)?;
     let mut m = Machine::observing_much(code).map_err(fail)?;
     let source = Chunks::new(recording, thread, place.chunk);
-    // Pages of which the packer knows what they hold.
+    // Pages whose content the packer knows.
     let mut known = PageSet::new();
     match &start {
         None => m.from_keyframe(Box::new(source)).map_err(fail)?,
@@ -197,7 +201,7 @@ fn play(
     }
     drop(start);
     let stepped = recording.has_steps(thread);
-    // Where the interval at hand ends.
+    // Where the present interval ends, and whether it is a short one.
     let (mut end, mut short) = (0, false);
     loop {
         let state = m.state();
@@ -207,7 +211,8 @@ fn play(
             None if !borders.is_empty() => place.to,
             None if from < end => end,
             None => {
-                // One that is short is followed by one that is not, lest a program that goes through files has none else.
+                // After a short interval comes one of the usual length. Otherwise a program that reads many files would
+                // have short ones only.
                 let usual = span.load(Relaxed);
                 let its = match short {
                     true => usual,
@@ -227,7 +232,7 @@ fn play(
         let more = match stop {
             Ok(Stop::Position | Stop::Break) => done < place.to,
             Ok(_) => false,
-            // What is missing at the end of a cut trace.
+            // The code is missing because the trace is cut.
             Err(hindsight_replay::Error::MissingCode { .. })
                 if recording.trace.completeness() != hindsight_trace::Completeness::Complete =>
             {
@@ -242,7 +247,7 @@ fn play(
             let first = |n| all.partition_point(|z| z.0 < n);
             first(from)..first(done)
         };
-        // Told once, however often they changed: only what they hold in the end matters.
+        // Each page is sent once, however often it changed: only its content at the end matters.
         let mut told = HashSet::new();
         for (_, addr, len) in &scan.zeros[between(&scan.zeros)] {
             renew(&m, &known, (*addr, *len), &mut told, &mut raw.changed);
@@ -263,8 +268,9 @@ fn play(
     }
 }
 
-/// Instructions of an interval that would have `span`, with what the recording gives of memory: few where much is laid out in memory at its beginning, as a program's
-/// file is. Who plays from there does that again each time, and then goes back through all of it.
+/// The length of an interval that begins at `from`. It is usually `span`. It is short where the recording lays out much
+/// in memory at the beginning, as when a program's file is mapped. Each replay from there repeats that work, and each
+/// search goes through it again.
 fn first_or(given: [&[(u64, u64, u64)]; 2], from: u64, span: u64) -> u64 {
     let end = from.saturating_add(FIRST);
     let its = given.into_iter().flat_map(|list| {
@@ -277,7 +283,7 @@ fn first_or(given: [&[(u64, u64, u64)]; 2], from: u64, span: u64) -> u64 {
     }
 }
 
-/// Takes the marks, and what they are of.
+/// Takes the access marks, with the contents of the marked lines.
 fn harvest(
     m: &mut Machine,
     state: State,
@@ -301,7 +307,7 @@ fn harvest(
     })
 }
 
-/// Tells what the known pages of a range hold now.
+/// Adds what known pages of a range hold now.
 fn renew(
     m: &Machine,
     known: &PageSet,
@@ -332,7 +338,7 @@ fn renew(
     }
 }
 
-/// Tells what a range holds now.
+/// Adds what a range holds now. Its pages are known from then on. Zero pages that were not known are left out.
 fn take(
     m: &Machine,
     known: &mut PageSet,
@@ -354,27 +360,27 @@ fn take(
     }
 }
 
-/// Makes intervals of what is told.
+/// Makes intervals from what the replay sends.
 struct Packer<'a> {
     part: Draft,
-    /// What pages held when they were last touched or changed.
+    /// What pages held when they were last accessed or changed.
     shadow: HashMap<u32, Box<Page>>,
-    /// The lines of a frame, while it is made, and the differences.
+    /// The lines of a frame while it is made. Then the differences.
     bodies: Vec<u8>,
     differences: Vec<u8>,
     size: u64,
     budget: &'a Budget,
-    /// What of it this has.
+    /// The claim on the budget.
     taken: u64,
-    /// Instructions of the intervals to come.
+    /// Instructions in the intervals to come.
     span: &'a AtomicU64,
-    /// Since these became longer: how many intervals there were, what was done, and the size.
+    /// The state when intervals became longer: their number, the instructions done, and the size.
     longer: (usize, u64, u64),
-    /// What the interval at hand left, if it is made in steps.
+    /// The steps of the present interval, if it is made in steps.
     steps: Option<Gathered>,
     /// Takes the sections of intervals.
     stream: Option<&'a mut Stream>,
-    /// What intervals touched is sorted by page meanwhile, if they are all that there are of the part.
+    /// Sorts accesses by page meanwhile. Only for a part that is made in one stretch.
     generating: Option<Generating>,
 }
 
@@ -417,10 +423,10 @@ impl Packer<'_> {
                 self.say_by_page(done)?;
                 continue;
             }
-            // Where longer intervals from here on do, there is no need to join those that are made.
+            // If longer intervals from here on suffice, those that are made need not be joined.
             if over(self.size as f64) || over(foreseen[1]) {
                 self.part.thin(scan, self.steps.is_some())?;
-                // They were about other intervals.
+                // The sections were about the old intervals.
                 self.generating = self.generating.as_ref().map(|_| Generating::default());
                 self.size = self.part.size() as u64;
                 if let Some(stream) = &mut self.stream {
@@ -439,7 +445,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Says of some intervals by page what they touched, while others are made.
+    /// Lets another thread sort by page what the intervals made so far accessed.
     fn say_by_page(&mut self, done: u64) -> Result<()> {
         let Some(generating) = &mut self.generating else {
             return Ok(());
@@ -450,8 +456,8 @@ impl Packer<'_> {
         generating.add(&mut histories, part.intervals.len(), share)
     }
 
-    /// The size that the whole will have, and with longer intervals from here on; 0 as long as nothing can be
-    /// said. Foreseen, so that little is made in vain.
+    /// The predicted size of the whole index: first with intervals as they are, then with longer ones from here on. 0:
+    /// it is too early to say. With a prediction, few intervals are made that must be joined later.
     fn foreseen(&self, done: u64) -> [f64; 2] {
         let (intervals, from, size) = self.longer;
         let enough = ENOUGH.min((self.part.to - self.part.from) / 8);
@@ -463,7 +469,7 @@ impl Packer<'_> {
         [1.0, LONGER].map(|share| self.size as f64 + rest * share)
     }
 
-    /// Makes the frame of the lines that were read, as they were at the start, the history, and the ends.
+    /// Packs an interval: the frame with the lines that were read, as they were at the start; the history; the summary.
     fn pack(&mut self, state: State, raw: &mut Raw) -> Result<Interval> {
         let mut ends = Maker::default();
         ends.bytes = std::mem::take(&mut self.differences);
@@ -520,12 +526,12 @@ mod tests {
     fn nobody_takes_from_the_shares_of_others() {
         let budget = Budget::new(1000, 100);
         let [a, b] = [60, 40].map(|n| budget.share(n));
-        // One who foresees too much has what is left, and the other still his share.
+        // A claim that is too large gets what is left. The other thread still has its share.
         let (a, mine) = budget.claim(a, 5000, 10);
         assert_eq!((a, mine), (600, 600));
         let (b, mine) = budget.claim(b, 300, 10);
         assert_eq!((b, mine), (300, 400));
-        // What one does without is for who needs it; what is used is used.
+        // What one thread gives back is free for another. What is used stays used.
         let (a, mine) = budget.claim(a, 5000, 10);
         assert_eq!((a, mine), (700, 700));
         assert_eq!(budget.claim(b, 5000, 20), (300, 300));

@@ -1,4 +1,5 @@
-//! What intervals touched, by page: sections of neighbouring pages, each about several intervals.
+//! Sorts accesses by page. The result is sections. Each says of some neighbouring pages how several intervals accessed
+//! them.
 
 use super::codec::{LEVEL, pack, put};
 use super::history::History;
@@ -9,30 +10,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-/// Bytes of what is said of pages, from which on a section is closed.
+/// A section is closed when it has this many bytes.
 pub const SECTION: usize = 64 << 10;
-/// Of what is said of pages, one of so many is looked at to share the work; a share has so many of those at least.
+/// One of `SAMPLE` entries is looked at to divide the work. A share has at least `LEAST` of those.
 const SAMPLE: usize = 32;
 const LEAST: usize = 256;
-/// Shares for each thread.
+/// Shares of the work per thread.
 const SHARES: usize = 8;
-/// Intervals of a generation at least, and how many of them there are at most besides the last.
+/// A generation has at least `SOME` intervals. There are at most `MOST` generations besides the last.
 const SOME: usize = 16;
 const MOST: usize = 4;
 
-/// A section about pages: the first of them, and its bytes.
+/// A section about pages: its first page, and its bytes.
 pub type PageSection = (u32, Vec<u8>);
 
-/// What was said by page of the first intervals, while others were still made: of half of all first, then of half of the rest, and so
-/// on. So little is left to be said in the end, and who wants to know of a page asks few of them.
+/// Intervals that were sorted by page while others were still made. The first generation has the first half of all
+/// instructions, the second half of the rest, and so on. So little is left to sort at the end, and a question about a
+/// page reads few generations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Generations {
     pub all: Vec<Vec<PageSection>>,
-    /// The intervals that they are about.
+    /// How many intervals they have together.
     pub intervals: usize,
 }
 
-/// Makes generations beside the thread that makes intervals.
+/// Makes generations in a thread of its own, while others make intervals.
 #[derive(Default)]
 pub struct Generating {
     done: Generations,
@@ -40,7 +42,8 @@ pub struct Generating {
 }
 
 impl Generating {
-    /// Intervals have been made, up to a share of all instructions: begins another generation where it is time for one.
+    /// Takes note that `all` intervals exist, which are `share` of all instructions. Begins a generation when it is
+    /// due.
     pub fn add(
         &mut self,
         histories: &mut dyn Iterator<Item = Arc<History>>,
@@ -60,7 +63,7 @@ impl Generating {
             let some: Vec<&History> = some.iter().map(|h| &**h).collect();
             sections_of(&some, first, (0, u32::MAX))
         };
-        // Where no thread can be had, it is done in the end.
+        // If no thread can be started, the work is done at the end.
         match std::thread::Builder::new().spawn(make) {
             Ok(made) => self.made = Some(made),
             Err(_) => self.done.intervals = first,
@@ -68,7 +71,7 @@ impl Generating {
         Ok(())
     }
 
-    /// Waits for the one that is being made.
+    /// Waits for the generation that is being made.
     fn take(&mut self) -> Result<()> {
         match self.made.take().map(JoinHandle::join) {
             None => {}
@@ -78,16 +81,16 @@ impl Generating {
         Ok(())
     }
 
-    /// All of them; none from now on.
+    /// All generations. The list is empty afterwards.
     pub fn finish(&mut self) -> Result<Generations> {
         self.take()?;
         Ok(std::mem::take(&mut self.done))
     }
 }
 
-/// What intervals say of pages, by page; the first of them is number `first` of the part.
+/// Sorts by page what intervals accessed. The first of them has number `first` in the part.
 pub fn sections(intervals: &[&History], first: usize) -> Result<Vec<PageSection>> {
-    // Pages that share them evenly, about.
+    // A sample of the pages. Its quantiles divide the work evenly.
     let mut some: Vec<u32> = Vec::new();
     for i in intervals {
         some.extend(i.pages().step_by(SAMPLE));
@@ -95,7 +98,7 @@ pub fn sections(intervals: &[&History], first: usize) -> Result<Vec<PageSection>
     some.sort_unstable();
     let cores = hindsight_guard::processors();
     let threads = cores.min(some.len() / LEAST).max(1);
-    // One that is done with its own takes the next, since some pages take longer than others.
+    // Threads take shares one after the other, because some pages take longer than others.
     let shares = if threads == 1 { 1 } else { threads * SHARES };
     let border = |n: usize| match n {
         0 => 0,
@@ -126,7 +129,7 @@ pub fn sections(intervals: &[&History], first: usize) -> Result<Vec<PageSection>
     Ok(all.into_iter().flat_map(|(_, s)| s).collect())
 }
 
-/// The same of pages from one to before another.
+/// The same, for pages `from..to`.
 fn sections_of(
     intervals: &[&History],
     first: usize,

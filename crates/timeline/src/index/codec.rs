@@ -1,4 +1,4 @@
-//! What all parts of the index's format are written with.
+//! The encoding that all parts of the index's format use.
 
 use super::pieces;
 use crate::Result;
@@ -7,17 +7,18 @@ use std::collections::BTreeMap;
 
 pub const PAGE: usize = 4096;
 pub const LINE: usize = 64;
-/// Of compression. A negative one leaves literals as they are: an eighth larger, a quarter faster than 1.
+/// The level of compression (zstd). A negative one leaves literals as they are: an eighth larger than level 1, and a
+/// quarter faster.
 pub const LEVEL: i32 = -1;
-/// Of frames and ends with steps, which take more room, and are made by many threads at a time.
+/// The level for frames and summaries with steps. They take more room, and many threads make them at a time.
 pub const LEVEL_STEPS: i32 = 1;
 
 pub type Page = [u8; PAGE];
 
-/// Bytes of a page's lines, by their number.
+/// Some lines of pages, by page: a mask of the lines, and their bytes.
 pub type Lines = BTreeMap<u32, (u64, Box<Page>)>;
 
-/// The number of intervals of a part with this directory; 0 if it is none.
+/// The number of intervals of the part with this directory. 0 if it is damaged.
 pub fn intervals(directory: &[u8]) -> u64 {
     let mut r = Reader {
         b: directory,
@@ -27,7 +28,7 @@ pub fn intervals(directory: &[u8]) -> u64 {
     r.int().unwrap_or(0)
 }
 
-/// The lines that hold these bytes, by their pages.
+/// The lines that hold these bytes: pages with masks of lines.
 pub fn lines(address: u64, len: u64) -> impl Iterator<Item = (u32, u64)> {
     let first = address / LINE as u64;
     let last = (address + len.max(1) - 1) / LINE as u64;
@@ -48,7 +49,7 @@ pub fn pack(raw: &[u8], level: i32) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Most bytes that a compressed piece may stand for.
+/// A compressed piece may stand for at most this many bytes.
 const MAX_RAW: u64 = 1 << 31;
 
 pub fn unpack(b: &[u8]) -> Option<Vec<u8>> {
@@ -61,7 +62,7 @@ pub fn unpack(b: &[u8]) -> Option<Vec<u8>> {
     (raw.len() as u64 == len).then_some(raw)
 }
 
-/// Reads what [`put`] and its kin wrote.
+/// Reads what [`put`] and similar functions wrote.
 pub struct Reader<'a> {
     pub b: &'a [u8],
     pub at: usize,
@@ -83,7 +84,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The numbers of the bits that are set.
+/// The numbers of the set bits, ascending.
 pub fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let i = mask.trailing_zeros() as usize;

@@ -1,4 +1,4 @@
-//! The index of a part while it is made.
+//! The index of a part in the making.
 
 use super::by_page::Generations;
 use super::codec::{LEVEL, LEVEL_STEPS, LINE, PAGE};
@@ -20,28 +20,28 @@ pub struct Interval {
     pub to: u64,
     pub frame: Frame,
     pub history: Arc<History>,
-    /// See [`IntervalSummary`]; compressed.
+    /// Its [`IntervalSummary`], compressed.
     pub ends: Arc<[u8]>,
 }
 
-/// The index of one part of a thread, while it is made.
+/// The index of one part of a thread in the making.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Draft {
     pub thread: ThreadId,
     pub from: u64,
     pub to: u64,
     pub intervals: Vec<Interval>,
-    /// What was said of the first of them by page.
+    /// The first intervals, sorted by page.
     pub generations: Generations,
 }
 
 impl Interval {
-    /// What was touched of a page.
+    /// How the interval accessed a page.
     pub fn touched(&self, page: u32) -> Option<PageAccess> {
         self.history.touched(page)
     }
 
-    /// Those that the index has of each interval, one behind the other.
+    /// The sections of the interval in the index, in order.
     pub fn sections(&self) -> impl Iterator<Item = &Arc<[u8]>> {
         [&self.frame.blob, &self.ends].into_iter()
     }
@@ -50,14 +50,16 @@ impl Interval {
         self.frame.blob.len() + self.ends.len() + self.history.size() + 16
     }
 
-    /// What it held at the end; `None`: it is damaged.
+    /// How memory changed in it. `None`: the data is damaged.
     pub fn ends(&self) -> Option<IntervalSummary> {
         IntervalSummary::new(&self.ends, self.frame.open()?.1, self.from)
     }
 
-    /// This interval and the one that follows it as one. `changes`: where something else than the
-    /// thread's instructions changed memory in the second, by address and length. `stepped`: they have steps, and
-    /// frames of all lines that are accessed.
+    /// This interval and the next one as one.
+    ///
+    /// - `changes`: memory that something else than the thread's instructions changed in the second, by address and
+    ///   length.
+    /// - `stepped`: the intervals have steps, and frames with all lines that they access.
     pub fn join(&self, next: &Interval, changes: &[(u64, u64)], stepped: bool) -> Result<Interval> {
         let damaged = || Error::Unsupported("a frame in memory does not decode".into());
         let level = if stepped { LEVEL_STEPS } else { LEVEL };
@@ -70,8 +72,8 @@ impl Interval {
             let (have, mine) = lines
                 .entry(page)
                 .or_insert_with(|| (0, Box::new([0; PAGE])));
-            // Lines that this interval read are there as of its start. Others it has not touched, or
-            // has written what of them is read later: the later content serves.
+            // The new frame needs each line that the second interval reads. A line that the first read is there
+            // already. If the first has only written it, or not touched it, what the second found serves.
             let zero = self.touched(page).map_or(0, |t| match stepped {
                 true => t.any(),
                 false => t.reads,
@@ -98,7 +100,7 @@ impl Interval {
             let both = [self, next].map(|interval| interval.touched(page));
             let of = |k: usize, ends: &IntervalSummary, i: usize| -> Result<Option<FinalLine>> {
                 let touched = both[k].as_ref().filter(|t| t.any() & (1 << i) != 0);
-                // What steps say of contents stays as it is.
+                // Steps keep their contents as they are.
                 let line = || match stepped {
                     true => Some([0; LINE]),
                     false => ends.line(page, i),
@@ -146,7 +148,7 @@ impl Interval {
 }
 
 impl Draft {
-    /// Bytes that it takes, about.
+    /// Its approximate size in bytes.
     pub fn size(&self) -> usize {
         self.intervals.iter().map(Interval::size).sum()
     }
@@ -157,7 +159,7 @@ impl Draft {
             [a, b] => a.join(b, &scan.changed(b.from, b.to), stepped),
             _ => Ok(pair[0].clone()),
         };
-        // Nothing else is done meanwhile.
+        // All processors are free for this now.
         let cores = hindsight_guard::processors();
         let share = self.intervals.len().div_ceil(cores).next_multiple_of(2);
         self.intervals = std::thread::scope(|s| {

@@ -1,8 +1,8 @@
-//! What an interval leaves behind: how each byte was accessed last, and what it holds at the end.
+//! The summary of an interval: how each byte was accessed last, and what it holds at the end.
 //!
-//! Most bytes are accessed in whole words, which the history tells; masks are kept only of lines where that
-//! is not so, beside the history ([`PageAccess::masks`]). Contents are kept as the difference from what the
-//! interval's frame has of the line, so that nothing is kept of what has not changed.
+//! Most bytes are accessed in whole words. The history says that. Masks of bytes are stored only for other lines,
+//! beside the history ([`PageAccess::masks`]). Contents are stored as differences from the interval's frame. So an
+//! unchanged line takes no room.
 
 mod accessed;
 mod content;
@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex};
 /// A line at the end of an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FinalLine {
-    /// A bit for each byte that was read, and for each that was written, by its last access. Both: it was
-    /// accessed, and its value is not known.
+    /// Masks of the bytes whose last access was a read, and of those whose last was a write. Both bits are set for a
+    /// byte that was accessed and whose value is not known.
     pub masks: [u64; 2],
     pub bytes: [u8; LINE],
 }
@@ -35,15 +35,15 @@ impl Default for FinalLine {
 }
 
 impl FinalLine {
-    /// The same when the bytes in `wiped` have been changed by something else.
+    /// This line after something else changed the bytes in `wiped`.
     pub fn wiped(mut self, wiped: u64) -> FinalLine {
         let lost = (self.masks[0] | self.masks[1]) & wiped;
         self.masks = self.masks.map(|m| m | lost);
         self
     }
 
-    /// This end of an interval, after one that ended with `before`, of whose bytes those in `wiped` were
-    /// changed by something else since.
+    /// This line at the end of two intervals. The first ended with `before`. Then something else changed the bytes in
+    /// `wiped`.
     pub fn after(mut self, before: &FinalLine, wiped: u64) -> FinalLine {
         let mine = self.masks[0] | self.masks[1];
         let before = before.wiped(wiped);
@@ -54,13 +54,13 @@ impl FinalLine {
     }
 }
 
-/// A line by its words, which are compared without a call.
+/// A line as words. Words are compared without a call to `memcmp`.
 pub fn words(line: &[u8; LINE]) -> [u64; LINE / 8] {
     let all = line.as_chunks().0;
     std::array::from_fn(|i| u64::from_ne_bytes(all[i]))
 }
 
-/// What a frame has of a line of a page.
+/// The content that a frame has of a line. Zeros if it has none.
 pub fn framed(base: Option<(u64, &Page)>, line: usize) -> [u8; LINE] {
     let mut old = [0; LINE];
     if let Some((mask, page)) = base
@@ -71,47 +71,46 @@ pub fn framed(base: Option<(u64, &Page)>, line: usize) -> [u8; LINE] {
     old
 }
 
-/// Bytes of a mask of a line.
+/// Bytes in a mask of a line.
 pub const MASK: usize = 8;
 
-/// How a page changed in a step.
+/// How a step changed a page.
 #[derive(Clone, Debug)]
 pub struct Changed {
     pub page: u32,
-    /// Lines that were accessed, and that were written; all, if only the history tells.
+    /// The lines that were accessed, and those that were written. All bits are set if only the history knows.
     pub any: u64,
     pub written: u64,
-    /// Lines that are not what they were when the step began.
+    /// The lines that differ from their content at the beginning of the step.
     pub new: u64,
-    /// How many of these there are before this page's.
+    /// The number of such lines in earlier pages.
     pub before: usize,
-    /// How many masks of accesses there are before this page's: one for each line that was accessed, and one more if it was
-    /// written.
+    /// The number of access masks of earlier pages. Each accessed line has one, and one more if it was written.
     pub masks: usize,
 }
 
 impl Changed {
-    /// Where the difference of a line is; `None`: it does not differ.
+    /// The offset of a line's difference. `None`: the line does not differ.
     pub fn at(&self, line: usize) -> Option<usize> {
         let below = (1u64 << line) - 1;
         let rank = self.before + (self.new & below).count_ones() as usize;
         (self.new & (1 << line) != 0).then_some(rank * LINE)
     }
 
-    /// Where it is said which bytes of a line were only read, and behind that, if it was written, which were. `None`: it was
-    /// not accessed.
+    /// The offset of a line's access masks. The first has the bytes that were only read. The second, if the line was
+    /// written, has those that were written. `None`: the line was not accessed.
     fn masks_at(&self, line: usize) -> Option<usize> {
         let below = (1u64 << line) - 1;
         let ranks = [self.any, self.written].map(|m| (m & below).count_ones() as usize);
         (self.any & (1 << line) != 0).then_some((self.masks + ranks[0] + ranks[1]) * MASK)
     }
 
-    /// How many masks there are of this page.
+    /// The number of masks of this page.
     pub fn count(&self) -> usize {
         (self.any.count_ones() + self.written.count_ones()) as usize
     }
 
-    /// The bytes of a line that were only read, and those that were written. `get`: a mask of all steps.
+    /// The bytes of a line that were only read, and those that were written. `get` reads a mask of the interval.
     pub fn accessed(
         &self,
         line: usize,
@@ -128,11 +127,11 @@ impl Changed {
     }
 }
 
-/// A stretch of an interval.
+/// A step: a stretch of an interval.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub from: u64,
-    /// In which it begins; `None`: as the frame says.
+    /// The registers at its beginning. `None`: the frame has them.
     pub state: Option<State>,
     pub pages: Vec<Changed>,
 }
@@ -143,33 +142,33 @@ impl Step {
         Some(&self.pages[i.ok()?])
     }
 
-    /// Whether it may have accessed (or only written) some of these lines.
+    /// Whether it may have accessed some of these lines. With `reads` unset, only writes count.
     pub fn touches(&self, page: u32, lines: u64, reads: bool) -> bool {
         let kind = |p: &Changed| if reads { p.any } else { p.written };
         self.page(page).is_some_and(|p| kind(p) & lines != 0)
     }
 }
 
-/// A line, by its page and its number there, and what it holds.
+/// A line, by its page and its number in the page, and its content.
 type Asked = ((u32, usize), [u8; LINE]);
 
-/// The ends of an interval with its frame, ready to be asked.
+/// The summary of an interval together with its frame, ready for questions.
 pub struct IntervalSummary {
     pub steps: Vec<Step>,
-    /// It is said of each step what it accessed.
+    /// Whether each step says what it accessed.
     pub stepped: bool,
     /// The differences of all steps.
     lines: Pieces,
-    /// Of each line that a step accessed, a bit for each byte that it read and did not write; and if it wrote to it, for each
-    /// that it wrote.
+    /// Masks of bytes. Each line that a step accessed has one for the bytes that it only read. If it wrote to the line,
+    /// a second has those that it wrote.
     pub(super) masks: Pieces,
     frame: Framed,
-    /// The line that was asked for last, since each of its bytes may be asked for by itself.
+    /// The line of the last question. Often each of its bytes is asked for separately.
     last: Mutex<Option<Asked>>,
 }
 
 impl IntervalSummary {
-    /// Of an interval that begins at `from`. `None`: what is here is damaged.
+    /// The summary of an interval that begins at `from`. `None`: the data is damaged.
     pub fn new(blob: &Arc<[u8]>, frame: Framed, from: u64) -> Option<IntervalSummary> {
         let (raw, [lines, masks]) = unpack_parts(blob)?;
         let mut r = Reader { b: &raw, at: 0 };
@@ -226,7 +225,7 @@ impl IntervalSummary {
         })
     }
 
-    /// What a line holds that the interval touched. `None`: what is here is damaged.
+    /// The content of a line at the end; the interval must have accessed it. `None`: the data is damaged.
     pub fn line(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
         let last = *lock(&self.last);
         match last.filter(|l| l.0 == (page, line)) {
@@ -239,13 +238,13 @@ impl IntervalSummary {
         }
     }
 
-    /// The same as of when it was touched first; what was not is zero.
+    /// The content of a line at its first access. Zeros if the frame does not have it.
     pub fn first(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
         self.frame.line(page, line)
     }
 
-    /// What a line holds that the interval touched, where a step begins or, behind the last one, at the end. `None`: what is here
-    /// is damaged.
+    /// The content of a line at the beginning of a step; the interval must have accessed the line. The step after the
+    /// last one stands for the interval's end. `None`: the data is damaged.
     pub fn line_at(&self, step: usize, page: u32, line: usize) -> Option<[u8; LINE]> {
         let mut bytes = self.frame.line(page, line)?;
         let before = &self.steps[..step];
@@ -259,23 +258,23 @@ impl IntervalSummary {
         Some(bytes)
     }
 
-    /// The number of the step in which `count` instructions are completed.
+    /// The number of the step that has instruction `count`.
     pub fn step(&self, count: u64) -> usize {
         let i = self.steps.partition_point(|s| s.from <= count);
         i.saturating_sub(1)
     }
 
-    /// Where a step ends; `None`: where the interval does.
+    /// Where a step ends. `None`: at the interval's end.
     pub fn end_of(&self, step: usize) -> Option<u64> {
         self.steps.get(step + 1).map(|s| s.from)
     }
 
-    /// The differences of all steps. `None`: they are damaged.
+    /// The differences of all steps. `None`: the data is damaged.
     pub fn differences(&self) -> Option<Vec<u8>> {
         self.lines.all()
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Its approximate size in memory, in bytes.
     pub fn size(&self) -> usize {
         let pages: usize = self.steps.iter().map(|s| s.pages.len()).sum();
         let heads = pages * size_of::<Changed>() + self.steps.len() * size_of::<Step>();
@@ -283,7 +282,8 @@ impl IntervalSummary {
     }
 }
 
-/// The bytes of a line of cells that lie in a stretch of memory.
+/// A mask of the bytes of a line that lie in a stretch of memory. The line is one of cells: addresses count modulo
+/// 2^32.
 pub fn covered(page: u32, line: usize, address: u64, len: u64) -> u64 {
     const CELLS: u64 = 1 << 32;
     const SIZE: u64 = LINE as u64;
@@ -291,7 +291,7 @@ pub fn covered(page: u32, line: usize, address: u64, len: u64) -> u64 {
         return u64::MAX;
     }
     let first = page as u64 * PAGE as u64 + (line * LINE) as u64;
-    // How far into the stretch the line begins, and how far behind the line the stretch begins.
+    // `into`: how far into the stretch the line begins. `behind`: how far after the line the stretch begins.
     let into = first.wrapping_sub(address) % CELLS;
     let behind = CELLS - into;
     let low = |n: u64| match n {
@@ -313,7 +313,7 @@ mod tests {
     use hindsight_isa::{CpuState, VecState};
     use hindsight_replay::Gap;
 
-    /// Steps, more than an interval has.
+    /// More steps than an interval has.
     const MANY: u64 = 65;
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn content_at_each_step_comes_back_also_when_steps_are_joined() {
-        // A line that the frame has, and one that was zero.
+        // One line is in the frame, the other was zero.
         let (first, mut held) = ([7; LINE], [[7; LINE], [0; LINE]]);
         let (mut m, mut written) = (Maker::default(), Vec::new());
         m.stepped = true;
@@ -382,7 +382,8 @@ mod tests {
                 .iter_mut()
                 .zip(difference)
                 .for_each(|(h, d)| *h ^= d);
-            // One byte becomes another, two are written: that one, and one that stays, but for every third time.
+            // One byte changes. Two bytes are written: that one, and one that keeps its value. Every third time, only
+            // the second is written.
             let wrote = [1 << (n % 64), 1 << ((n + 5) % 64)];
             let wrote = if n % 3 == 0 {
                 wrote[1]
@@ -430,7 +431,8 @@ mod tests {
                         "{k} {line} {byte}"
                     );
                 }
-                // Of the lines that it accesses; of both, where it is played from the first step on.
+                // The content of the lines that the step accesses. For a replay from the first step on, it has both
+                // lines.
                 let held = |lines: u64| -> Vec<u8> {
                     let one = |i: usize| {
                         if lines & (1 << i) != 0 {
@@ -480,7 +482,7 @@ mod tests {
             masks: [0xffff_0000_0000_ff00, 0xff],
             bytes: [5; LINE],
         };
-        // A later interval that wrote one byte, after the first eight were changed by something else.
+        // Something else changed the first eight bytes. Then a later interval wrote one byte.
         let later = FinalLine {
             masks: [0, 1],
             bytes: [6; LINE],

@@ -9,11 +9,11 @@ use hindsight_replay::{Gap, Lines as Content, State};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// A place at which replay can begin.
+/// A state from which replay can begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
     pub position: u64,
-    /// State and lines, compressed.
+    /// Registers and lines, compressed.
     pub blob: Arc<[u8]>,
 }
 
@@ -35,7 +35,7 @@ pub fn put_state(out: &mut Vec<u8>, state: &State) {
     out.extend_from_slice(&state.vec.to_bytes());
 }
 
-/// Inverse of [`put_state`]; `None`: it is damaged.
+/// Inverse of [`put_state`]. `None`: the data is damaged.
 pub fn state_of(r: &mut Reader, position: u64) -> Option<State> {
     let epoch = r.int()?;
     let number = r.int()?;
@@ -60,7 +60,7 @@ impl Frame {
         Frame::made(state, &pages, &bodies, level)
     }
 
-    /// The same of pages and which of their lines there are, ascending, and these lines.
+    /// Makes a frame from pages with masks of their lines, ascending, and the bytes of these lines.
     pub(super) fn made(
         state: &State,
         pages: &[(u32, u64)],
@@ -82,7 +82,7 @@ impl Frame {
         })
     }
 
-    /// The state and the lines.
+    /// The state, and the lines ready for questions.
     pub fn open(&self) -> Option<(State, Framed)> {
         let (raw, [lines]) = unpack_parts(&self.blob)?;
         let mut r = Reader { b: &raw, at: 0 };
@@ -91,7 +91,7 @@ impl Frame {
         (r.at == raw.len()).then_some((state, framed))
     }
 
-    /// The state, and the lines with their pages and masks.
+    /// The state, and all lines by page.
     pub fn unpack(&self) -> Option<(State, Lines)> {
         let (state, framed) = self.open()?;
         let raw = framed.lines.all()?;
@@ -107,8 +107,8 @@ impl Frame {
         Some((state, lines))
     }
 
-    /// The state at the start of the interval, and what the interval needs in the window. `spare`: bytes of no more use,
-    /// in whose place it is put.
+    /// The state at the start of the interval, and what the interval needs in the window. `spare` is a buffer that is
+    /// no longer needed: the content goes there.
     pub fn load(&self, spare: Vec<u8>) -> Option<(State, Content)> {
         let (state, framed) = self.open()?;
         let pages = framed.pages.iter().map(|(page, mask, _)| (*page, *mask));
@@ -117,9 +117,9 @@ impl Frame {
     }
 }
 
-/// The lines of a frame, as they are kept.
+/// The lines of a frame, still compressed.
 pub struct Framed {
-    /// Page, its lines, and how many lines come before them.
+    /// For each page: its number, the mask of its lines, and the number of lines in earlier pages.
     pub pages: Vec<(u32, u64, usize)>,
     pub lines: Pieces,
 }
@@ -142,12 +142,12 @@ impl Framed {
         (lines.len() == count * LINE && page < 1 << 20).then_some(Framed { pages, lines })
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Its approximate size in memory, in bytes.
     pub fn size(&self) -> usize {
         self.pages.len() * 24 + self.lines.size()
     }
 
-    /// A line of a page; zeros if the frame does not have it. `None`: it is damaged.
+    /// A line of a page. Zeros if the frame does not have it. `None`: the data is damaged.
     pub fn line(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
         if let Ok(i) = self.pages.binary_search_by_key(&page, |p| p.0)
             && let (_, mask, before) = self.pages[i]
@@ -161,11 +161,11 @@ impl Framed {
 }
 
 thread_local! {
-    /// Memory that is there already.
+    /// A buffer that is used again: fresh memory would cost page faults.
     static PARTS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Packs what is read as a whole, and what is not.
+/// Packs a head, which is read as a whole, and parts that can be read piece by piece.
 pub fn parts(head: &[u8], rest: &[&[u8]], level: i32) -> Result<Arc<[u8]>> {
     let head = pack(head, level)?;
     PARTS.with_borrow_mut(|out| {

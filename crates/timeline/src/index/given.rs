@@ -1,16 +1,17 @@
-//! What something else than a thread did to memory between two intervals that become one.
+//! Joins two intervals where something else than the thread changed memory in between.
 
 use super::codec::{LINE, bits};
 use super::draft::Interval;
 use super::ends::IntervalSummary;
 use super::ends::covered;
 
-/// Lines of a page that are not what the last interval left, and the differences.
+/// Lines of a page that differ from what the first interval left: page, mask of lines, differences.
 pub type Given = (u32, u64, Vec<u8>);
 
-/// Of lines that both intervals touched: what the second found where something else than the thread had changed them
-/// in it (`changes`, by address and length), before the thread touched them there. The steps of both say what the thread
-/// did; what was done in between nothing else says. `None`: they are damaged.
+/// For lines that both intervals accessed: how the second one's first content differs from the first one's last.
+/// `changes` are the stretches, by address and length, that something else changed in the second interval before the
+/// thread accessed them there. The steps say what the thread did. Nothing else says what was changed in between.
+/// `None`: the data is damaged.
 pub fn between(
     first: &Interval,
     second: &Interval,
@@ -95,7 +96,7 @@ mod tests {
         }
     }
 
-    /// What the kernel wrote in the second, before the thread read it, is in no step.
+    /// The kernel wrote in the second interval before the thread read. No step has that.
     #[test]
     fn what_was_changed_between_two_intervals_is_in_the_one_that_they_become() {
         let (a, b) = (interval(0, [0, 5], [7, 6]), interval(10, [1, 6], [1, 8]));
@@ -106,7 +107,7 @@ mod tests {
             assert_eq!([0, 1].map(|i| ends.first(9, i).unwrap()[0]), [0, 5]);
             let held = [0, 1].map(|i| ends.line(9, i).unwrap());
             assert_eq!(held, want.map(|b| [b; LINE]), "{changes:?}");
-            // Which bytes the steps accessed stays as it was.
+            // The steps still say which bytes they accessed.
             for (step, line, wrote) in [(0, 0, true), (0, 1, true), (1, 0, false), (1, 1, true)] {
                 let at = (9 * 4096 + line * LINE) as u64;
                 assert_eq!(

@@ -1,4 +1,4 @@
-//! What an interval touched, as the file says it: made once, when the interval is, and small until then.
+//! What an interval accessed, in the form that the file has. It is made once and takes little memory.
 
 use super::codec::Reader;
 use super::touched::PageAccess;
@@ -6,16 +6,16 @@ use super::touched::PageAccess;
 /// What an interval touched, by page.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
-    /// Pages, ascending, and where what is said of them ends.
+    /// Pages, ascending, each with the end of its bytes.
     pages: Vec<(u32, usize)>,
-    /// Of each page what [`PageAccess::write`] writes.
+    /// For each page what [`PageAccess::write`] writes.
     bytes: Vec<u8>,
-    /// Bytes that it takes in an index file, about.
+    /// Its approximate size in an index file, in bytes.
     size: usize,
 }
 
 impl History {
-    /// Of this many pages, which are pushed ascending.
+    /// An empty history with room for this many pages. They must be pushed in ascending order.
     pub fn of(pages: usize) -> History {
         History {
             pages: Vec::with_capacity(pages),
@@ -30,7 +30,7 @@ impl History {
         self.size += t.size();
     }
 
-    /// Bytes that it takes in an index file, about.
+    /// Its approximate size in an index file, in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -39,7 +39,7 @@ impl History {
         self.pages.iter().map(|p| p.0)
     }
 
-    /// What is said of the `n`th page.
+    /// The bytes of the `n`th page.
     fn said(&self, n: usize) -> &[u8] {
         let begin = n.checked_sub(1).map_or(0, |n| self.pages[n].1);
         &self.bytes[begin..self.pages[n].1]
@@ -53,7 +53,7 @@ impl History {
         PageAccess::read(self.pages[n].0, &mut r)
     }
 
-    /// What was touched of a page.
+    /// How a page was accessed. `None`: not at all.
     pub fn touched(&self, page: u32) -> Option<PageAccess> {
         let n = self.pages.binary_search_by_key(&page, |p| p.0);
         self.nth(n.ok()?)
@@ -63,7 +63,7 @@ impl History {
         (0..self.pages.len()).filter_map(|n| self.nth(n))
     }
 
-    /// What the file says of pages from one to before another.
+    /// The pages in `from..to`, with their bytes in the file's form.
     pub fn between(&self, from: u32, to: u32) -> impl Iterator<Item = (u32, &[u8])> {
         let at = |page: u32| self.pages.partition_point(|p| p.0 < page);
         (at(from)..at(to)).map(|n| (self.pages[n].0, self.said(n)))

@@ -1,4 +1,4 @@
-//! Makes the ends of an interval, in one step or several.
+//! Makes the summary of an interval, with one step or several.
 
 use super::codec::{LINE, Page, bits, put};
 use super::ends::{Changed, FinalLine, IntervalSummary, MASK, Step, framed, words};
@@ -9,31 +9,33 @@ use crate::Result;
 use hindsight_replay::State;
 use std::sync::Arc;
 
-/// Steps that an interval is made in. Longer intervals have longer ones: most of the index says what each left.
+/// The number of steps in an interval. Longer intervals have longer steps, because what each step left is most of the
+/// index.
 pub const STEPS: u64 = 4;
 
-/// The ends of an interval, as they are made.
+/// A summary in the making.
 #[derive(Default)]
 pub struct Maker {
     steps: Vec<Step>,
-    /// Their differences.
+    /// The differences of the steps.
     pub bytes: Vec<u8>,
-    /// It is said of each step what it accessed.
+    /// Whether each step says what it accessed.
     pub stepped: bool,
-    /// Of each line that a step accessed, how ([`Changed::accessed`]).
+    /// The access masks of each line that a step accessed ([`Changed::accessed`]).
     masks: Vec<u8>,
 }
 
 /// How a step accessed lines of a page.
 #[derive(Clone, Copy, Default)]
 pub struct Accesses<'a> {
-    /// Lines that it accessed, and of each of them the bytes that it read and did not write, and those that it wrote.
+    /// The mask of the lines that it accessed. For each of them a mask of the bytes that it only read, and one of those
+    /// that it wrote.
     pub any: u64,
     pub bytes: &'a [[u64; 2]],
 }
 
 impl Maker {
-    /// The next step begins. `state`: in which the processor is then, unless the frame tells.
+    /// Begins the next step. `state` has the registers there, unless the frame has them.
     pub fn step(&mut self, from: u64, state: Option<State>) {
         self.steps.push(Step {
             from,
@@ -42,8 +44,8 @@ impl Maker {
         });
     }
 
-    /// The next page of which something differs at the step's end from what it was at its start, or was accessed:
-    /// how its lines were accessed, and those that differ, with the difference.
+    /// Adds the next page that a step accessed, or whose content differs at the step's end: its accesses, a mask of the
+    /// lines that differ, and the differences.
     pub fn differ(&mut self, page: u32, its: Accesses, new: u64, difference: &[u8]) {
         if its.any | new == 0 {
             return;
@@ -71,7 +73,7 @@ impl Maker {
         }
     }
 
-    /// Steps that were made before follow, of which the first one begins in this state. `None`: they are damaged.
+    /// Appends the steps of another summary. `begin` is the state at the first of them. `None`: the data is damaged.
     pub fn append(&mut self, ends: &IntervalSummary, begin: Option<State>) -> Option<()> {
         let (lines, masks) = (self.bytes.len() / LINE, self.masks.len() / MASK);
         self.bytes.extend_from_slice(&ends.differences()?);
@@ -88,7 +90,7 @@ impl Maker {
         Some(())
     }
 
-    /// The next page: the ends of the lines that were touched. `base`: what the frame has of it.
+    /// Adds the next page to a summary without steps. `base` is the frame's content of the page.
     pub fn page(
         &mut self,
         touched: &mut PageAccess,
@@ -113,7 +115,7 @@ impl Maker {
         if self.steps.is_empty() {
             self.step(0, None);
         }
-        // What was accessed is said in the history.
+        // The history says what was accessed.
         if new != 0 {
             self.steps[0].pages.push(Changed {
                 page: touched.page,
@@ -126,7 +128,7 @@ impl Maker {
         }
     }
 
-    /// Adds to the last step how lines of pages, ascending, differ at its end besides.
+    /// Adds further differences at the end of the last step. Pages must be ascending.
     pub fn add_to_last(&mut self, given: Vec<Given>) {
         let Some(last) = self
             .steps
@@ -150,7 +152,7 @@ impl Maker {
         }
     }
 
-    /// Joins steps with the ones that follow them, if `pair` says so of their numbers.
+    /// Joins a step with the next one if `pair` says so of its number.
     fn join_pairs(&mut self, pair: impl Fn(usize) -> bool) {
         let old = std::mem::take(self);
         self.stepped = old.stepped;
@@ -197,7 +199,7 @@ impl Maker {
         }
     }
 
-    /// All of it, compressed.
+    /// The summary, compressed.
     pub fn pack(&mut self, level: i32) -> Result<Arc<[u8]>> {
         if self.steps.is_empty() {
             self.step(0, None);

@@ -1,6 +1,6 @@
 //! A set of pages of the window.
 
-/// A bit for each of the 2^20 pages.
+/// One bit for each of the 2^20 pages.
 pub struct PageSet {
     bits: Vec<u64>,
     len: usize,
@@ -33,7 +33,7 @@ impl PageSet {
         self.len
     }
 
-    /// All of them, ascending.
+    /// All pages of the set, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         let all = self.bits.iter().enumerate();
         all.flat_map(|(at, word)| super::codec::bits(*word).map(move |i| (64 * at + i) as u32))

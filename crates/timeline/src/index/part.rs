@@ -1,9 +1,9 @@
-//! The index of a part as questions use it: what they need of it is read, checked and unpacked then, and
-//! kept for a while.
+//! The index of a part, as questions use it. Only what a question needs is read, checked and unpacked. It then stays in
+//! a cache.
 //!
-//! Its bytes are a directory, and *sections*: of each interval its frame and its ends, and of neighbouring
-//! pages together, how they were accessed in all intervals. So what touched an address last, however long
-//! ago, is known when one section is read.
+//! The bytes of a part are a directory and *sections*. Each interval has two: its frame and its summary. Others are
+//! about neighbouring pages: they say how all intervals accessed them. So one section tells what accessed an address
+//! last, however long ago.
 
 use super::by_page::sections;
 use super::codec::{Reader, put, unpack};
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A stretch of a part's bytes.
+/// Where a section lies in a part's bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
     at: u64,
@@ -52,7 +52,7 @@ impl Bytes {
     }
 }
 
-/// An interval.
+/// An interval and its two sections.
 pub struct Span {
     pub from: u64,
     frame: Section,
@@ -62,14 +62,14 @@ pub struct Span {
 /// Directory and bytes.
 pub struct Body {
     pub spans: Vec<Span>,
-    /// Where the last one ends.
+    /// Where the last interval ends.
     end: u64,
-    /// By the first page that each is about, of each generation behind that before.
+    /// The sections about pages, each with its first page. They are sorted by page within each generation.
     pub pages: Vec<(u32, Section)>,
-    /// Where each ends.
+    /// For each generation, the index in `pages` where it ends.
     generations: Vec<usize>,
     bytes: Bytes,
-    /// No other has it, also of the same part: where one is made anew, sections may be others.
+    /// Unique among all bodies. If a part is made again, its sections may differ.
     pub number: u64,
 }
 
@@ -79,25 +79,25 @@ pub struct Part {
     pub from: u64,
     pub to: u64,
     pub place: PartRange,
-    /// No other part has it: one of the same place that was made another time may have other intervals.
+    /// Unique among all parts. If a part of the same range is made again, its intervals may differ.
     pub number: u64,
     /// Where intervals begin.
     pub borders: Vec<u64>,
-    /// Where the last one ends.
+    /// Where the last interval ends.
     end: u64,
     pub body: Mutex<Arc<Body>>,
 }
 
-/// How a page was accessed: the numbers of intervals that did, ascending.
+/// The intervals that accessed a page, by number, ascending, and how.
 pub type Past = Vec<(u32, PageAccess)>;
 
-/// What is said of some neighbouring pages: where each begins in the bytes, and those.
+/// What a section says of its pages: the bytes, and where each page begins in them.
 pub struct Pages {
     pub at: Vec<(u32, usize)>,
     pub raw: Vec<u8>,
 }
 
-/// How many parts have been taken up, and how many bodies.
+/// The numbers for the next part and the next body.
 static PARTS: AtomicU64 = AtomicU64::new(0);
 static BODIES: AtomicU64 = AtomicU64::new(0);
 
@@ -120,7 +120,7 @@ impl Set {
 }
 
 impl Part {
-    /// Takes up a part of this directory, with `len` bytes of sections. `None`: it is damaged.
+    /// Opens a part with this directory and `len` bytes of sections. `None`: the directory is damaged.
     pub fn open(place: PartRange, directory: &[u8], bytes: Bytes, len: u64) -> Option<Part> {
         let body = Body::open(place, directory, bytes, len)?;
         Some(Part {
@@ -135,7 +135,7 @@ impl Part {
         })
     }
 
-    /// The same of what was just made.
+    /// Opens a part that was just made.
     pub fn made(place: PartRange, (directory, sections): &Encoded) -> Result<Part> {
         let bytes = sections.concat();
         let len = bytes.len() as u64;
@@ -143,7 +143,7 @@ impl Part {
         part.ok_or_else(|| crate::Error::Unsupported("an index cannot be read as made".into()))
     }
 
-    /// The number of the interval in which `count` instructions are completed; at a border that which begins.
+    /// The number of the interval that has instruction `count`. At a border it is the interval that begins there.
     pub fn interval(&self, count: u64) -> usize {
         let i = self.borders.partition_point(|from| *from <= count);
         i.saturating_sub(1)
@@ -155,7 +155,7 @@ impl Part {
         (border(interval), border(interval + 1))
     }
 
-    /// Whether all of it is as it was made.
+    /// Checks all sections against their checksums.
     pub fn is_whole(&self) -> bool {
         let body = lock(&self.body).clone();
         let spans = body.spans.iter().flat_map(|s| [&s.frame, &s.ends]);
@@ -227,7 +227,7 @@ impl Body {
         IntervalSummary::new(&blob, frame.open()?.1, frame.position)
     }
 
-    /// How a page was accessed. `pages`: unpacks a section of pages.
+    /// How a page was accessed. `pages` unpacks a section by number. `None`: the data is damaged.
     pub fn past(&self, page: u32, pages: &dyn Fn(usize) -> Option<Arc<Pages>>) -> Option<Past> {
         let mut out = Past::new();
         let mut begin = 0;
@@ -279,7 +279,7 @@ impl Pages {
     }
 }
 
-/// The directory of a part, and its sections, which it follows.
+/// The directory of a part, and the sections. In a file the sections come first.
 pub type Encoded = (Vec<u8>, Vec<Arc<[u8]>>);
 
 /// A part as bytes.

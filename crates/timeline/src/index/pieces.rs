@@ -1,4 +1,4 @@
-//! Bytes compressed piece by piece, so that a few of them are had without the rest.
+//! Bytes that are compressed in pieces. A few of them can be read without the rest.
 
 use super::codec::{Reader, put};
 use crate::{Error, Result};
@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex};
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::compress_bound;
 
-/// Bytes of a piece.
+/// Bytes in a piece, before compression.
 const PIECE: usize = 16 << 10;
-/// Pieces from which on two threads unpack them.
+/// From this many pieces on, two threads unpack them.
 const MANY: usize = 64;
-/// Of what was written to at most so much is kept.
+/// A buffer that has grown beyond this is not used again.
 const MOST_KEPT: usize = 1 << 20;
 
 thread_local! {
-    /// Making one costs as much as some pieces, and what it writes to is memory that is there already.
+    /// These are used again. Making a compressor costs as much as compressing some pieces, and fresh memory would cost
+    /// page faults.
     static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
     static PIECE_OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -60,7 +61,7 @@ pub fn pack(raw: &[u8], level: i32, out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-/// Unpacks a piece; how many bytes it has.
+/// Unpacks a piece. Returns its length in bytes.
 fn decompress(piece: &[u8], to: &mut [u8]) -> Option<usize> {
     DECOMPRESSOR.with_borrow_mut(|with| {
         let with = match with {
@@ -71,7 +72,7 @@ fn decompress(piece: &[u8], to: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// What is unpacked of some pieces, or was of others in whose place it is put.
+/// A buffer with the pieces that are unpacked.
 #[derive(Default)]
 pub struct Opened {
     bytes: Vec<u8>,
@@ -79,29 +80,29 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Nothing is unpacked any more.
+    /// Forgets all pieces, for use with other [`Pieces`]. The memory stays.
     pub fn clear(&mut self) {
         self.have.clear();
     }
 }
 
-/// What [`pack`] made, ready to be read from.
+/// The bytes that [`pack`] made, ready to be read.
 pub struct Pieces {
     blob: Arc<[u8]>,
     /// Where each piece ends, and where the first begins.
     ends: Vec<usize>,
     first: usize,
     len: usize,
-    /// The piece that was read from last, by its number.
+    /// The number of the last piece that was read, with its content.
     last: Mutex<Option<(usize, Vec<u8>)>>,
 }
 
 impl Pieces {
-    /// From `at` on. `None`: it is damaged.
+    /// Reads what [`pack`] wrote at `at`. `None`: the data is damaged.
     pub fn new(blob: &Arc<[u8]>, at: usize) -> Option<Pieces> {
         let mut r = Reader { b: blob, at };
         let len = usize::try_from(r.int()?).ok()?;
-        // Each piece has a length of at least a byte.
+        // Each piece has at least one byte, so a larger number is damage.
         if len.div_ceil(PIECE) > blob.len() {
             return None;
         }
@@ -123,22 +124,22 @@ impl Pieces {
         })
     }
 
-    /// Where in the blob it ends.
+    /// The end of the last piece in the blob.
     pub fn end(&self) -> usize {
         self.ends.last().copied().unwrap_or(self.first)
     }
 
-    /// How many bytes there are.
+    /// The number of bytes before compression.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Its approximate size in memory, in bytes.
     pub fn size(&self) -> usize {
         self.blob.len() + PIECE
     }
 
-    /// Where a piece is, compressed, and its size.
+    /// A compressed piece, and its size when unpacked.
     fn piece(&self, i: usize) -> (&[u8], usize) {
         let from = match i.checked_sub(1) {
             Some(before) => self.ends[before],
@@ -153,9 +154,9 @@ impl Pieces {
         self.all_into(Vec::new())
     }
 
-    /// All bytes in the place of others, whose memory is there already.
+    /// All bytes, in a buffer that is used again.
     pub fn all_into(&self, mut out: Vec<u8>) -> Option<Vec<u8>> {
-        // A frame of zstd has nine bytes at least: what is damaged asks for no more.
+        // A zstd frame has at least nine bytes. So damaged data cannot ask for much memory.
         if self.len / (PIECE / 8) > self.blob.len() {
             return None;
         }
@@ -164,7 +165,7 @@ impl Pieces {
         Some(out)
     }
 
-    /// Unpacks pieces, by their numbers.
+    /// Unpacks pieces: numbers, and where to put them.
     fn unpack(&self, pieces: Vec<(usize, &mut [u8])>) -> Option<()> {
         let many = pieces.len() >= MANY && hindsight_guard::processors() > 1;
         let rest = Mutex::new(pieces.into_iter());
@@ -190,20 +191,20 @@ impl Pieces {
             match other.map(|o| o.join()) {
                 Ok(Ok(theirs)) => mine.and(theirs),
                 Ok(Err(panic)) => std::panic::resume_unwind(panic),
-                // There may be no more threads.
+                // The system may have no more threads.
                 Err(_) => mine,
             }
         })
     }
 
-    /// Unpacks the pieces in which these stretches are, by where they begin and their lengths, unless they are.
+    /// Unpacks the pieces that these stretches need and that are not yet unpacked. A stretch is an offset and a length.
     pub fn open(
         &self,
         opened: &mut Opened,
         stretches: impl Iterator<Item = (usize, usize)>,
     ) -> Option<()> {
         if (opened.have.len(), opened.bytes.len()) != (self.ends.len(), self.len) {
-            // A frame of zstd has nine bytes at least: what is damaged asks for no more.
+            // A zstd frame has at least nine bytes. So damaged data cannot ask for much memory.
             if self.len / (PIECE / 8) > self.blob.len() {
                 return None;
             }
@@ -229,14 +230,14 @@ impl Pieces {
         Some(())
     }
 
-    /// Bytes of a stretch; `None`: not all of it has been opened.
+    /// A stretch of bytes. `None`: not all of it has been unpacked.
     pub fn some<'a>(&self, opened: &'a Opened, at: usize, len: usize) -> Option<&'a [u8]> {
         let bytes = opened.bytes.get(at..at.checked_add(len)?)?;
         let have = opened.have.get(at / PIECE..(at + len).div_ceil(PIECE))?;
         have.iter().all(|h| *h).then_some(bytes)
     }
 
-    /// `N` bytes from `at` on, which are in one piece.
+    /// `N` bytes from `at` on. They must lie in one piece.
     pub fn get<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
         let i = at / PIECE;
         if at.checked_add(N)? > self.len {
@@ -286,7 +287,7 @@ mod tests {
                 assert_eq!(p.open(&mut opened, [(at, len)].into_iter()), None);
                 assert_eq!(p.some(&opened, at, len), None);
             }
-            // In the place of others.
+            // Other pieces take the place of the first.
             opened.clear();
             let other = vec![round as u8; 2 * PIECE + 1];
             let mut packed = Vec::new();
@@ -313,7 +314,7 @@ mod tests {
         pack(&[], 1, &mut none).unwrap();
         let none = new(&none).unwrap();
         assert!(none.all().unwrap().is_empty());
-        // By two threads, and in the place of more and of less.
+        // Two threads unpack this. The buffer had more bytes before, then fewer.
         let many: Vec<u8> = (0..(MANY + 2) * PIECE + 64)
             .map(|i| (i / 60) as u8)
             .collect();
@@ -324,7 +325,7 @@ mod tests {
             assert!(p.all_into(vec![7; spare]).unwrap() == many);
         }
         for i in 0..p.ends.len() {
-            // What one of them cannot unpack, whichever of the two that is, is nothing, and not what was there before.
+            // If either thread fails to unpack a piece, the answer is nothing. It is not the old content of the buffer.
             let mut bad = packed.clone();
             let at = i.checked_sub(1).map_or(p.first, |before| p.ends[before]);
             bad[at..at + 4].fill(0);
@@ -334,7 +335,7 @@ mod tests {
                 "{i}"
             );
         }
-        // Damage never makes it panic.
+        // Damaged data never causes a panic.
         for n in 0..blob.len().min(300) {
             let mut bad = blob.clone();
             bad[n] ^= 0x55;

@@ -3,13 +3,13 @@
 use crate::ThreadId;
 use crate::recording::Recording;
 
-/// Instructions of an interval.
+/// Instructions in an interval.
 pub const SPAN: u64 = 32 << 20;
-/// Where several threads share memory, and intervals are made in steps: what one of them may have written at the same time
-/// as another is found by replaying from the steps that wrote there.
+/// Instructions in an interval where threads share memory, and intervals have steps. Threads may then write at the same
+/// time. A search finds such writes by replaying the steps that wrote there.
 const SHARED_SPAN: u64 = 8 << 20;
 
-/// Instructions of an interval of a thread, unless its index would become too large.
+/// Instructions in an interval of a thread. Intervals get longer if the index would become too large.
 pub fn span(recording: &Recording, thread: ThreadId) -> u64 {
     match recording.interval {
         0 if recording.has_steps(thread) => SHARED_SPAN,
@@ -18,15 +18,15 @@ pub fn span(recording: &Recording, thread: ThreadId) -> u64 {
     }
 }
 
-/// Where a part lies.
+/// The range of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartRange {
     pub thread: ThreadId,
-    /// Its first chunk.
+    /// The number of its first chunk in the thread's stream.
     pub chunk: usize,
     pub from: u64,
     pub to: u64,
-    /// The thread ends there, and not with a key frame.
+    /// The part ends with the thread, not with a key frame.
     pub last: bool,
 }
 
@@ -38,7 +38,7 @@ pub fn places(recording: &Recording, thread: ThreadId) -> Vec<PartRange> {
     if starts.is_empty() && !chunks.is_empty() {
         starts.push(0);
     }
-    // Where the quiet regime ends at a key frame there are two; only what comes behind the last is of use.
+    // Where the quiet regime ends, two key frames have the same position. Only what follows the last one is of use.
     let at = |s: &usize| chunks[*s].first_pos;
     let mut next = starts
         .iter()

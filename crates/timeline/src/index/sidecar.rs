@@ -1,8 +1,10 @@
-//! The index as a file beside its trace: `docs/index-format.md` describes it.
+//! The index as a file beside its trace. `docs/index-format.md` describes the format.
 //!
-//! Several processes may use and extend it at the same time. Whoever writes has locked it, and takes in first what
-//! others have added; records are only ever added behind the others, or the whole file is replaced by another one. So
-//! readers need no lock: what they have read stays, or its checksums show that it does not.
+//! Several processes may use and extend the file at the same time.
+//!
+//! - A writer locks the file. Then it takes in what others have added.
+//! - Records are only appended. Otherwise a new file replaces the whole one.
+//! - Readers need no lock: what they have read stays as it is, or checksums show that it does not.
 
 mod file;
 mod stream;
@@ -23,13 +25,14 @@ use std::time::Duration;
 
 pub use stream::Stream;
 
-/// What else a file has is copied to one that takes its place if it is not more than one of so many parts of that.
+/// A part may replace the file. Other records are copied to the new file if they have at most a `LITTLE`th of the
+/// part's size.
 const LITTLE: u64 = 4;
-/// How long a question, and how long the making of an index, waits for others who write.
+/// How long to wait for other writers: `PATIENCE` for a question, `LONG_PATIENCE` when the index is being built.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LONG_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where the index of a trace is: beside it, with the extension `hsx` for `hst`, or behind its name.
+/// The path of a trace's index. The extension `hst` becomes `hsx`. A name without it gets `hsx` appended.
 pub fn path(trace: &Path) -> PathBuf {
     match trace.extension() {
         Some(e) if e == "hst" => trace.with_extension("hsx"),
@@ -39,10 +42,10 @@ pub fn path(trace: &Path) -> PathBuf {
 
 /// An index file.
 pub struct Sidecar {
-    /// Where it is, or would be.
+    /// The path of the file. The file need not exist.
     pub path: PathBuf,
     identity: u128,
-    /// Bytes that it may have.
+    /// The largest size that the file may have, in bytes.
     most: u64,
     state: Mutex<State>,
 }
@@ -51,27 +54,27 @@ pub struct Sidecar {
 struct State {
     file: Option<Arc<File>>,
     contents: Contents,
-    /// Records that turned out to be damaged.
+    /// Records that were found damaged.
     damaged: BTreeSet<Record>,
-    /// Why some of what is there is not used.
+    /// Why some of the file is not used.
     problem: Option<String>,
 }
 
-/// For what something is added.
+/// Why something is added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum For {
-    /// A question, to which it does not matter whether it is saved.
+    /// A question made it. Saving is optional.
     Question,
-    /// The index itself.
+    /// Somebody builds the index. It must be saved.
     Index,
 }
 
 impl State {
-    /// Takes in what a file has.
+    /// Takes note of a file and its records.
     fn take(&mut self, file: File, contents: Contents) {
         let old = self.file.as_ref();
         if old.is_none_or(|old| !file::same(old, &file).unwrap_or(false)) {
-            // Another file's records may be the same and whole.
+            // It is another file. A record with the same numbers may be whole there.
             self.damaged.clear();
         }
         self.file = Some(Arc::new(file));
@@ -94,8 +97,8 @@ impl State {
 }
 
 impl Sidecar {
-    /// Reads which parts a file has; one that is missing, foreign or damaged has none, or those before
-    /// the damage. `most`: bytes that it may have.
+    /// Reads which parts a file has. A missing or foreign file has none. A damaged one has those before the damage.
+    /// `most` is the largest size that the file may have, in bytes.
     pub fn open(path: PathBuf, identity: u128, most: u64) -> Sidecar {
         let s = Sidecar {
             path,
@@ -107,7 +110,7 @@ impl Sidecar {
         s
     }
 
-    /// Takes in what others have added.
+    /// Takes note of what other processes have added.
     pub fn refresh(&self) {
         let Ok(file) = outside::open(&self.path) else {
             return;
@@ -120,7 +123,7 @@ impl Sidecar {
             return;
         }
         let (mut contents, mut problem) = Contents::scan(&file, self.identity);
-        // It may just be written.
+        // Somebody may be writing it right now.
         if problem == Some(Problem::Cut) && file::wait_for_writers(&file, PATIENCE).is_ok() {
             (contents, problem) = Contents::scan(&file, self.identity);
         }
@@ -133,18 +136,18 @@ impl Sidecar {
         lock(&self.state).problem.clone()
     }
 
-    /// Bytes of the file that are used.
+    /// The number of bytes of the file that are used.
     pub fn len(&self) -> u64 {
         lock(&self.state).contents.end
     }
 
-    /// Whether it has a part.
+    /// Whether the file has a part.
     pub fn has(&self, place: PartRange) -> bool {
         let s = lock(&self.state);
         s.contents.records.contains_key(&key(place))
     }
 
-    /// Takes up a part: its directory is read and checked.
+    /// Opens a part. Its directory is read and checked.
     pub fn load(&self, place: PartRange) -> Option<Part> {
         let (file, r) = lock(&self.state).find(key(place))?;
         let part = r.directory(&file).and_then(|directory| {
@@ -157,7 +160,7 @@ impl Sidecar {
         part
     }
 
-    /// Whether it has a part, all of which is as it was written. If there is damage, it is not used.
+    /// Whether the file has a part and all of it is undamaged. A damaged part is not used any more.
     pub fn is_whole(&self, place: PartRange) -> bool {
         match self.load(place) {
             Some(p) if p.is_whole() => true,
@@ -169,12 +172,12 @@ impl Sidecar {
         }
     }
 
-    /// Uses a part no longer.
+    /// Takes note that a part is damaged. It is not used any more.
     pub fn found_damaged(&self, place: PartRange) {
         lock(&self.state).lose(key(place));
     }
 
-    /// The calls of a function in a thread, as they were saved.
+    /// The saved calls of a function in a thread.
     pub fn load_calls(&self, thread: ThreadId, function: u64) -> Option<Vec<u8>> {
         let key = Key::Calls(thread, function);
         let (file, r) = lock(&self.state).find(key)?;
@@ -185,24 +188,23 @@ impl Sidecar {
         bytes
     }
 
-    /// Saves the calls of a function in a thread, unless somebody else has.
+    /// Saves the calls of a function in a thread, unless another process has done so.
     pub fn add_calls(&self, thread: ThreadId, function: u64, bytes: Vec<u8>) -> Result<()> {
         let key = Key::Calls(thread, function);
         self.write(key, &(bytes, Vec::new()), For::Question, None)
     }
 
-    /// Adds a part, unless there is one that has as many intervals. What is at the end of the file and is not used is
-    /// cut off.
+    /// Adds a part, unless the file has one with as many intervals. Unused bytes at the end of the file are cut off.
     pub fn add(&self, place: PartRange, part: &Encoded, why: For) -> Result<()> {
         self.write(key(place), part, why, None)
     }
 
-    /// Begins to write a part while it is made. `None`: that cannot be done here.
+    /// Begins to write a part while it is made. `None`: the file system does not allow it.
     pub fn begin(&self) -> Option<Stream> {
         Stream::begin(&self.path)
     }
 
-    /// As [`Sidecar::add`] for the index, where some may have been written already.
+    /// Like [`Sidecar::add`] for the index. `begun` may have some of the part already.
     pub fn finish(&self, place: PartRange, part: &Encoded, begun: Option<Stream>) -> Result<()> {
         self.write(key(place), part, For::Index, begun)
     }
@@ -228,7 +230,8 @@ impl Sidecar {
         };
         let mut s = lock(&self.state);
         let mut begun = begun.filter(|b| b.begins(what));
-        // Where there is no index yet, nothing has to be replaced, which lets file systems write all of it at once.
+        // If there is no index file yet, the stream's file becomes it. Nothing is replaced. Then file systems can write
+        // all of it at once.
         if let Some(b) = &mut begun
             && let Ok(contents) = b.finish(self.identity, key, what)
             && contents.end <= self.most
@@ -242,7 +245,7 @@ impl Sidecar {
         let (mut contents, problem) = Contents::scan(&alone, self.identity);
         match problem {
             None => {}
-            // It was just made, by us or somebody who was killed.
+            // The file was just created, by us or by somebody who was killed.
             Some(Problem::Cut) if contents.end == 0 => {
                 file::begin(&alone, self.identity)?;
                 contents.end = file::HEADER;
@@ -254,7 +257,7 @@ impl Sidecar {
                 return Err(io::Error::other("it is no index, and is not replaced"));
             }
             Some(Problem::Unreadable) => return Err(io::Error::other("it cannot be read")),
-            // It may be a whole one, which others use.
+            // It may be a complete index that others use.
             Some(p @ Problem::OtherVersion) if why == For::Question => {
                 return Err(io::Error::other(format!(
                     "{p}, and is not replaced for a question"
@@ -272,7 +275,7 @@ impl Sidecar {
         }
         s.contents.records.remove(&key);
         if let Some(begun) = begun {
-            // Where that fails, as on a disk that has no room for both, it is added.
+            // It can fail, for example if the disk has no room for both files. Then the part is appended.
             if let Ok(true) = self.replace(&mut s, &alone, key, what, begun) {
                 return Ok(());
             }
@@ -282,12 +285,12 @@ impl Sidecar {
         let unused = s.contents.end - s.contents.live();
         let fits = |c: &Contents| c.end + len <= self.most;
         if unused > s.contents.live() + len || unused > 0 && !fits(&s.contents) {
-            // Where that fails it may still fit.
+            // If that fails, the part may still fit.
             let _ = self.rewrite(&mut s, &mut alone);
         }
         let is_calls = |k: &Key| matches!(k, Key::Calls(..));
         if why == For::Index && !fits(&s.contents) && s.contents.records.keys().any(is_calls) {
-            // They are found again.
+            // Calls can be found again.
             s.contents.records.retain(|k, _| !is_calls(k));
             self.rewrite(&mut s, &mut alone)?;
         }
@@ -301,7 +304,8 @@ impl Sidecar {
         Ok(())
     }
 
-    /// Finishes a file that was begun, and replaces the one there is by it; `false`: that has too much else.
+    /// Finishes a begun file and lets it replace the present one. `false`: the present file has too many other records
+    /// to copy.
     fn replace(
         &self,
         s: &mut State,
@@ -322,7 +326,7 @@ impl Sidecar {
         Ok(true)
     }
 
-    /// Replaces the file by one that has only what is used.
+    /// Replaces the file by one that has only the records in use.
     fn rewrite(&self, s: &mut State, alone: &mut File) -> io::Result<()> {
         let new = Replacement::new(&self.path, self.identity)?;
         let contents = s.contents.copy(alone, &new.file, Contents::none())?;
@@ -336,7 +340,7 @@ fn key(place: PartRange) -> Key {
     Key::Part(place.thread, place.from)
 }
 
-/// Whether what is to be added has more than what is there: in a range of interest a part has more intervals.
+/// Whether a new record is better than the old one. In a range of interest a new part has more intervals.
 fn is_better(key: Key, new: &Encoded, old: &[u8]) -> bool {
     match key {
         Key::Part(..) => intervals(&new.0) > intervals(old),

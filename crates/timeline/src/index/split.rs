@@ -1,5 +1,5 @@
-//! Makes the index of a part by several processors: a machine without marks, which is several times as fast, runs
-//! ahead to where the others begin.
+//! Makes the index of a part on several processors. A machine without marks is several times as fast. It runs ahead to
+//! where the others begin.
 
 use super::build::{Budget, Progress, Start, build};
 use super::draft::Draft;
@@ -16,19 +16,19 @@ use hindsight_replay::{Machine, Stop};
 use hindsight_trace::Completeness;
 use std::sync::{Arc, Mutex};
 
-/// What a replay without marks takes of the time of one with them, about.
+/// The time of a replay without marks, relative to one with marks; approximately.
 const AHEAD: f64 = 0.6;
-/// Stretches are not shorter than so many intervals.
+/// A stretch has at least this many intervals.
 const LEAST: u64 = 4;
-/// So many at most.
+/// There are at most this many stretches.
 const MOST: usize = 8;
-/// What they may take of memory together, and how often each holds what the program did: its window, marks of reads and
-/// of writes, and what its packer knows.
+/// `MEMORY_KIB` is how much memory all stretches may take together. Each holds the program's memory `TIMES` times: in
+/// its window, in the marks of reads, in those of writes, and in what its packer knows.
 const MEMORY_KIB: u64 = 2 << 20;
 const TIMES: u64 = 4;
 
-/// Makes the index of a part, within a budget, by up to `jobs` threads and as many that pack. `stream`: takes the
-/// sections of intervals as they are made, if that is one after the other.
+/// Makes the index of a part within a budget. Up to `jobs` threads play, and as many pack. `stream` takes the sections
+/// as they are made, if there is one stretch only.
 pub fn by_several(
     recording: &Arc<Recording>,
     place: PartRange,
@@ -39,7 +39,7 @@ pub fn by_several(
     progress: &Progress,
 ) -> Result<Draft> {
     let least = LEAST * span(recording, place.thread);
-    // Of three processors one packs.
+    // One of three processors packs.
     let stretches = (2 * jobs / 3).min(affordable(recording)).clamp(1, MOST);
     let starts = starts(place, stretches, least);
     if starts.len() == 1 {
@@ -94,14 +94,14 @@ pub fn by_several(
             Some(start) => stretch(starts.len() - 1, Some(start)),
             None => Ok(()),
         });
-        // What fails ahead fails there too, which says it with its place.
+        // If the machine that runs ahead fails, the other one fails at the same place and says where.
         others.into_iter().try_for_each(joined).and(mine)
     })?;
     let mut all: Option<Draft> = None;
     for draft in drafts.into_inner().unwrap_or_else(|e| e.into_inner()) {
         match (&mut all, draft) {
             (None, draft) => all = draft,
-            // Where the stream was cut nothing follows.
+            // After the place where the stream was cut, nothing follows.
             (Some(all), Some(draft)) if all.intervals.last().map(|i| i.to) == Some(draft.from) => {
                 all.intervals.extend(draft.intervals);
             }
@@ -109,12 +109,12 @@ pub fn by_several(
         }
     }
     let mut all = all.ok_or(Error::Cancelled)?;
-    // Also of a stream that was cut.
+    // This also holds for a stream that was cut.
     all.to = place.to;
     Ok(all)
 }
 
-/// How many stretches may be made at the same time: each takes several times what the program had of memory.
+/// How many stretches may be made at the same time. Each takes a multiple of the program's memory.
 fn affordable(recording: &Recording) -> usize {
     let had = recording
         .trace
@@ -125,7 +125,8 @@ fn affordable(recording: &Recording) -> usize {
         .max(1)
 }
 
-/// Where stretches begin that are done at the same time if each begins when it has been reached.
+/// Where stretches are to begin. A stretch starts when the fast machine has reached it. The lengths are chosen so that
+/// all are done at the same time.
 fn starts(place: PartRange, jobs: usize, least: u64) -> Vec<u64> {
     let total = (place.to - place.from) as f64;
     let first = total * AHEAD / (1.0 - (1.0 - AHEAD).powi(jobs.max(1) as i32));
@@ -138,8 +139,8 @@ fn starts(place: PartRange, jobs: usize, least: u64) -> Vec<u64> {
     out
 }
 
-/// Runs to where stretches begin, and lets them begin, but for the last one, whose start is returned; `None`: the stream
-/// ended before.
+/// Runs to the beginnings of stretches and starts a thread at each. The start of the last one is returned instead.
+/// `None`: the stream ended before.
 fn run_ahead(
     recording: &Arc<Recording>,
     place: PartRange,
@@ -152,7 +153,7 @@ fn run_ahead(
     let code = recording.code(recording.image(thread), thread)?;
     let mut m = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
     let source = Chunks::new(recording, thread, place.chunk);
-    // Comparing is left to those who make the index.
+    // The other machines do the comparing.
     m.digests_only();
     m.from_keyframe(Box::new(source)).map_err(fail)?;
     let mut next = 1;
@@ -164,7 +165,7 @@ fn run_ahead(
         match m.run_to(to) {
             Ok(Stop::Position | Stop::Break) => {}
             Ok(Stop::Ended(_) | Stop::OutOfEvents) => return Ok(None),
-            // What is missing at the end of a cut trace.
+            // The code is missing because the trace is cut.
             Err(hindsight_replay::Error::MissingCode { .. })
                 if recording.trace.completeness() != Completeness::Complete =>
             {

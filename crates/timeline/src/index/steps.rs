@@ -1,5 +1,5 @@
-//! Steps of an interval, where threads share memory: further places from which replay can begin, and how
-//! memory changed from one to the next.
+//! Steps of an interval, where threads share memory. A step is a further place from which replay can begin. It says how
+//! memory changed since the step before.
 
 use super::codec::{LEVEL_STEPS, LINE, PAGE, Page, bits};
 use super::draft::Interval;
@@ -14,46 +14,45 @@ use hindsight_replay::{LineMarks, State};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// What an interval left, or a step of one, as the machine tells it.
+/// What an interval or a step left, as the machine tells it.
 #[derive(Default)]
 pub struct Raw {
     pub state: Option<State>,
     pub to: u64,
     /// The interval ends there.
     pub last: bool,
-    /// Pages that were touched, ascending, and which of their lines.
+    /// Pages that were accessed, ascending, with masks of the accessed lines.
     pub pages: Vec<(u32, u64)>,
-    /// Those lines: how they were accessed, and what they hold.
+    /// For each of those lines: how it was accessed, and its content.
     pub marks: Vec<LineMarks>,
     pub cells: Vec<[u8; LINE]>,
-    /// Pages that something else changed, and what they hold.
+    /// Pages that something else changed, and their contents.
     pub changed: Vec<(u32, Box<Page>)>,
 }
 
-/// What the steps of an interval left, as long as it is not over.
+/// The steps of an interval that is not yet over.
 #[derive(Default)]
 pub struct Gathered {
-    /// What the interval began with.
+    /// The state at the interval's beginning.
     begin: Option<State>,
     pages: BTreeMap<u32, StepPageAccess>,
     ends: Maker,
 }
 
-/// What was touched of a page.
+/// What a step accessed of a page.
 struct StepPageAccess {
-    /// Lines that were.
+    /// Mask of the accessed lines.
     lines: u64,
     marks: Box<[LineMarks; 64]>,
-    /// What they held before, and hold now.
+    /// The contents of the lines before and now.
     before: Box<Page>,
     now: Box<Page>,
 }
 
-/// How a line was accessed in two steps. `given`: bytes of words that were not the same after the second as after
-/// the first.
+/// How a line was accessed in two steps together. `given` is a mask of the bytes in words that the second step changed.
 fn after(first: &LineMarks, second: &LineMarks, given: impl Fn() -> u64) -> LineMarks {
     let [read, written] = second.last;
-    // What was written and then only read is still what was written.
+    // A byte that was written and then only read still has the written value.
     let mut same = first.last[1] & !first.last[0] & read & !second.written;
     if same != 0 {
         same &= !given();
@@ -66,7 +65,7 @@ fn after(first: &LineMarks, second: &LineMarks, given: impl Fn() -> u64) -> Line
     }
 }
 
-/// The bytes of words that two lines have not in common.
+/// A mask of the bytes in words that differ between two lines.
 fn given(a: &[u8; LINE], b: &[u8; LINE]) -> u64 {
     let pairs = words(a).into_iter().zip(words(b)).enumerate();
     pairs.fold(0, |m, (i, (a, b))| {
@@ -75,7 +74,7 @@ fn given(a: &[u8; LINE], b: &[u8; LINE]) -> u64 {
 }
 
 impl Gathered {
-    /// Takes over what a step left. `shadow`: what pages held when they were last touched or changed.
+    /// Adds what a step left. `shadow` is what pages held when they were last accessed or changed.
     pub fn add(
         &mut self,
         state: State,
@@ -95,7 +94,7 @@ impl Gathered {
             }
         }
         let mut changed: Vec<(u32, Box<Page>)> = raw.changed.drain(..).collect();
-        // Several times the same page: each tells what it holds at the step's end.
+        // A page may be there several times. Each has the content at the step's end.
         changed.sort_by_key(|c| c.0);
         changed.dedup_by_key(|c| c.0);
         let mut changed = changed.into_iter().peekable();
@@ -115,7 +114,7 @@ impl Gathered {
         }
     }
 
-    /// What was known of these bytes is not known any more.
+    /// Something else changed these bytes: how they were accessed no longer tells their values.
     fn wipe(&mut self, address: u64, len: u64) {
         let one = |page: u32, t: &mut StepPageAccess| {
             for i in bits(t.lines) {
@@ -139,7 +138,7 @@ impl Gathered {
         }
     }
 
-    /// A page that was touched in a step. `other`: all that it holds, if something else changed it.
+    /// Adds a page that a step accessed. `other` is the whole page if something else changed it.
     fn touch(
         &mut self,
         page: u32,
@@ -188,7 +187,7 @@ impl Gathered {
             had.copy_from_slice(now);
         }
         if let Some(other) = other {
-            // What was not touched is as it is needed when it is touched.
+            // Lines that were not accessed must have their new content when they are accessed later.
             for i in bits(!t.lines) {
                 let part = i * LINE..(i + 1) * LINE;
                 t.now[part.clone()].copy_from_slice(&other[part.clone()]);
@@ -202,7 +201,7 @@ impl Gathered {
         self.ends.differ(page, its, new, &differences);
     }
 
-    /// Something else changed a page that was not touched in the step.
+    /// Something else changed a page that the step did not access.
     fn change(&mut self, page: u32, now: Box<Page>, shadow: &mut HashMap<u32, Box<Page>>) {
         match self.pages.contains_key(&page) {
             true => self.touch(page, 0, (&[], &[]), Some(now), shadow),
@@ -212,7 +211,7 @@ impl Gathered {
         }
     }
 
-    /// The interval, which ends at `to`: with the lines that were touched in its frame, as they were at the start.
+    /// Ends the interval at `to`. Its frame gets the lines that were accessed, with their contents at the start.
     pub fn finish(&mut self, to: u64, shadow: &mut HashMap<u32, Box<Page>>) -> Result<Interval> {
         let missing = || Error::Unsupported("an interval ends that has not begun".into());
         let state = self.begin.take().ok_or_else(missing)?;

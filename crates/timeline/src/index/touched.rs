@@ -1,26 +1,26 @@
-//! What an interval touched of a page, and how.
+//! How an interval accessed a page.
 
 use super::codec::{Reader, put};
 use super::ends::FinalLine;
 use hindsight_replay::LineMarks;
 
-/// What was touched of a page: a bit for each line, and of each line that was read or written two
-/// bytes with a bit for each word of 8 bytes, for reads and for writes.
+/// How a page was accessed. There is one bit for each line. Each accessed line has two bytes, for reads and for writes,
+/// with a bit for each word of 8 bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PageAccess {
     pub page: u32,
     pub reads: u64,
     pub writes: u64,
     pub words: Box<[u8]>,
-    /// Lines that were not accessed in whole words only.
+    /// Lines that were accessed in other units than whole words.
     odd: u64,
-    /// Of those: a bit for each byte that was read, and for each that was written, by its last access.
-    /// Both: it was accessed, and its value is not known.
+    /// For those lines: masks of the bytes whose last access was a read, and of those whose last was a write. Both bits
+    /// are set for a byte that was accessed and whose value is not known.
     masks: Vec<[u64; 2]>,
 }
 
 impl PageAccess {
-    /// Makes it from the words of a page: the bytes of all its lines.
+    /// Makes it from the accessed words of all 64 lines.
     pub fn new(page: u32, words: &[[u8; 2]; 64]) -> PageAccess {
         let mask = |k: usize| (0..64).fold(0u64, |m, i| m | ((words[i][k] != 0) as u64) << i);
         PageAccess {
@@ -38,7 +38,7 @@ impl PageAccess {
         }
     }
 
-    /// Makes it from how some lines were accessed.
+    /// Makes it from the marks of some lines.
     pub fn of(page: u32, lines: u64, marks: &[LineMarks]) -> PageAccess {
         let mut t = PageAccess {
             page,
@@ -61,7 +61,7 @@ impl PageAccess {
         t
     }
 
-    /// Says how the bytes of the next line were accessed last. Lines come in order.
+    /// Sets how the bytes of the next line were accessed last. Lines must come in order.
     pub fn set_masks(&mut self, line: usize, masks: [u64; 2]) {
         if masks != whole(self.line(line)) {
             self.odd |= 1 << line;
@@ -69,12 +69,12 @@ impl PageAccess {
         }
     }
 
-    /// Lines that were accessed.
+    /// Mask of the lines that were accessed.
     pub fn any(&self) -> u64 {
         self.reads | self.writes
     }
 
-    /// The words of a line that were read, and those that were written.
+    /// The words of a line that were read, and those that were written, as masks.
     pub fn line(&self, i: usize) -> [u8; 2] {
         let any = self.any();
         if any & (1 << i) == 0 {
@@ -96,7 +96,7 @@ impl PageAccess {
         }
     }
 
-    /// A line that holds this at the end of the interval.
+    /// A line with this content at the end of the interval.
     pub fn end(&self, i: usize, bytes: [u8; super::codec::LINE]) -> FinalLine {
         FinalLine {
             masks: self.masks(i),
@@ -108,12 +108,12 @@ impl PageAccess {
         std::array::from_fn(|i| self.line(i))
     }
 
-    /// Bytes that it takes in an index file, about.
+    /// Its approximate size in an index file, in bytes.
     pub fn size(&self) -> usize {
         4 + self.words.len() / 2 + 8 * self.masks.len()
     }
 
-    /// Writes all of it but the page.
+    /// Writes all of it except the page's number.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.any().to_le_bytes());
         out.extend_from_slice(&self.words);
@@ -126,7 +126,7 @@ impl PageAccess {
         }
     }
 
-    /// Inverse of [`PageAccess::write`]; `None`: it is damaged.
+    /// Inverse of [`PageAccess::write`]. `None`: the data is damaged.
     pub fn read(page: u32, r: &mut Reader) -> Option<PageAccess> {
         let lines = r.word()?;
         let words = r.take(2 * lines.count_ones() as usize)?;
@@ -159,7 +159,7 @@ impl PageAccess {
     }
 }
 
-/// Which words of 8 bytes have any of these bytes.
+/// A mask of the words of 8 bytes that contain any of these bytes.
 fn words_of(bytes: u64) -> u8 {
     let x = bytes | bytes >> 4;
     let x = x | x >> 2;
@@ -169,7 +169,7 @@ fn words_of(bytes: u64) -> u8 {
 
 /// The masks of a line that was accessed in whole words.
 fn whole(words: [u8; 2]) -> [u64; 2] {
-    // Each bit into a byte of its own, and that byte full.
+    // Spreads each bit to a byte of its own, then fills that byte.
     let spread = |bits: u8| {
         let one = (bits as u64).wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
         let top = (one + 0x7f7f_7f7f_7f7f_7f7f) & 0x8080_8080_8080_8080;
@@ -188,7 +188,7 @@ mod tests {
             let [reads, none] = whole([i, 0]);
             assert_eq!((words_of(reads), none), (i, 0));
             assert_eq!(reads.count_ones(), 8 * i.count_ones());
-            // A single byte of each word is enough.
+            // One byte of a word is enough.
             for byte in 0..8 {
                 let some = reads & (0x0101_0101_0101_0101 << byte);
                 assert_eq!(words_of(some), i);

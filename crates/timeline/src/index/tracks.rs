@@ -1,29 +1,29 @@
-//! The calls of a function in a thread as they are kept, and saved in the index file.
+//! The calls of a function in a thread, in memory and in the index file.
 
 use super::codec::{Reader, put};
 
-/// Calls of a function in one thread that are kept.
+/// At most this many calls of a function in one thread are stored.
 pub const MOST: usize = 1 << 24;
 
-/// The same as it is kept.
+/// A call.
 #[derive(Clone, Copy, Debug)]
 pub struct Track {
     pub count: u64,
-    /// Where it returned to; [`NEVER`] if it did not.
+    /// The instant of the return. [`NEVER`] if it did not return.
     pub returned: u64,
     pub to: u64,
     pub value: u64,
 }
 
-/// No call of a function in a recording returns there.
+/// No call in a recording returns at this instant.
 pub const NEVER: u64 = u64::MAX;
 
 /// All calls of a function in a thread.
 #[derive(Default, Debug)]
 pub struct Tracks {
-    /// In the order of the calls.
+    /// The calls, in order.
     pub calls: Vec<Track>,
-    /// Numbers of those that returned, in the order of their returns.
+    /// The numbers of the calls that returned, in the order of the returns.
     pub returns: Vec<u32>,
 }
 
@@ -37,8 +37,11 @@ impl Tracks {
         Tracks { calls, returns }
     }
 
-    /// As bytes: the number of calls, and of each the instructions since the one before it, where it is to return to,
-    /// and 0 if it did not; else the instructions until then and 1, and what rax held.
+    /// The calls as bytes: first their number, then for each call
+    ///
+    /// - the instructions since the call before;
+    /// - the address to which it is to return;
+    /// - 0 if it did not return. Otherwise the instructions until it did, plus 1, and then what rax held.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put(&mut out, self.calls.len() as u64);
@@ -57,7 +60,7 @@ impl Tracks {
         out
     }
 
-    /// Inverse of [`Tracks::encode`]; `None` if the bytes are none.
+    /// Inverse of [`Tracks::encode`]. `None`: the bytes are no list of calls.
     pub fn decode(bytes: &[u8]) -> Option<Tracks> {
         let mut r = Reader { b: bytes, at: 0 };
         let n = r.int()?;
@@ -80,7 +83,7 @@ impl Tracks {
         (r.at == bytes.len() && calls.len() <= MOST).then(|| Tracks::new(calls))
     }
 
-    /// The nearest return at instants `lo..=hi`, from either end.
+    /// The first return at instants `lo..=hi`; with `last`, the last one.
     pub fn nearest_return(&self, lo: u64, hi: u64, last: bool) -> Option<Track> {
         let at = |i: &u32| self.calls[*i as usize].returned;
         let found = match last {
@@ -91,7 +94,7 @@ impl Tracks {
         (lo..=hi).contains(&track.returned).then_some(track)
     }
 
-    /// The nearest call at instants `lo..=hi`, from either end.
+    /// The first call at instants `lo..=hi`; with `last`, the last one.
     pub fn nearest_call(&self, lo: u64, hi: u64, last: bool) -> Option<Track> {
         let found = match last {
             false => self.calls.partition_point(|c| c.count < lo),

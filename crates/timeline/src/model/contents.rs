@@ -1,4 +1,4 @@
-//! What a recording consists of, as front ends list it.
+//! Threads, processes, modules and events, as front ends list them.
 
 use crate::Position;
 use hindsight_events::GapReason;
@@ -24,14 +24,14 @@ pub struct ThreadInstant {
     pub count: u64,
 }
 
-/// A program image: a process between `fork` or `execve` and the next `execve` or its end.
+/// A program image: a process from `fork` or `execve` to the next `execve` or its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Process {
     /// Number of the image, from 1.
     pub image: u32,
     /// The image that it came from; 0 for the first.
     pub parent: u32,
-    /// It came by `execve`, and so has its parent's process id; otherwise by `fork`.
+    /// It came by `execve` and has its parent's process id. Otherwise it came by `fork`.
     pub by_exec: bool,
     /// Process id on the recording machine.
     pub pid: i32,
@@ -58,7 +58,7 @@ pub enum Ending {
     Detached,
     /// The recorder could not go on, for this reason.
     Unsupported(String),
-    /// The recording does not say: the thread was killed by another's end, or the trace is cut.
+    /// The recording does not say: another thread's end killed it, or the trace is cut.
     Unknown,
 }
 
@@ -69,18 +69,18 @@ pub struct Thread {
     pub id: ThreadId,
     /// Thread id on the recording machine.
     pub tid: i32,
-    /// Process id on the recording machine: its own for a child that still ran in its parent's
-    /// memory (`vfork`).
+    /// Process id on the recording machine. A child of `vfork` that runs in its parent's memory has its own.
     pub pid: i32,
     /// The program image whose code it executes.
     pub image: u32,
-    /// The program's name, which is also the thread's unless it was given another ([`Timeline::names`]); empty if not known.
+    /// The program's name; empty if not known. The thread has the same name unless it was given another
+    /// ([`Timeline::names`]).
     pub name: String,
     /// The first instant.
     pub first: Position,
     /// The last instant: all its instructions are completed.
     pub last: Position,
-    /// Instructions completed at `first`; 0 unless the recording began later than the thread.
+    /// Instructions completed at `first`. It is 0 unless the recording began after the thread.
     pub from: u64,
     /// Instructions completed at `last`.
     pub to: u64,
@@ -95,13 +95,13 @@ pub struct Module {
     pub path: String,
     /// Lowest mapped address.
     pub start: u64,
-    /// Behind the highest mapped address.
+    /// One past the highest mapped address.
     pub end: u64,
     /// Its mappings.
     pub parts: Vec<Mapping>,
-    /// When it was first mapped, where the recording says: `None` for what was there from the beginning.
+    /// When it was first mapped. `None`: it was there from the beginning.
     pub load: Option<Position>,
-    /// When its last mapping was removed; `None`: never.
+    /// When its last mapping was removed. `None`: never.
     pub unload: Option<Position>,
     /// Names its content ([`crate::Timeline::module_bytes`]), if the trace has it.
     pub hash: Option<ModuleHash>,
@@ -112,34 +112,34 @@ pub struct Module {
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// The first address behind it.
+    /// One past the last address.
     pub end: u64,
-    /// As for `mmap`.
+    /// Protection, as `mmap` takes it (`PROT_READ` and others).
     pub prot: u32,
-    /// As for `mmap`.
+    /// Flags, as `mmap` takes them (`MAP_SHARED` and others).
     pub flags: u32,
-    /// Offset in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
-    /// The file, `[stack]` and the like, or empty.
+    /// The file's path, a name such as `[stack]`, or empty.
     pub path: String,
 }
 
 impl Mapping {
-    /// Whether others may have the same memory (`MAP_SHARED`).
+    /// Whether others may map the same memory (`MAP_SHARED`).
     pub fn is_shared(&self) -> bool {
         const SHARED: u32 = 1;
         self.flags & SHARED != 0
     }
 }
 
-/// Something that happened.
+/// An event: something that happened in a thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Happening {
-    /// Before the instruction that it belongs to.
+    /// The instant before the instruction that it belongs to.
     pub position: Position,
-    /// The thread that it happened to, or that did it.
+    /// The thread that did it, or to which it happened.
     pub thread: ThreadId,
-    /// Instructions of the thread completed.
+    /// The number of instructions that the thread had completed.
     pub count: u64,
     /// What it was.
     pub kind: Kind,
@@ -148,13 +148,13 @@ pub struct Happening {
 /// What happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A system call; `result` is what it returned in rax, `None` if it did not return there.
+    /// A system call.
     Syscall {
         /// Number of the call (x86-64).
         number: u64,
         /// What rdi, rsi, rdx, r10, r8 and r9 held before it.
         args: [u64; 6],
-        /// What rax held behind it; from -4095 to -1, an error. `None`: it did not return.
+        /// What rax held after it. Values from -4095 to -1 are errors. `None`: the call did not return there.
         result: Option<u64>,
     },
     /// A signal is delivered, or an exception.
@@ -163,7 +163,7 @@ pub enum Kind {
         number: u8,
         /// `si_code` of `siginfo_t`.
         code: i32,
-        /// `si_addr`: for exceptions the address that was accessed, or of the instruction.
+        /// `si_addr`. For exceptions it is the address that was accessed, or that of the instruction.
         address: u64,
     },
     /// The thread's first instant.
@@ -186,7 +186,7 @@ pub enum Kind {
         path: String,
         /// First address of its mappings.
         start: u64,
-        /// Behind the last address.
+        /// One past the last address.
         end: u64,
     },
     /// The last mapping of a file went.
@@ -195,7 +195,7 @@ pub enum Kind {
         path: String,
         /// First address that its mappings had.
         start: u64,
-        /// Behind the last address.
+        /// One past the last address.
         end: u64,
     },
     /// The thread goes on unrecorded.
@@ -205,23 +205,23 @@ pub enum Kind {
     },
     /// It is recorded again.
     GapEnd,
-    /// The program said something, by `hindsight.h`.
+    /// The program set a mark through `hindsight.h`.
     Mark {
         /// The name that the program gave.
         name: String,
-        /// Bytes that it gave with it.
+        /// The bytes that the program gave with the name.
         payload: Vec<u8>,
     },
-    /// The process is recorded so from here on; `reason`: why it is no longer quiet.
+    /// The regime changed.
     Regime {
-        /// It is the quiet one from here on; otherwise the checked one.
+        /// The quiet regime begins; otherwise the checked one.
         quiet: bool,
-        /// Why, in words.
+        /// Why it changed, in words.
         reason: String,
     },
 }
 
-/// Which happenings to list. The default lists all.
+/// Chooses events. The default chooses all.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Only of this thread.
@@ -232,9 +232,9 @@ pub struct Filter {
     pub from: Option<Position>,
     /// Before this instant.
     pub until: Option<Position>,
-    /// Only these kinds; empty: all.
+    /// Only these kinds. An empty list chooses all.
     pub kinds: Vec<KindOf>,
-    /// Only system calls with these numbers; empty: all.
+    /// Only system calls with these numbers. An empty list chooses all.
     pub syscalls: Vec<u64>,
 }
 
@@ -249,11 +249,11 @@ pub enum KindOf {
     Thread,
     /// Begin and end of program images.
     Process,
-    /// Files that come and go in memory.
+    /// Files are mapped and unmapped.
     Module,
     /// Signals that an instruction of the thread raised: a fault, a trap.
     Exception,
-    /// Where recording stops and goes on.
+    /// Gaps: recording stops and goes on.
     Gap,
     /// What the program marked.
     Mark,
@@ -262,10 +262,10 @@ pub enum KindOf {
 }
 
 impl Kind {
-    /// Whether it is a signal that an instruction raised, and not one that was sent.
+    /// Whether an instruction raised the signal. Otherwise somebody sent it.
     pub fn is_exception(&self) -> bool {
-        // SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS; what was sent has a code that is not
-        // positive.
+        // These are SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS. A signal that somebody sent has no positive
+        // code.
         matches!(
             self,
             Kind::Signal {
@@ -291,14 +291,14 @@ impl Kind {
     }
 }
 
-/// What one thread did between two neighbouring sequencing events.
+/// What one thread did between two neighbouring events of its own that have order numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// The thread that runs it.
     pub thread: ThreadId,
-    /// Number of the event that opens it; 0: none.
+    /// Order number of the event that opens it. 0: no event does.
     pub opens: u64,
-    /// Number of the event that closes it; `None`: the thread's last segment.
+    /// Order number of the event that closes it. `None`: it is the thread's last segment.
     pub closes: Option<u64>,
     /// Instructions of the thread completed at its start.
     pub from: u64,
@@ -307,8 +307,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Whether it was over when `other` began. Of two segments neither of which is before the
-    /// other, both ran at the same time.
+    /// Whether this segment was over when `other` began (happens-before). If neither of two segments is before the
+    /// other, they ran at the same time.
     pub fn before(&self, other: &Segment) -> bool {
         match self.thread == other.thread {
             true => self.opens < other.opens,

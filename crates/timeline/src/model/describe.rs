@@ -1,4 +1,4 @@
-//! Happenings in words, the same in all front ends; what the program called something is escaped.
+//! Puts events into words, the same in all front ends. Names that come from the program are escaped.
 
 use crate::{Ending, Happening, Kind, KindOf, did_you_mean};
 use hindsight_events::GapReason;
@@ -6,7 +6,7 @@ use hindsight_text::Shown;
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
-/// Bytes of a mark's payload that are shown.
+/// A payload of a mark is shown up to this many bytes.
 const PAYLOAD: usize = 64;
 /// Results above this are errors.
 const LAST_ERROR: u64 = -4096i64 as u64;
@@ -16,10 +16,10 @@ pub fn syscall_name(number: u64) -> String {
     hindsight_syscalls::name(number).map_or_else(|| format!("syscall_{number}"), String::from)
 }
 
-/// The number of a system call by its name.
+/// The number of the system call that has this name.
 ///
 /// # Errors
-/// What to say where no system call has the name.
+/// A message for the user if no system call has the name. It offers similar names.
 pub fn syscall_number(name: &str) -> Result<u64, String> {
     hindsight_syscalls::number(name).ok_or_else(|| {
         let near = did_you_mean(name, hindsight_syscalls::names());
@@ -105,7 +105,7 @@ impl Display for Kind {
     }
 }
 
-/// Without position and thread.
+/// The words leave out position and thread.
 impl Display for Happening {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         self.kind.fmt(f)

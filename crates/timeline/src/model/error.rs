@@ -7,7 +7,7 @@ pub enum Error {
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] hindsight_trace::Error),
-    /// The trace cannot be replayed up to there.
+    /// A thread of the trace cannot be replayed up to the instant in question.
     #[error("thread {thread}: {cause}")]
     Replay {
         /// The thread that was replayed.
@@ -30,7 +30,7 @@ pub enum Error {
     /// The recording has no thread at all that ran.
     #[error("the recording holds no instructions")]
     Empty,
-    /// The recording was made in a way that does not allow it.
+    /// The recording was made in a way that does not allow the question.
     #[error("{0}")]
     Unsupported(String),
     /// An index beside the trace cannot be used or written.
@@ -46,10 +46,10 @@ pub enum Error {
     Cancelled,
 }
 
-/// The result of what may fail.
+/// The result of a question.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What a replay of a thread failed with.
+/// The error for a failed replay of a thread.
 pub(crate) fn replay(thread: ThreadId, cause: hindsight_replay::Error) -> Error {
     match cause {
         hindsight_replay::Error::Trace(e) => Error::Trace(e),

@@ -1,29 +1,29 @@
-//! Answers to "what was in memory?".
+//! Answers to the question what memory held.
 
 use crate::{Position, ThreadId};
 use std::fmt;
 
-/// How much of memory is asked for.
+/// How much a question about memory is to find out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
-    /// What is known. Where it is not, [`Memory::unnamed`] says which threads may have written something else.
+    /// The known bytes. For the others, [`Memory::unnamed`] says which threads may have written something else.
     Known,
-    /// Also all that it may be where it is not known, and who wrote that.
+    /// The known bytes and, for the others, all candidates with their writers.
     Candidates,
 }
 
-/// Bytes that are shown in a line.
+/// Bytes in one line of text.
 const ROW: usize = 16;
 
-/// Why a byte's value is known. Of memory that was written and then read, [`Ground::Written`] or [`Ground::Read`] is
-/// said, by where the index has its intervals.
+/// Why a byte's value is known. Memory may have been written and then read. Then either [`Ground::Written`] or
+/// [`Ground::Read`] is named: it depends on where the index has its intervals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ground {
     /// An instruction of the program wrote it.
     Written,
     /// An instruction of the program read it.
     Read,
-    /// It was read later, and nothing in between can have changed it.
+    /// The program read it later, and nothing in between can have changed it.
     Exposed,
     /// It is the content of a mapped file, which nothing has changed since.
     Module,
@@ -49,33 +49,33 @@ pub struct Known {
 pub struct GroundSpan {
     /// First address.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// `None`: they are not known.
+    /// Why they are known. `None`: they are not known.
     pub ground: Option<Ground>,
 }
 
 /// Why a value is only a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// The order of threads is not determined: likely a race.
+    /// Threads accessed it at the same time: likely a race.
     Race,
-    /// It was so, but the kernel, or a thread that was not recorded, may have changed it since.
+    /// It held this, but the kernel or an unrecorded thread may have changed it since.
     Changed,
-    /// It was so, in memory that other processes may change.
+    /// It held this, in memory that other processes may change.
     Shared,
 }
 
-/// A value that memory may have, or may have had until something else changed it.
+/// A value that memory may hold. It may also have held it only until something else changed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Candidate {
     /// First address.
     pub address: u64,
-    /// What the bytes from there on may hold.
+    /// What the bytes from that address on may hold.
     pub bytes: Vec<u8>,
-    /// Who accessed it so.
+    /// The thread whose access gave or found this value.
     pub thread: ThreadId,
-    /// Before the instruction that did.
+    /// The instant before that access.
     pub position: Position,
     /// Why it is not known.
     pub why: Why,
@@ -86,22 +86,23 @@ pub struct Candidate {
 pub struct Memory {
     /// Address of the first byte.
     pub address: u64,
-    /// For each byte its value, or `None`.
+    /// The value of each byte. `None`: it is not known.
     pub bytes: Vec<Option<Known>>,
-    /// Values that segments which ran at the same time gave to some of it, and of bytes that are not known
-    /// those they had when they were accessed last.
+    /// Candidates for bytes that are not certain: values from segments that ran at the same time. A byte that is not
+    /// known has the value of its last access as a candidate.
     pub candidates: Vec<Candidate>,
-    /// Where candidates are not all: only the last values that a thread gave or, of [`crate::Cursor::known_memory`], none.
+    /// Where the list of candidates is incomplete. It may have only the last values that a thread wrote. In an answer
+    /// of [`crate::Cursor::known_memory`] it may have none.
     pub unnamed: Vec<Unnamed>,
 }
 
-/// Bytes to which a thread may have given more values, in segments that ran at the same time, than those that are
-/// candidates: few last ones, or none. As far as an index tells; it need not have.
+/// Bytes to which a thread may have written more values than there are candidates. It did so in segments that ran at
+/// the same time. The index says that it may have; it need not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unnamed {
     /// First address.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
     /// Who may have written them.
     pub thread: ThreadId,
@@ -123,7 +124,7 @@ impl Memory {
 }
 
 impl Memory {
-    /// Stretches of bytes that are known for the same reason, or not known.
+    /// Neighbouring bytes with the same ground, as spans. Unknown bytes make spans too.
     pub fn grounds(&self) -> Vec<GroundSpan> {
         let mut out: Vec<GroundSpan> = Vec::new();
         for (i, b) in self.bytes.iter().enumerate() {
@@ -199,7 +200,7 @@ impl fmt::Display for Unnamed {
     }
 }
 
-/// Lines of bytes, then why they are known, then candidates, and where there may be more.
+/// Prints lines of bytes, then grounds, then candidates, then where there may be more.
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let hex = |b: &Option<Known>| b.map_or("??".into(), |k| format!("{:02x}", k.value));
@@ -230,13 +231,13 @@ impl fmt::Display for Memory {
     }
 }
 
-/// A write that a list of them has.
+/// One write of a list of writes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Written {
     /// The write.
     pub access: Found,
-    /// What the first of the bytes asked for hold behind it, where that is known.
+    /// What the first of the bytes hold after it. `None`: that is not known.
     pub bytes: Vec<Option<u8>>,
 }
 
@@ -244,22 +245,22 @@ pub struct Written {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Found {
-    /// Who did it.
+    /// The thread that did it.
     pub thread: ThreadId,
-    /// Before the instruction that did it.
+    /// The instant before the instruction that did it.
     pub position: Position,
-    /// Instructions that the thread had completed there.
+    /// The number of instructions that the thread had completed there.
     pub count: u64,
     /// Address of the instruction.
     pub pc: u64,
-    /// What it accessed.
+    /// First address that it accessed.
     pub address: u64,
-    /// Bytes that it accessed.
+    /// Number of bytes that it accessed.
     pub len: u64,
     /// It read.
     pub read: bool,
     /// It wrote.
     pub write: bool,
-    /// The kernel did it, in the system call that is there or with the signal that is delivered there.
+    /// The kernel did it, in the system call or for the signal at this position.
     pub kernel: bool,
 }

@@ -1,20 +1,20 @@
 //! When instants of a recording were, by the clock.
 //!
-//! The collector notes when it looked at what threads say. So an event is known to have happened between
-//! two looks: a millisecond apart when much happens or the program has just begun, 50 ms apart when it has
-//! little to say. Between events time is taken to go with the instructions.
+//! The collector notes when it looks into the rings. So an event lies between two looks. These are a millisecond apart
+//! when much happens or the program has just begun. They are 50 ms apart when it has little to say. Between events,
+//! time is estimated in proportion to the instructions.
 
 use std::fmt;
 use std::time::Duration;
 
-/// When an instant was, in time since the recording was started.
+/// When an instant was. All times count from the start of the recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moment {
-    /// Not before this.
+    /// The earliest that it can have been.
     pub since: Duration,
-    /// Not after this.
+    /// The latest that it can have been.
     pub until: Duration,
-    /// Most likely this.
+    /// The best estimate.
     pub estimate: Duration,
 }
 
@@ -25,9 +25,11 @@ impl fmt::Display for Moment {
     }
 }
 
-/// Lets times go on as what happened did, one thing after the other: what is known of one is known of those before
-/// and behind it, too. What happened in one thread is not ordered by the clock against what happened in another one
-/// between the same two system calls; there, too, no time is before the last.
+/// Makes the times of a list of events consistent with their order. What bounds one event also bounds those before and
+/// after it.
+///
+/// The clock does not order events of two threads between the same two system calls. Their times never go backwards
+/// either.
 pub fn in_order(moments: &mut [Option<Moment>]) {
     let mut until = Duration::MAX;
     for m in moments.iter_mut().rev().flatten() {

@@ -1,28 +1,28 @@
-//! Names of places as users write them.
+//! Parses names of places, as users write them.
 
 use crate::{ParsePositionError, Position, syscall_name, syscall_number};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A place of a recording by one of its names.
+/// What a user types to name an instant.
 ///
 /// | text | place |
 /// |---|---|
 /// | `1A2:3F` | a position |
 /// | `begin`, `end` | the first and the last instant |
-/// | `crash` | where a thread stood when a signal that it got killed its program; of several the last |
+/// | `crash` | where a signal killed the program: the position of the thread that got it; of several the last |
 /// | `50%` | where this part of all instructions is done, in the total order |
 /// | `event:N` | the Nth event (from 1) in the order of [`Timeline::events`] |
 /// | `syscall:N` | the Nth system call (from 1) |
 /// | `syscall:NAME`, `syscall:NAME:N` | the first, or the Nth, system call of this name |
-/// | `time:1.5s` | what was reached at this time since the start of the recording (`s`, `ms` or `us`) |
-/// | `12:34:56.789` | the same by the time of day, as the clock of this machine's place shows it |
+/// | `time:1.5s` | the last instant reached at this time since the start of the recording (`s`, `ms` or `us`) |
+/// | `12:34:56.789` | the same by the time of day, in this machine's time zone |
 ///
-/// Where one program image is looked at, all of these count within it.
+/// With a program image chosen, all of these count within it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Place {
-    /// This one.
+    /// A position.
     Position(Position),
     /// The first instant.
     Begin,
@@ -30,34 +30,33 @@ pub enum Place {
     End,
     /// Where a signal killed the program.
     Crash,
-    /// 0 to 100.
+    /// The part of all instructions that is done, from 0 to 100.
     Percent(f64),
-    /// From 1.
+    /// The number of an event, from 1.
     Event(u64),
-    /// From 1.
+    /// The number of a system call, from 1.
     Syscall(u64),
-    /// Number of a system call, and which one of these, from 1.
+    /// The code of a system call, and which one of those calls, from 1.
     SyscallOf(u64, u64),
-    /// Since the start of the recording; see [`Timeline::at_time`].
+    /// A time since the start of the recording; see [`Timeline::at_time`].
     Time(Duration),
-    /// Since midnight.
+    /// A time since midnight.
     Clock(Duration),
 }
 
 /// The text names no place.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ParsePlaceError {
-    /// It has none of the forms.
     #[error(
         "{0} is no place: expected a position such as 1A2:3F, a part of the run such as 50%, `begin`, `end`, \
          `crash`, `event:N`, `syscall:N`, `time:1.5s` or a time of day such as 12:34:56"
     )]
     /// None of the forms fits this text.
     Unknown(String),
-    /// The one before the first event or system call.
+    /// The number is 0, but counting begins at 1.
     #[error("{0} is no place: events and system calls are counted from 1")]
     Zero(String),
-    /// No system call is called so.
+    /// No system call has this name.
     #[error("{0}")]
     NoSyscall(String),
 }
@@ -108,7 +107,7 @@ impl FromStr for Place {
     }
 }
 
-/// A number with a unit.
+/// Parses a number with a unit.
 fn duration(text: &str) -> Option<Duration> {
     const UNITS: [(&str, f64); 3] = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0)];
     let (number, unit) = UNITS
@@ -118,7 +117,7 @@ fn duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number * unit).ok()
 }
 
-/// A time of day, `hh:mm:ss` and perhaps parts of a second.
+/// Parses a time of day: `hh:mm:ss`, perhaps with a fraction of a second.
 fn clock(text: &str) -> Option<Duration> {
     let (h, rest) = text.split_once(':')?;
     let (m, s) = rest.split_once(':')?;

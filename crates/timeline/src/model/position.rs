@@ -3,17 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// An instant of a recording: a segment and the instructions completed in it.
+/// An instant of a recording: a segment, and the instructions completed in it.
 ///
-/// A segment is what one thread did between two neighbouring sequencing events; its name is the
-/// number of the event that opens it, 0 before the first event of a recording's first thread.
-/// Positions are totally ordered, by opening number first. Printed and parsed as two hexadecimal
-/// numbers: `1A2:3F`.
+/// A segment is what one thread did between two neighbouring events with order numbers. Its name is the number of the
+/// event that opens it. The first segment of a recording's first thread has the number 0. Positions are totally
+/// ordered, by segment first. They are printed and parsed as two hexadecimal numbers: `1A2:3F`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Position {
-    /// Number of the sequencing event that opens the segment; 0: none does.
+    /// Order number of the event that opens the segment. 0: no event does.
     pub segment: u64,
-    /// Instructions of the segment that are completed.
+    /// The number of instructions that are completed in the segment.
     pub offset: u64,
 }
 

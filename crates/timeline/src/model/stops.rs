@@ -14,7 +14,7 @@ pub enum Direction {
     Backward,
 }
 
-/// Whose instructions count.
+/// Whose instructions a run or step follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// Those of the cursor's thread.
@@ -25,32 +25,32 @@ pub enum Scope {
     All,
 }
 
-/// Ends whatever was given a clone of it, from any thread.
+/// Cancels what it was given to. Clones share one flag; any thread may set it.
 #[derive(Clone, Default, Debug)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// One that is not yet set.
+    /// A flag that is not set.
     pub fn new() -> Cancel {
         Cancel::default()
     }
 
-    /// What runs with it ends soon, with [`Reason::Cancelled`] or [`crate::Error::Cancelled`].
+    /// Sets the flag. What was given it ends soon, with [`Reason::Cancelled`] or [`crate::Error::Cancelled`].
     pub fn cancel(&self) {
         self.0.store(true, Relaxed);
     }
 
-    /// Makes it usable again.
+    /// Clears the flag.
     pub fn reset(&self) {
         self.0.store(false, Relaxed);
     }
 
-    /// Whether it was cancelled.
+    /// Whether the flag is set.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Relaxed)
     }
 
-    /// [`crate::Error::Cancelled`] if it was.
+    /// Fails with [`crate::Error::Cancelled`] if the flag is set.
     pub(crate) fn check(&self) -> Result<()> {
         match self.is_cancelled() {
             true => Err(crate::Error::Cancelled),
@@ -59,26 +59,25 @@ impl Cancel {
     }
 }
 
-/// The state in which a condition is evaluated: before the instruction at the breakpoint.
+/// The state in which a condition is evaluated: before the breakpoint's instruction.
 pub trait View {
     /// General registers, instruction pointer, flags, segment bases.
     fn registers(&self) -> CpuState;
     /// Vector, mask and x87 registers.
     fn vectors(&self) -> VecState;
-    /// Copies memory as the thread knows it by its own accesses (and code); `false` if any of it is not
-    /// known so. What other threads wrote is seen once this one has read it. Addresses count modulo
-    /// 2^32 here.
+    /// Copies memory as the thread knows it from its own accesses, and code. `false`: not all of it is known that way.
+    /// The thread knows what others wrote once it has read it. Addresses count modulo 2^32 here.
     fn read(&mut self, address: u64, buf: &mut [u8]) -> Result<bool>;
 }
 
-/// Decides whether a breakpoint counts.
+/// Decides whether a run stops at a breakpoint.
 pub type Condition<'a> = Box<dyn FnMut(&mut dyn View) -> bool + 'a>;
 
 /// Stops before an instruction.
 pub struct Breakpoint<'a> {
-    /// The caller's name for it.
+    /// The caller's number for it.
     pub id: u64,
-    /// Of the instruction.
+    /// The address of the instruction.
     pub address: u64,
     /// Only in this program image.
     pub image: Option<u32>,
@@ -89,7 +88,7 @@ pub struct Breakpoint<'a> {
 }
 
 impl Breakpoint<'_> {
-    /// Without a condition, wherever the address occurs.
+    /// A breakpoint without a condition, in all threads and program images.
     pub fn at(id: u64, address: u64) -> Breakpoint<'static> {
         Breakpoint {
             id,
@@ -113,7 +112,7 @@ pub enum Watch {
 }
 
 impl Watch {
-    /// Whether reads count, and whether writes do.
+    /// Whether reads count, and whether writes do, in this order.
     pub(crate) fn kinds(self) -> (bool, bool) {
         match self {
             Watch::Read => (true, false),
@@ -123,16 +122,19 @@ impl Watch {
     }
 }
 
-/// Stops at accesses to memory by instructions of the program, and at what the kernel writes for it
-/// where the recording says so (system calls in the quiet regime, frames of signals). Forwards behind
-/// the instruction, backwards before it.
+/// Stops at accesses to memory. Accesses of two kinds count:
+///
+/// - those of the program's instructions;
+/// - what the kernel writes, where the recording says so: system calls in the quiet regime, frames of signals.
+///
+/// Forwards, a run stops after the instruction; backwards, before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watchpoint {
-    /// The caller's name for it.
+    /// The caller's number for it.
     pub id: u64,
     /// First address.
     pub address: u64,
-    /// Bytes; 0 stops nowhere.
+    /// Length in bytes. 0 stops nowhere.
     pub len: u64,
     /// Which accesses count.
     pub watch: Watch,
@@ -149,10 +151,10 @@ pub struct Registers {
     pub vectors: VecState,
 }
 
-/// A register whose change stops: forwards behind the instruction, backwards before it.
+/// A register whose change stops a run. Forwards, it stops after the instruction; backwards, before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Register {
-    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
+    /// A general register: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, by its number from 0.
     General(u8),
     /// The flags of [`hindsight_isa::state::RFLAGS_MASK`].
     Flags,
@@ -160,9 +162,9 @@ pub enum Register {
     FsBase,
     /// Base of the GS segment.
     GsBase,
-    /// zmm0 to zmm31, all bits.
+    /// zmm0 to zmm31, by number. All bits count.
     Vector(u8),
-    /// k0 to k7.
+    /// k0 to k7, by number.
     Mask(u8),
 }
 
@@ -181,7 +183,7 @@ impl Register {
     }
 }
 
-/// Which of many things.
+/// Chooses some of many things.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum Choice<T> {
     /// None of them.
@@ -189,7 +191,7 @@ pub enum Choice<T> {
     Nothing,
     /// All of them.
     All,
-    /// These; an empty list chooses nothing.
+    /// These. An empty list chooses nothing.
     Only(Vec<T>),
 }
 
@@ -229,24 +231,23 @@ pub struct Stops<'a> {
     pub breakpoints: Vec<Breakpoint<'a>>,
     /// At accesses to this memory.
     pub watchpoints: Vec<Watchpoint>,
-    /// What watched memory holds where the run begins: a watchpoint for writes then stops only where this changes. A
-    /// write of which it cannot be known stops too.
+    /// What watched memory holds where the run begins. A watchpoint for writes that has a value here stops only where
+    /// the value changes. It also stops at a write whose effect is not known.
     pub values: Vec<WatchedValue>,
     /// Where one of these changes.
     pub registers: Vec<Register>,
     /// Signals, by their numbers.
     pub signals: Choice<u8>,
-    /// System calls, by their numbers, before and behind them.
+    /// System calls, by their numbers. A run stops before and after each.
     pub syscalls: Choice<u64>,
     /// Begin and end of threads and program images.
     pub threads: bool,
-    /// Modules that come and go.
+    /// Files that are mapped and unmapped.
     pub modules: bool,
-    /// Calls of the functions that begin at these addresses, before their first instruction.
+    /// Functions, by their first addresses. A run stops at each call, before the function's first instruction.
     pub calls: Vec<u64>,
-    /// Returns from the functions that begin at these addresses, before the instruction that is
-    /// returned to. Their calls are found first, which replays the threads in scope once
-    /// ([`crate::Timeline::calls`]).
+    /// Functions, by their first addresses. A run stops at each return, before the instruction to which it goes. The
+    /// calls must be known for this. Finding them replays the threads in scope once ([`crate::Timeline::calls`]).
     pub returns: Vec<u64>,
 }
 
@@ -257,26 +258,26 @@ pub enum Reason {
     Step,
     /// Before the instruction of a breakpoint.
     Breakpoint {
-        /// The breakpoint's.
+        /// The breakpoint's number.
         id: u64,
-        /// The instruction's.
+        /// The instruction's address.
         address: u64,
     },
-    /// Something accessed what a watchpoint is about: forwards this is behind the instruction, backwards before it.
+    /// Something accessed watched memory. Forwards, the cursor is after the access; backwards, before it.
     Watchpoint {
-        /// The watchpoint's.
+        /// The watchpoint's number.
         id: u64,
-        /// Instructions that the thread completed before the one that did it.
+        /// The number of instructions that the thread completed before the access.
         count: u64,
-        /// What it accessed.
+        /// First address that was accessed.
         address: u64,
-        /// Bytes that it accessed.
+        /// Number of bytes that were accessed.
         len: u64,
         /// It read.
         read: bool,
         /// It wrote.
         write: bool,
-        /// The kernel did it, in the system call or with the signal that is there.
+        /// The kernel did it, in the system call or for the signal at this position.
         kernel: bool,
     },
     /// This register changed.
@@ -290,16 +291,16 @@ pub enum Reason {
         /// `si_addr`.
         address: u64,
     },
-    /// Before a system call.
+    /// The cursor is before a system call.
     Syscall {
         /// Number of the call.
         number: u64,
     },
-    /// Behind one.
+    /// The cursor is after a system call.
     SyscallReturn {
         /// Number of the call.
         number: u64,
-        /// What it returned. `None`: it did not.
+        /// What it returned. `None`: it did not return.
         result: Option<u64>,
     },
     /// A thread begins.
@@ -311,7 +312,7 @@ pub enum Reason {
         /// Path of the file.
         path: String,
     },
-    /// The last mapping of a file goes.
+    /// The last mapping of a file is removed.
     ModuleUnload {
         /// Path of the file.
         path: String,
@@ -321,18 +322,18 @@ pub enum Reason {
         /// Its address.
         function: u64,
     },
-    /// `value`: what rax holds.
+    /// A function returns.
     Return {
         /// Address of the function.
         function: u64,
         /// What rax holds.
         value: u64,
     },
-    /// There is nothing further back.
+    /// There is nothing earlier in this scope.
     Begin,
-    /// There is nothing more in this scope.
+    /// There is nothing later in this scope.
     End,
-    /// It was cancelled. The cursor is where it was before.
+    /// The run was cancelled. The cursor is where it was before.
     Cancelled,
 }
 

@@ -1,4 +1,4 @@
-//! A place in a recording from which to look and to move.
+//! A cursor stands at one instant of a recording. It looks and moves.
 
 use crate::ThreadInstant;
 use crate::access::accesses;
@@ -12,7 +12,7 @@ use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::access::Access;
 use std::sync::Arc;
 
-/// A place in a recording. Several can exist at the same time.
+/// An instant of a recording, from which one looks and moves. Several cursors can exist at the same time.
 pub struct Cursor {
     timeline: Timeline,
     pub(crate) view: Viewpoint,
@@ -29,8 +29,8 @@ impl Cursor {
         &self.timeline
     }
 
-    /// Does what may take long so that it ends early when `cancel` says so: the answer is then
-    /// [`crate::Error::Cancelled`], and the cursor stays where it was.
+    /// Runs `what`, which may take long. It ends early with [`crate::Error::Cancelled`] when `cancel` is set. The
+    /// cursor then stays where it was.
     ///
     /// ```no_run
     /// # use hindsight_timeline::{Cancel, Cursor, Position, Result};
@@ -56,8 +56,9 @@ impl Cursor {
         self.seek_count(thread, count)
     }
 
-    /// Whether it stands where a run stopped before the first instruction that a thread executes behind a signal that comes
-    /// there: registers and memory are then those of the handler, and no longer what was interrupted.
+    /// Whether the cursor stands at the entry of a signal handler. A run can stop before the first instruction that a
+    /// thread executes after a signal. Registers and memory are then those of the handler. They are no longer those of
+    /// the interrupted code.
     pub fn has_entered(&mut self) -> Result<bool> {
         self.view.here()?.has_entered()
     }
@@ -67,8 +68,7 @@ impl Cursor {
         Ok(self.view.here()?.vectors())
     }
 
-    /// The registers of any thread as of the cursor's position in the total order; `None` if it has
-    /// not begun.
+    /// The registers of any thread, at the cursor's position in the total order. `None`: the thread has not begun.
     pub fn registers_of(&mut self, thread: ThreadId) -> Result<Option<Registers>> {
         let count = match thread == self.thread() {
             true => Some(self.count()),
@@ -87,7 +87,8 @@ impl Cursor {
         }))
     }
 
-    /// What is known of `len` bytes of memory from `address` on, what else they may be, and who wrote that.
+    /// What is known of `len` bytes of memory from `address` on. Where a byte is not known, the answer has its
+    /// candidates: what it may hold, and who wrote that.
     ///
     /// ```no_run
     /// # use hindsight_timeline::{Cursor, Result};
@@ -101,23 +102,27 @@ impl Cursor {
         value::memory(&mut self.view, address, len, Detail::Candidates, &cancel)
     }
 
-    /// The same bytes are known, without looking for what else they may be: where threads that ran at the same time
-    /// may have written other values, [`Memory::unnamed`] says which threads, and not all candidates are there, or none.
-    /// That is several times as fast, if there are any. (What was written and read since has either of the two grounds,
-    /// which may differ from one question to the other.)
+    /// Like [`Cursor::memory`], but without a search for candidates. The same bytes are known. It is several times as
+    /// fast where there are candidates.
+    ///
+    /// Threads that ran at the same time may have written other values. [`Memory::unnamed`] then says which threads.
+    /// Some of the candidates may be there, or none.
+    ///
+    /// A byte that was written and then read may have either ground, [`crate::Ground::Written`] or
+    /// [`crate::Ground::Read`]. The ground may differ from one question to the next.
     pub fn known_memory(&mut self, address: u64, len: usize) -> Result<Memory> {
         let cancel = self.view.cancel().clone();
         value::memory(&mut self.view, address, len, Detail::Known, &cancel)
     }
 
-    /// Forwards: behind the return from the present function. Backwards: before the call of it. In
-    /// this thread.
+    /// Leaves the present function, in this thread. Forwards, the cursor stops after the return; backwards, before the
+    /// call.
     pub fn step_out(&mut self, direction: Direction, cancel: &Cancel) -> Result<Stop> {
         search::step_out(&mut self.view, direction, cancel)
     }
 
-    /// Runs to the next or previous stop, the end, or until it is cancelled. The cursor's own
-    /// position does not count.
+    /// Runs to the next or previous stop, to the end, or until it is cancelled. A stop at the cursor's own position
+    /// does not count.
     ///
     /// ```no_run
     /// # use hindsight_timeline::*;
@@ -149,22 +154,24 @@ impl Cursor {
         calls::run(&mut self.view, direction, scope, stops, cancel)
     }
 
-    /// The last instruction before the cursor, of any thread of its program image, that wrote any of
-    /// these bytes.
+    /// The last write to any of these bytes before the cursor, by any thread of its program image.
     pub fn last_write(&mut self, address: u64, len: u64, cancel: &Cancel) -> Result<Option<Found>> {
         self.find(Direction::Backward, address, len, Watch::Write, cancel)
     }
 
-    /// The writes to these bytes before the cursor, by any thread of its program image, one after the other and the last
-    /// one first: the same that [`Cursor::last_write`] finds when the cursor is placed where it found one, again and
-    /// again, but many at a time. `shown`: of how many of the bytes, from the first on, it is said what
-    /// [`Cursor::known_memory`] finds behind each write.
+    /// All writes to these bytes before the cursor, by any thread of its program image. The last one comes first.
+    ///
+    /// They are the same that [`Cursor::last_write`] finds when the cursor goes back from one write to the next. The
+    /// list searches for many at a time.
+    ///
+    /// `shown` is a number of bytes, counted from the first. The list says what these bytes hold after each write, as
+    /// [`Cursor::known_memory`] would.
     pub fn writes(&self, address: u64, len: u64, shown: usize) -> Result<Writes> {
         Writes::new(&self.view, address, len, shown)
     }
 
-    /// The first instruction from the cursor on, of any thread of its program image, that reads or
-    /// writes any of these bytes.
+    /// The first instruction from the cursor on that reads or writes any of these bytes. Threads of the cursor's
+    /// program image count.
     pub fn first_use(&mut self, address: u64, len: u64, cancel: &Cancel) -> Result<Option<Found>> {
         self.find(Direction::Forward, address, len, Watch::Access, cancel)
     }
@@ -179,7 +186,7 @@ impl Cursor {
         self.view.image()
     }
 
-    /// Instructions that the thread has completed.
+    /// The number of instructions that the thread has completed.
     pub fn count(&self) -> u64 {
         self.view.count()
     }
@@ -189,7 +196,8 @@ impl Cursor {
         self.view.position()
     }
 
-    /// Goes to where a thread has completed this many instructions; beyond its ends, to those.
+    /// Goes to where a thread has completed `count` instructions. A count outside the thread's range goes to its first
+    /// or last instant.
     pub fn seek_count(&mut self, thread: ThreadId, count: u64) -> Result<()> {
         self.view.seek_count(thread, count)
     }
@@ -199,23 +207,24 @@ impl Cursor {
         self.view.registers()
     }
 
-    /// Code bytes at an address as of the cursor's position; those known that follow one another.
+    /// Code bytes from `address` on, at the cursor's position. They end, before `len`, at the first byte that is not
+    /// known.
     pub fn code(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
         self.view.code(address, len)
     }
 
-    /// One instruction further or back.
+    /// One instruction forwards or backwards.
     pub fn step(&mut self, direction: Direction, scope: Scope) -> Result<Stop> {
         search::step(&mut self.view, direction, scope)
     }
 
-    /// One instruction further or back in this thread, calls and all they do counting as one.
+    /// One instruction forwards or backwards in this thread. A call counts as one instruction, with all that it does.
     pub fn step_over(&mut self, direction: Direction, cancel: &Cancel) -> Result<Stop> {
         search::step_over(&mut self.view, direction, cancel)
     }
 
-    /// The nearest instruction before (or from the cursor on) that accesses any of these bytes in
-    /// this way. The cursor stays.
+    /// The nearest access to any of these bytes in the way that `watch` says. Backwards it lies before the cursor,
+    /// forwards at the cursor or later. The cursor stays.
     pub fn find(
         &mut self,
         direction: Direction,
@@ -227,12 +236,13 @@ impl Cursor {
         search::find(&mut self.view, direction, address, len, watch, cancel)
     }
 
-    /// The accesses to memory of the instruction at the cursor.
+    /// The memory that the instruction at the cursor accesses.
     pub fn accesses(&mut self) -> Result<Vec<Access>> {
         accesses(&mut self.view)
     }
 
-    /// Goes to where a call begins: registers are those that the function finds, also if it handles a signal.
+    /// Goes to where a call begins. The registers are those that the function finds. That also holds for a function
+    /// that handles a signal.
     pub fn seek_call(&mut self, call: &Call, cancel: &Cancel) -> Result<()> {
         calls::seek_call(&mut self.view, call, cancel)
     }

@@ -1,11 +1,14 @@
-//! Where places are.
+//! Finds the position that a [`Place`] names.
 
 use crate::{
     Ending, Error, Filter, Happening, Kind, KindOf, Place, Position, Result, Thread, Timeline,
 };
 
 impl Timeline {
-    /// Where a place is; in one program image, or in the whole recording.
+    /// The position of a place, in one program image or in the whole recording.
+    ///
+    /// # Errors
+    /// [`Error::NoPlace`] where the recording has no such place.
     pub fn find(&self, place: Place, image: Option<u32>) -> Result<Position> {
         let nth = |n: u64, kinds: Vec<KindOf>, syscalls: Vec<u64>| {
             let all = self.events(&Filter {
@@ -32,7 +35,7 @@ impl Timeline {
         }
     }
 
-    /// Where the signal came that killed a program, which need not be the last position: its other threads end after that.
+    /// The position of the signal that killed a program. It need not be the last one: other threads end after it.
     fn crash(&self, image: Option<u32>) -> Result<Position> {
         let signals = self.events(&Filter {
             image,
@@ -49,7 +52,7 @@ impl Timeline {
                 _ => false,
             })
         };
-        // SIGKILL comes to no thread.
+        // No thread gets SIGKILL, so no event tells of it.
         let of = |t: &&Thread| image.is_none_or(|i| i == t.image);
         let signal = threads.iter().filter(of).find_map(|t| match t.ending {
             Ending::Signal(n) => Some(n),
@@ -75,8 +78,8 @@ impl Timeline {
         Ok((p.begin, p.end))
     }
 
-    /// The position at which this many percent (0 to 100) of the instructions of a program image, or
-    /// of the recording, are completed in the total order.
+    /// The position at which `percent` (0 to 100) of all instructions are completed in the total order. The
+    /// instructions are those of a program image, or of the whole recording.
     pub fn percent(&self, percent: f64, image: Option<u32>) -> Result<Position> {
         let scans: Vec<_> = (self.0.scans()?.iter())
             .filter(|(t, _)| image.is_none_or(|i| self.0.image(**t) == i))
@@ -87,7 +90,7 @@ impl Timeline {
         if wanted >= total {
             return Ok(self.ends_of(image)?.1);
         }
-        // Instructions in segments that were opened before this number.
+        // The number of instructions in segments that were opened before `number`.
         let before = |number: u64| -> u64 {
             let one = |(_, s): &(_, &crate::scan::Scan)| match number {
                 0 => 0,
@@ -100,7 +103,7 @@ impl Timeline {
         };
         let last = scans.iter().filter_map(|(_, s)| s.numbers.last());
         let (mut lo, mut hi) = (0, last.map(|n| n.0).max().unwrap_or(0));
-        // The last number before which no more is done.
+        // The greatest number before which no more than `wanted` instructions are done.
         while lo < hi {
             let middle = hi - (hi - lo) / 2;
             match before(middle) <= wanted {

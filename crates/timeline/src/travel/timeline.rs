@@ -9,13 +9,12 @@ use hindsight_trace::{ModuleHash, Trace};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A recording, and what has been found out about it. Cheap to clone; may be used from several threads.
+/// A recording, with all that was found out about it. It is cheap to clone, and threads may share it.
 #[derive(Clone)]
 pub struct Timeline(pub(crate) Arc<Engine>);
 
 impl Timeline {
-    /// Opens a trace file. Reads no more than the headers of its chunks; what else is needed is read
-    /// when it is asked for.
+    /// Opens a trace file. It reads the headers of the chunks only. The rest is read when a question needs it.
     ///
     /// ```no_run
     /// use hindsight_timeline::{Options, Timeline};
@@ -32,13 +31,14 @@ impl Timeline {
         Ok(Timeline(Arc::new(Engine::open(path.as_ref(), options)?)))
     }
 
-    /// From now on `tell` is told, while a part of the index is made because a question needs it, how many instructions were
-    /// played for such parts in all, and `None` when one is done. By any thread; what was set first stays.
+    /// Sets a callback for progress. A question may need a part of the index, and making that part takes time.
+    /// Meanwhile `tell` gets the number of instructions played for all parts that questions needed. It gets `None` when
+    /// a part is done. Any thread may call it. Only the first callback that is set counts.
     pub fn tell_progress(&self, tell: impl Fn(Option<u64>) + Send + Sync + 'static) {
         let _ = self.0.teller.set(Box::new(tell));
     }
 
-    /// The file.
+    /// The path of the trace file.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
@@ -48,7 +48,7 @@ impl Timeline {
         &self.0.trace
     }
 
-    /// A place to look from, at the first instruction of the first thread.
+    /// A cursor at the first instruction of the first thread.
     pub fn cursor(&self) -> Result<Cursor> {
         Cursor::new(self.clone())
     }
@@ -68,7 +68,7 @@ impl Timeline {
         self.0.thread(id)
     }
 
-    /// The files that a program image had mapped, in the order in which they were.
+    /// The files that a program image had mapped, in the order of their first mappings.
     pub fn modules(&self, image: u32) -> Result<Vec<Module>> {
         self.0.modules(image)
     }
@@ -83,12 +83,12 @@ impl Timeline {
         Ok(self.0.trace.module_bytes(hash)?)
     }
 
-    /// What happened, in the total order.
+    /// The events that `filter` lets through, in the total order.
     pub fn events(&self, filter: &Filter) -> Result<Vec<Happening>> {
         self.0.events(filter)
     }
 
-    /// The segments of a thread, in order; empty ones are left out.
+    /// The segments of a thread, in order. Empty ones are left out.
     pub fn segments(&self, thread: ThreadId) -> Result<impl Iterator<Item = Segment> + '_> {
         self.0.segments(thread)
     }
@@ -103,20 +103,21 @@ impl Timeline {
         self.0.position(thread, count)
     }
 
-    /// The thread that is at a position, and the number of instructions it has completed there.
+    /// The thread that runs at a position, and how many instructions it has completed there.
     pub fn locate(&self, position: Position) -> Result<ThreadInstant> {
         self.0.locate(position)
     }
 
-    /// Instructions that a thread has completed at a position of the total order; `None` if it has
-    /// not begun. What follows in the segment that it runs then counts as completed when the segment
-    /// was opened before.
+    /// The number of instructions that a thread has completed at a position of the total order. `None`: it has not
+    /// begun.
+    ///
+    /// The thread may be in a segment that was opened before the position. Then the whole segment counts as completed.
     pub fn count_at(&self, thread: ThreadId, position: Position) -> Result<Option<u64>> {
         self.0.count_at(thread, position)
     }
 
-    /// Whether a thread has begun at a position and not yet ended. One that then waits in the kernel until its process ends
-    /// has completed all that it ever does, and lives: threads that wait for each other are to be seen.
+    /// Whether a thread has begun at a position and has not yet ended. A thread may wait in the kernel until its
+    /// process ends. It has completed its last instruction then, but it lives: questions about deadlocks must see it.
     pub fn is_alive(&self, thread: ThreadId, position: Position) -> Result<bool> {
         self.0.is_alive(thread, position)
     }
@@ -131,9 +132,9 @@ impl Timeline {
         self.0.index_status()
     }
 
-    /// Builds what is missing of the index and writes it beside the trace, several parts at the same
-    /// time. `progress` is told the numbers of instructions done and to do. What was written when it
-    /// fails or is cancelled stays and is used.
+    /// Builds what is missing of the index and writes it beside the trace. Several parts are built at the same time.
+    /// `progress` gets the numbers of instructions done and to do. When it fails or is cancelled, the parts that were
+    /// written stay and are used.
     pub fn build_index(
         &self,
         progress: &(dyn Fn(u64, u64) + Sync),
@@ -142,18 +143,22 @@ impl Timeline {
         self.0.build_index(progress, cancel)
     }
 
-    /// The shortest interval of a range of interest: shorter ones take more for their frames than steps gain by them.
+    /// The shortest interval of a range of interest, in instructions. With shorter ones frames would cost more than
+    /// steps gain.
     pub const SHORTEST_INTERVAL: u64 = interest::SHORTEST;
 
-    /// Announces that a range of instants will be looked at closely: there the index gets more frames, so that steps back and seeks replay no
-    /// more than that. The parts of the index in which the range lies are made anew, and saved beside the trace; where that fails, they are used
-    /// all the same as long as the recording is open. Where the index would become larger than it may, frames are
-    /// made rarer. `progress` is told the numbers of instructions done and to do.
+    /// Announces that somebody will look at a range of instants closely. The index gets more frames there. Steps back
+    /// and seeks then replay no more than one short interval.
+    ///
+    /// The parts of the index that the range touches are made again and saved beside the trace. If they cannot be
+    /// saved, they are used as long as the recording is open. Frames get rarer where the index would become too large.
+    /// `progress` gets the numbers of instructions done and to do.
     ///
     /// Returns the number of parts that were made.
     ///
     /// # Errors
-    /// If there is no instant in the range, an index cannot be written or would be too large, a stream cannot be replayed, or it was cancelled.
+    /// If there is no instant in the range, an index cannot be written or would be too large, a stream cannot be
+    /// replayed, or it was cancelled.
     pub fn interest(
         &self,
         range: Dense,
@@ -163,11 +168,11 @@ impl Timeline {
         self.0.interest(range, progress, cancel)
     }
 
-    /// All calls of the function that begins at an address, with their returns, in the total order.
-    /// `filter`: threads, program image and instants (of the calls); its kinds do not matter.
+    /// All calls of the function that begins at an address, with their returns, in the total order. `filter` chooses
+    /// threads, program image and instants of the calls. Its kinds do not matter.
     ///
-    /// The first question about a function replays the threads that are asked about; what was found is
-    /// kept, and saved beside the trace.
+    /// The first question about a function replays the threads in question. The answer is remembered and saved beside
+    /// the trace.
     ///
     /// ```no_run
     /// # use hindsight_timeline::{Cancel, Filter, Result, Timeline};

@@ -1,4 +1,4 @@
-//! When instants of a recording were, by the clock.
+//! Converts between positions and the clock.
 
 use crate::ThreadInstant;
 use crate::{Error, Moment, Position, Result, Timeline};
@@ -9,7 +9,7 @@ use std::time::Duration;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Timeline {
-    /// When a position was; `None` where the trace does not say, as at the end of one that was cut off.
+    /// When a position was. `None`: the trace does not say, for example at the end of a trace that was cut off.
     pub fn when(&self, at: Position) -> Result<Option<Moment>> {
         let ThreadInstant { thread, count } = self.locate(at)?;
         Ok(self.0.scan(thread)?.moment(count))
@@ -20,11 +20,11 @@ impl Timeline {
         self.0.trace.header().started_ms
     }
 
-    /// The last position, in a program image or the whole recording, that was reached at a time since the
-    /// start of the recording, as far as is known; the first one for what is before it.
+    /// The last position that was reached at a time since the start of the recording, as far as is known. It is in one
+    /// program image, or in the whole recording. A time before the first position gives the first one.
     ///
     /// # Errors
-    /// [`Error::NoPlace`] behind the end, and where the trace says nothing of times.
+    /// [`Error::NoPlace`] for a time after the end, and where the trace has no times.
     pub fn at_time(&self, at: Duration, image: Option<u32>) -> Result<Position> {
         let scans = self.0.scans()?.iter();
         let scans: Vec<_> = scans
@@ -51,7 +51,8 @@ impl Timeline {
         }
     }
 
-    /// The same for a time of day, where this machine is: the first such time that is not before the start.
+    /// Like [`Timeline::at_time`], for a time of day in this machine's time zone. It is the first such time after the
+    /// start.
     pub(crate) fn at_clock(&self, clock: Duration, image: Option<u32>) -> Result<Position> {
         let started = Duration::from_millis(self.started_ms());
         let first = time_of_day(started);
@@ -63,7 +64,7 @@ impl Timeline {
     }
 }
 
-/// The time of day where this machine is, of a time since 1970.
+/// The time of day of a time since 1970, in this machine's time zone.
 fn time_of_day(at: Duration) -> Duration {
     let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
     let mut tm = MaybeUninit::<libc::tm>::zeroed();

@@ -4,8 +4,8 @@ use super::super::codec::bits;
 use super::{IntervalSummary, covered};
 
 impl IntervalSummary {
-    /// Whether a step accessed bytes from an address on, or others with the same cells, or only wrote to them; it may have, if
-    /// steps are not told apart. `None`: what is here is damaged.
+    /// Whether a step accessed these bytes, or others with the same cells. With `reads` unset, only writes count. If
+    /// steps do not say what they accessed, the answer is that it may have. `None`: the data is damaged.
     pub fn touches(&self, step: usize, address: u64, len: u64, reads: bool) -> Option<bool> {
         if !self.stepped {
             return Some(true);
@@ -26,8 +26,8 @@ impl IntervalSummary {
         Some(false)
     }
 
-    /// The bytes of a line that a step read and did not write, and those that it wrote; none, if steps are not told apart.
-    /// `None`: what is here is damaged.
+    /// The bytes of a line that a step only read, and those that it wrote, as masks. If steps do not say what they
+    /// accessed, there are none. `None`: the data is damaged.
     pub fn accessed(&self, step: usize, page: u32, line: usize) -> Option<[u64; 2]> {
         match self.steps[step].page(page) {
             Some(changed) if self.stepped => changed.accessed(line, |at| self.masks.get(at)),

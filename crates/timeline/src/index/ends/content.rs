@@ -1,11 +1,11 @@
-//! What memory holds where a step begins.
+//! What memory holds at the beginning of a step.
 
 use super::super::codec::{LINE, PAGE, bits};
 use super::super::pieces::Opened;
 use super::{Changed, IntervalSummary};
 use hindsight_replay::Lines as Content;
 
-/// What is unpacked of the lines of an interval's frame and of its differences.
+/// What is unpacked of an interval: lines of its frame, and differences.
 #[derive(Default)]
 pub struct OpenedSummary {
     framed: Opened,
@@ -13,29 +13,34 @@ pub struct OpenedSummary {
 }
 
 impl OpenedSummary {
-    /// It is to be of another interval.
+    /// Prepares it for another interval.
     pub fn clear(&mut self) {
         self.framed.clear();
         self.differences.clear();
     }
 }
 
-/// What a page holds where a step begins.
+/// What is needed to know a page at the beginning of a step.
 struct Needed<'a> {
     page: u32,
-    /// The lines that are asked for.
+    /// Mask of the lines that are needed.
     wanted: u64,
-    /// Those that the frame has, and how many it has before them.
+    /// Mask of the lines that the frame has, and the number of lines that it has in earlier pages.
     framed: u64,
     at: usize,
-    /// How it changed in the steps before.
+    /// How earlier steps changed it.
     changed: Vec<&'a Changed>,
 }
 
 impl IntervalSummary {
-    /// What the window holds, where a step begins, of the lines that it accesses; lines of zeros are left out. `since`: only
-    /// of lines that no step from this one on accessed before; these are all there. Its pages are all that the step
-    /// accesses. `opened`: what is unpacked of this interval. `None`: what is here is damaged.
+    /// What the window must hold at the beginning of a step: the lines that the step accesses.
+    ///
+    /// - `since: None`: all of them, except lines of zeros.
+    /// - `since`: the number of an earlier step. Only lines that no step from that one on accessed. Lines of zeros are
+    ///   there too.
+    /// - `opened`: what is unpacked of this interval.
+    ///
+    /// The pages of the answer are all pages that the step accesses. `None`: the data is damaged.
     pub fn content(
         &self,
         step: usize,
@@ -81,7 +86,7 @@ impl IntervalSummary {
         Content::new(pages, bytes)
     }
 
-    /// What [`IntervalSummary::content`] has of each page that the step accesses.
+    /// What [`IntervalSummary::content`] needs of each page that the step accesses.
     fn needed(&self, step: usize, since: Option<usize>) -> Option<Vec<Needed<'_>>> {
         let its = &self.steps.get(step)?.pages;
         let mut before: Vec<&[Changed]> = self.steps[..step].iter().map(|s| &s.pages[..]).collect();

@@ -1,4 +1,4 @@
-//! What is said of pages in several generations is what one would say.
+//! Several generations say the same of pages as a single one.
 
 use super::*;
 use crate::index::by_page::Generating;

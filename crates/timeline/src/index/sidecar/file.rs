@@ -1,4 +1,4 @@
-//! The bytes of an index file, and who may change them.
+//! The bytes of an index file, and the locks for changing them.
 
 use crate::ThreadId;
 use hindsight_guard::{outside, private};
@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 7] = *b"HSINDEX";
-/// Raise it when what the index says changes, also through a change of what is marked.
+/// Raise it when the content of an index changes. A change in what is marked as accessed is one, too.
 pub const VERSION: u8 = 15;
 pub const HEADER: u64 = 32;
-/// Before each record: whose it is, where it begins, its length, and length and checksum of its directory.
+/// Bytes before each record: two words for its key, its length, and length and checksum of its directory.
 pub const RECORD: u64 = 40;
-/// No record is larger.
+/// The largest record, in bytes.
 const MAX_RECORD: u64 = 1 << 31;
-/// In the first word of a record: calls of a function.
+/// Set in the first word of a record about calls of a function.
 const CALLS: u64 = 1 << 32;
-/// How often it is looked whether a lock is free.
+/// The time between two tries to take a lock.
 const LOOK: Duration = Duration::from_millis(5);
 const COPY: usize = 1 << 20;
 
 /// What a record is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Key {
-    /// The part of a thread that begins with an instruction.
+    /// The part of a thread that begins with this instruction.
     Part(ThreadId, u64),
-    /// The calls in a thread of the function at an address.
+    /// The calls in a thread of the function at this address.
     Calls(ThreadId, u64),
 }
 
@@ -51,11 +51,11 @@ impl Key {
     }
 }
 
-/// Where a record is: the offset of its sections, on which its directory follows.
+/// Where a record is. `at` is the offset of its sections. The directory follows them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Record {
     pub at: u64,
-    /// Of directory and sections.
+    /// Bytes of directory and sections.
     pub len: u64,
     pub directory: u64,
     pub sum: u64,
@@ -70,12 +70,12 @@ impl Record {
         (xxh3_64(&out) == self.sum).then_some(out)
     }
 
-    /// Bytes of its sections.
+    /// The number of bytes of its sections.
     pub fn sections(&self) -> u64 {
         self.len - self.directory
     }
 
-    /// Whether it may be as large.
+    /// Fails if the record is larger than a record may be.
     pub fn check(&self) -> io::Result<()> {
         match self.len {
             ..=MAX_RECORD => Ok(()),
@@ -84,7 +84,7 @@ impl Record {
     }
 }
 
-/// Why a file, or the rest of one, is not used.
+/// Why a file, or the rest of it, is not used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Problem {
     NoIndex,
@@ -110,17 +110,17 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// What a file has.
+/// The records of a file.
 #[derive(Clone, Default)]
 pub struct Contents {
-    /// Of several records of the same, the last one.
+    /// If there are several records with a key, the last one counts.
     pub records: BTreeMap<Key, Record>,
-    /// Where the next record goes; 0: there is no header.
+    /// Where the next record goes. 0: there is no header.
     pub end: u64,
 }
 
 impl Contents {
-    /// Finds the records of a file, up to where it is damaged or cut.
+    /// Finds the records of a file, up to the place where it is damaged or cut.
     pub fn scan(file: &File, identity: u128) -> (Contents, Option<Problem>) {
         let mut c = Contents::default();
         let problem = c.read(file, identity).err();
@@ -177,13 +177,13 @@ impl Contents {
         Ok(())
     }
 
-    /// Bytes of what is used.
+    /// The number of bytes in use.
     pub fn live(&self) -> u64 {
         let records = self.records.values().map(|r| RECORD + r.len);
         HEADER + records.sum::<u64>()
     }
 
-    /// Writes a record behind the others. Where that fails, the file is as before.
+    /// Appends a record. If that fails, the file is as before.
     pub fn append(
         &mut self,
         file: &File,
@@ -218,7 +218,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Those of a file without records.
+    /// The contents of a file without records.
     pub fn none() -> Contents {
         Contents {
             end: HEADER,
@@ -226,7 +226,8 @@ impl Contents {
         }
     }
 
-    /// Copies what is used to the end of a new file, which has `new`; what that then has.
+    /// Copies the records in use to the end of a new file, which already has `new`. Returns the contents of the new
+    /// file.
     pub fn copy(&self, from: &File, to: &File, mut new: Contents) -> io::Result<Contents> {
         let mut buf = vec![0; COPY];
         for (key, r) in &self.records {
@@ -249,14 +250,14 @@ impl Contents {
     }
 }
 
-/// What is before a record.
+/// The bytes before a record.
 pub fn head(key: Key, r: &Record) -> Vec<u8> {
     let [whose, from] = key.words();
     let words = [whose, from, r.len, r.directory, r.sum];
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-/// What a file begins with.
+/// The bytes at the beginning of a file.
 pub fn header(identity: u128) -> [u8; HEADER as usize] {
     let mut h = [0; HEADER as usize];
     h[..7].copy_from_slice(&MAGIC);
@@ -267,13 +268,13 @@ pub fn header(identity: u128) -> [u8; HEADER as usize] {
     h
 }
 
-/// Makes the file one without records.
+/// Makes the file an index without records.
 pub fn begin(file: &File, identity: u128) -> io::Result<()> {
     file.set_len(0)?;
     file.write_all_at(&header(identity), 0)
 }
 
-/// Whether two open files are the same.
+/// Whether two open files are the same file.
 pub fn same(a: &File, b: &File) -> io::Result<bool> {
     let (a, b) = (a.metadata()?, b.metadata()?);
     Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
@@ -285,7 +286,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     matches!((there, mine), (Ok(t), Ok(m)) if (t.dev(), t.ino()) == (m.dev(), m.ino()))
 }
 
-/// Waits for a lock at most so long.
+/// Waits for a lock, at most for `patience`.
 fn wait(
     patience: Duration,
     mut try_it: impl FnMut() -> Result<(), TryLockError>,
@@ -312,19 +313,20 @@ pub fn wait_for_writers(file: &File, patience: Duration) -> io::Result<()> {
     file.unlock()
 }
 
-/// Opens the file at a path to write, or makes one; nobody else does as long as it is open.
+/// Opens the file at a path for writing, or creates it. Nobody else writes it as long as it is open.
 pub fn open_alone(path: &Path, patience: Duration) -> io::Result<File> {
     loop {
         let file = private::open_or_create(path)?;
         wait(patience, || file.try_lock())?;
-        // Who had the lock may have put another one there.
+        // Whoever had the lock may have put another file there.
         if is_at(&file, path) {
             return Ok(file);
         }
     }
 }
 
-/// A new file that replaces the one at a path, which the caller alone may write. Those who have that open keep it.
+/// A new file that replaces the one at a path. Only the caller may write that path. Processes that have the old file
+/// open keep it.
 pub struct Replacement<'a> {
     pub file: File,
     path: &'a Path,
@@ -334,7 +336,7 @@ pub struct Replacement<'a> {
 impl Replacement<'_> {
     pub fn new(path: &Path, identity: u128) -> io::Result<Replacement<'_>> {
         let temporary = private::temporary(path);
-        // Of somebody who was killed.
+        // Somebody who was killed may have left it.
         let _ = outside::remove(&temporary);
         let file = private::create_new(&temporary)?;
         let r = Replacement {
@@ -347,7 +349,7 @@ impl Replacement<'_> {
         Ok(r)
     }
 
-    /// Puts it there; it is written alone as long as it is open.
+    /// Puts the file in its place. Nobody else writes it as long as it is open.
     pub fn take_place(self) -> io::Result<File> {
         outside::rename(&self.temporary, self.path)?;
         self.file.try_clone()

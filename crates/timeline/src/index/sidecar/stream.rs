@@ -1,4 +1,4 @@
-//! The beginning of a record that is written while the rest of it is made.
+//! Writes the beginning of a record while the rest of it is made.
 
 use super::super::part::Encoded;
 use super::file::{self, Contents, HEADER, Key, RECORD, Record};
@@ -9,22 +9,22 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Sections of a record, written to a file that has no name yet: of what is not finished nothing stays, however it
-/// ends. In the end the file takes the place of the index.
+/// Sections of a record, in a file that has no name yet. If it is not finished, nothing of it stays, however it ends.
+/// At the end the file takes the place of the index.
 pub struct Stream {
     pub(super) file: File,
     /// Where the next section goes.
     at: u64,
     sections: usize,
-    /// What was written is of no use.
+    /// A write failed: the file is of no use.
     failed: bool,
 }
 
-/// The only record that has been begun is the first one.
+/// The stream writes the first record of its file.
 const FIRST: u64 = HEADER + RECORD;
 
 impl Stream {
-    /// Begins one for the index at a path. `None`: its file system has no files without a name.
+    /// Begins a stream for the index at a path. `None`: the file system has no files without a name.
     pub(super) fn begin(path: &Path) -> Option<Stream> {
         Some(Stream {
             file: private::create_unnamed(private::folder_of(path)).ok()?,
@@ -34,7 +34,8 @@ impl Stream {
         })
     }
 
-    /// Writes the next section. Where that fails the whole is written again in the end, which says why it cannot be.
+    /// Writes the next section. If that fails, the whole part is written again at the end. That attempt tells the
+    /// reason.
     pub fn put(&mut self, section: &[u8]) {
         if !self.failed {
             self.failed = self.file.write_all_at(section, self.at).is_err();
@@ -49,14 +50,14 @@ impl Stream {
         self.failed |= self.file.set_len(0).is_err();
     }
 
-    /// Whether what was written is the beginning of a record.
+    /// Whether the stream has the first sections of this part.
     pub(super) fn begins(&self, what: &Encoded) -> bool {
         let some = what.1.get(..self.sections).unwrap_or_default();
         let len: u64 = some.iter().map(|s| s.len() as u64).sum();
         !self.failed && self.sections > 0 && FIRST + len == self.at
     }
 
-    /// Writes the rest of the record, and makes the file an index that has it. Once is enough, but twice does no harm.
+    /// Writes the rest of the record, and makes the file an index with this record. Calling it twice does no harm.
     pub(super) fn finish(
         &mut self,
         identity: u128,
@@ -85,17 +86,17 @@ impl Stream {
         })
     }
 
-    /// Becomes the file at a path where there is none; nobody else writes it as long as it is open.
+    /// Puts the file at a path where there is none. Nobody else writes it as long as it is open.
     pub(super) fn become_first(&self, path: &Path) -> io::Result<()> {
         self.file.try_lock().map_err(|_| ErrorKind::ResourceBusy)?;
         outside::link(&self.file, path)
     }
 
-    /// Takes the place of the file at a path, which the caller alone may write; nobody else writes this one as long as it
-    /// is open.
+    /// Lets it replace the file at a path. Only the caller may write that path. Nobody else writes this file as long as
+    /// it is open.
     pub(super) fn take_place(&self, path: &Path) -> io::Result<()> {
         let temporary = private::temporary(path);
-        // Of somebody who was killed.
+        // Somebody who was killed may have left it.
         let _ = outside::remove(&temporary);
         self.file.try_lock().map_err(|_| ErrorKind::ResourceBusy)?;
         outside::link(&self.file, &temporary)?;
