@@ -1,4 +1,4 @@
-//! Which instruction accessed memory last, in one thread.
+//! Finds which instruction of a thread accessed memory last.
 
 mod done;
 mod here;
@@ -11,5 +11,5 @@ pub use here::{accesses, first_writes};
 pub use last::{Lasts, Target, last_effects};
 pub use several::{Asked, last_of_several};
 
-/// Instructions that are looked at one by one.
+/// Up to this many instructions are looked at one by one.
 pub const FEW: u64 = 24;

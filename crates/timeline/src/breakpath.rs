@@ -1,17 +1,19 @@
-//! The fewest stops in which a live program reaches a step, with one breakpoint at a time.
+//! Finds the fewest stops with which a live program reaches a step. Only one breakpoint is set at a time.
 //!
-//! A *setting* is what a debugger can be told to stop at: the address of an instruction, or of data
-//! that is read or written. Steps are numbered from 0, the start; each is given with the settings
-//! that stop at it. With a setting one can run from any step at or behind its latest earlier stop
-//! (and not before it is usable at all) to here; of these places the one with the fewest stops from
-//! the start is best. It is found along the chain of best places, in linear time altogether: all
-//! steps between a step and its best place need more stops than that place, so that the chain from a
-//! step leads through all candidates, and what one step goes over no later one goes over again.
+//! A *setting* is what a debugger can be told to stop at: the address of an instruction, or of data that is read or
+//! written. Steps are numbered from 0, the start. Each step is given with the settings that stop at it.
+//!
+//! A setting leads to a step from any step between its latest earlier stop and here, if it is usable there. Of these
+//! places, the one with the fewest stops from the start is best.
+//!
+//! The best place is found along the chain of best places. All steps between a step and its best place need more stops
+//! than that place. So the chain from a step leads through all candidates. A step that the search passes once is never
+//! passed again. So all steps together take linear time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// What stops: whatever the caller numbers so.
+/// What stops: a number that the caller chooses.
 pub type Setting = u64;
 
 /// A setting that stops at a step.
@@ -21,30 +23,30 @@ pub struct StopCandidate {
     pub setting: Setting,
     /// The first step at which it can be set; 0: from the start.
     pub usable: u32,
-    /// It can be relied on to stop here just once. What is not counts as touched and leads nowhere.
+    /// It stops here exactly once. A setting that does not still counts as a stop, but leads nowhere.
     pub exact: bool,
 }
 
-/// One part of the way: set this, run, and be at this step.
+/// One part of the way: use this setting, run, and be at this step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leg {
-    /// The step to be at.
+    /// The step that is reached.
     pub step: u32,
-    /// What to set for it.
+    /// The setting to use.
     pub setting: Setting,
 }
 
-/// No setting leads to a step.
+/// No setting leads to the step.
 const NONE: u32 = u32::MAX;
 
-/// Takes the steps one after the other.
+/// Finds ways to steps, which are given one after the other.
 #[derive(Default)]
 pub struct Breakpath {
-    /// The best place to have stopped before each step.
+    /// For each step, the best place to have stopped before.
     before: Vec<u32>,
-    /// The number of the setting that leads from there to it, or [`NONE`].
+    /// The number of the setting that leads from there to the step, or [`NONE`].
     by: Vec<u32>,
-    /// Number and latest stop of each setting.
+    /// For each setting, its number and its latest stop.
     latest: HashMap<Setting, (u32, u32), BuildHasherDefault<Mix>>,
     settings: Vec<Setting>,
 }
@@ -59,21 +61,21 @@ impl Breakpath {
         }
     }
 
-    /// Bytes that each step takes, and each setting in addition, about.
+    /// The approximate number of bytes that each step takes, and each setting in addition.
     pub const BYTES: (usize, usize) = (8, 40);
 
-    /// The number of the step that comes next.
+    /// The number of the next step.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.before.len()
     }
 
-    /// Different settings so far.
+    /// The number of different settings so far.
     pub fn settings(&self) -> usize {
         self.settings.len()
     }
 
-    /// Adds a step with what stops at it. Of settings that serve equally the first counts.
+    /// Adds a step with what stops at it. If several settings serve equally well, the first one counts.
     ///
     /// # Panics
     /// After 2^32 - 2 steps.
@@ -100,7 +102,7 @@ impl Breakpath {
             }
             best = self.before[best as usize];
         }
-        // All places from which it could be reached are themselves out of reach.
+        // No place from which it could be reached can be reached itself.
         if by != NONE && !self.reached(best) {
             by = NONE;
             while !self.reached(best) {
@@ -111,12 +113,12 @@ impl Breakpath {
         self.by.push(by);
     }
 
-    /// Whether any stops lead there.
+    /// Whether a way leads to a step.
     fn reached(&self, step: u32) -> bool {
         step == 0 || self.by[step as usize] != NONE
     }
 
-    /// The way to a step; `None` if no settings lead there, or there is no such step.
+    /// The way to a step. `None`: no settings lead there, or there is no such step.
     pub fn way(&self, step: u32) -> Option<Vec<Leg>> {
         let mut at = step;
         let mut out = Vec::new();
@@ -131,7 +133,7 @@ impl Breakpath {
     }
 }
 
-/// A quick hash of numbers that are no secrets and nobody's attack.
+/// A quick hash. The numbers are neither secret nor chosen by an attacker.
 #[derive(Default)]
 struct Mix(u64);
 
@@ -166,7 +168,7 @@ mod tests {
         b
     }
 
-    /// Fewest stops to every step, by trying all pairs of steps.
+    /// The fewest stops to every step, by trying all pairs of steps.
     fn brute(steps: &[Vec<StopCandidate>]) -> Vec<Option<usize>> {
         let mut stops = vec![Some(0)];
         for i in 1..=steps.len() {
@@ -187,7 +189,7 @@ mod tests {
         stops
     }
 
-    /// Follows a way and fails where a setting would stop elsewhere.
+    /// Follows a way. Fails where a setting would stop elsewhere.
     fn walk(steps: &[Vec<StopCandidate>], way: &[Leg]) {
         let mut at = 0;
         for leg in way {
@@ -232,7 +234,7 @@ mod tests {
                 .map(|_| {
                     let mut list: Vec<StopCandidate> = Vec::new();
                     for _ in 0..random(4) {
-                        // Few settings are touched often, some late or not exactly.
+                        // A few settings are touched often. Some become usable late or are not exact.
                         let setting = random(kinds).min(random(kinds));
                         if list.iter().all(|t| t.setting != setting) {
                             list.push(StopCandidate {
@@ -258,14 +260,14 @@ mod tests {
         assert!(far > 8, "the cases are too easy: {far}");
     }
 
-    /// Steps in a second, counted in processor time; prints what it finds.
+    /// The time per step must not grow with the number of steps. The test prints what it measured.
     #[test]
     fn is_linear() {
         let time = |steps: u32| {
             let now = std::time::Instant::now();
             let mut b = Breakpath::new();
             for i in 0..steps {
-                // A loop in a loop with data.
+                // A loop in a loop, with data.
                 let pc = if i % 4096 < 4000 { i % 64 } else { i % 4096 };
                 let data = 100_000 + (i / 64) % 5000;
                 b.push(&[touch(pc as u64 * 4), touch(data as u64 * 8)]);
@@ -276,7 +278,7 @@ mod tests {
         time(100_000);
         let (short, long) = (time(200_000), time(3_200_000));
         println!("{short:.0} and {long:.0} steps a second");
-        // Sixteen times the steps, not much more than sixteen times the time.
+        // Sixteen times the steps take not much more than sixteen times the time.
         assert!(
             long > short / 10.0,
             "{short:.0} and {long:.0} steps a second"

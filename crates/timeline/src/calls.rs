@@ -1,10 +1,12 @@
-//! Calls of a function and its returns, found once for a thread and kept.
+//! Finds the calls of a function and its returns, once for each thread.
 //!
-//! A call is an instant at which a thread stands before the function's first instruction. It returns
-//! where the thread first comes to the address that then was on top of the stack, with the stack
-//! pointer just above it; unless the function, or as far as marks tell another one, has been called from there in between:
-//! then it was left in another way, by `longjmp` or an exception. A thread is replayed with breakpoints at the function and at the addresses
-//! behind the calls of it that were met, in several stretches at the same time where there is an index.
+//! A call is an instant at which a thread stands before the function's first instruction. The return address is then on
+//! top of the stack. The call returns where the thread first comes to that address with the stack pointer just above
+//! it. There is one exception: a function was called from there in between. Then the call was left in another way, by
+//! `longjmp` or an exception. Marks tell that, as far as they can.
+//!
+//! A thread is replayed with breakpoints at the function and at the addresses after its calls. If there is an index,
+//! several stretches are replayed at the same time.
 
 use crate::base::STRIDE;
 use crate::base::sync::{joined, lock};
@@ -24,11 +26,11 @@ use std::sync::{Arc, Mutex};
 
 const RAX: usize = 0;
 const RSP: usize = 4;
-/// rdi, rsi, rdx, rcx, r8, r9.
+/// The numbers of rdi, rsi, rdx, rcx, r8 and r9.
 const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
-/// Calls without a return that are remembered in a stretch.
+/// At most this many calls without a return are remembered in a stretch.
 const OPEN: usize = 1 << 16;
-/// Stretches for each job, so that all jobs end at about the same time.
+/// Stretches for each job. With several, all jobs end at about the same time.
 const STRETCHES: u64 = 3;
 
 /// A call of a function.
@@ -37,16 +39,16 @@ const STRETCHES: u64 = 3;
 pub struct Call {
     /// Address of the function.
     pub function: u64,
-    /// Who called it.
+    /// The thread that called it.
     pub thread: ThreadId,
-    /// Before the function's first instruction; behind it where `handler`: before it the thread stands where the
-    /// signal comes.
+    /// The instant before the function's first instruction. With `handler` it is the instant after that instruction: at
+    /// the instant before it, the signal comes.
     pub position: Position,
-    /// Instructions of the thread completed there.
+    /// The number of instructions that the thread had completed there.
     pub count: u64,
-    /// The kernel called it, to handle a signal.
+    /// The kernel called it to handle a signal.
     pub handler: bool,
-    /// `None`: it did not return within the recording, or by other means.
+    /// How it returned. `None`: not within the recording, or by other means.
     pub returned: Option<Return>,
 }
 
@@ -54,18 +56,18 @@ pub struct Call {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Return {
-    /// Before the instruction that is returned to.
+    /// The instant before the instruction to which it returned.
     pub position: Position,
-    /// Instructions of the thread completed there.
+    /// The number of instructions that the thread had completed there.
     pub count: u64,
-    /// The address that is returned to.
+    /// The address to which it returned.
     pub to: u64,
-    /// What rax holds.
+    /// What rax held.
     pub value: u64,
 }
 
 impl Call {
-    /// The integer registers in which arguments are passed, as of this state: rdi, rsi, rdx, rcx, r8, r9.
+    /// The integer registers that pass arguments, in this state: rdi, rsi, rdx, rcx, r8, r9.
     pub fn arguments(cpu: &crate::CpuState) -> [u64; 6] {
         ARGUMENTS.map(|r| cpu.gpr[r])
     }
@@ -114,7 +116,7 @@ pub fn calls(
     Ok(out)
 }
 
-/// The calls in a thread.
+/// The calls in a thread, known or found now.
 fn tracks(
     engine: &Arc<Engine>,
     thread: ThreadId,
@@ -134,7 +136,7 @@ fn tracks(
         None => {
             let found = Tracks::new(find(engine, thread, function, cancel)?);
             if !engine.unsaved {
-                // Where it cannot be saved it is found again.
+                // If they cannot be saved, they are found again.
                 let _ = sidecar.add_calls(thread, function, found.encode());
             }
             found
@@ -145,7 +147,7 @@ fn tracks(
     Ok(all)
 }
 
-/// Runs to the next or previous stop. The calls from which returns are wanted are found first.
+/// Runs to the next or previous stop. If it shall stop at returns, the calls are found first.
 pub fn run(
     view: &mut Viewpoint,
     direction: Direction,
@@ -160,7 +162,7 @@ pub fn run(
     }
 }
 
-/// Finds the calls from which returns are wanted.
+/// Finds the calls for which a run is to stop at the return.
 fn prepare(view: &Viewpoint, scope: Scope, stops: &Stops, cancel: &Cancel) -> Result<()> {
     if stops.returns.is_empty() {
         return Ok(());
@@ -174,13 +176,14 @@ fn prepare(view: &Viewpoint, scope: Scope, stops: &Stops, cancel: &Cancel) -> Re
     Ok(())
 }
 
-/// Goes to where a call begins: registers are those that the function finds, also if it handles a signal.
+/// Goes to where a call begins. The registers are those that the function finds. That also holds for a function that
+/// handles a signal.
 pub fn seek_call(view: &mut Viewpoint, call: &Call, cancel: &Cancel) -> Result<()> {
     view.seek_count(call.thread, call.count)?;
     if !call.handler {
         return Ok(());
     }
-    // To where the signal comes, and on into the handler.
+    // First to where the signal comes, then on into the handler.
     view.seek_count(call.thread, call.count.saturating_sub(2))?;
     let mut stops = Stops {
         breakpoints: vec![Breakpoint::at(0, call.function)],
@@ -232,8 +235,8 @@ fn find(
     ))
 }
 
-/// Stretches of a thread that can be played by themselves: from one frame of the index to another, or
-/// where there is no index, from one key frame to another.
+/// Stretches of a thread that can be played separately. They go from one frame of the index to another. Without an
+/// index they go from one key frame to another.
 fn stretches(engine: &Arc<Engine>, thread: ThreadId) -> Result<Vec<(u64, u64)>> {
     let scan = engine.scan(thread)?;
     let size =
@@ -256,7 +259,7 @@ fn stretches(engine: &Arc<Engine>, thread: ThreadId) -> Result<Vec<(u64, u64)>> 
 
 /// A call that has not returned.
 struct Open {
-    /// Its number among those found.
+    /// Its index among those found.
     number: usize,
     to: u64,
 }
@@ -266,19 +269,19 @@ struct Open {
 struct Begun {
     track: Track,
     sp: u64,
-    /// The address to return to was written for it, and not for what went on as this function.
+    /// The return address was written for this call. Otherwise another function went on as this one (a tail call).
     pushed: bool,
 }
 
-/// Bytes of an instruction at most.
+/// The most bytes that an instruction may have.
 const LONGEST: u64 = 15;
 
 struct Stretch {
     player: Player,
     function: u64,
-    /// Addresses behind calls.
+    /// Addresses after calls.
     behind: BTreeSet<u64>,
-    /// By the stack pointer at their beginning, several where a function goes on as another one.
+    /// Open calls by the stack pointer at their beginning. There may be several, because of tail calls.
     open: BTreeMap<u64, VecDeque<Open>>,
     found: Vec<Begun>,
 }
@@ -294,7 +297,7 @@ impl Stretch {
         })
     }
 
-    /// The calls at instants `lo..hi`; their returns may be later.
+    /// The calls at instants `lo..hi`. Their returns may be later.
     fn play(mut self, lo: u64, hi: u64, cancel: &Cancel) -> Result<Vec<Begun>> {
         self.player.seek(lo)?;
         self.player.set_breaks(vec![self.function]);
@@ -306,7 +309,7 @@ impl Stretch {
             Ok(s.found.len() <= MOST)
         })?;
         if !self.open.is_empty() {
-            // Only what is still missing.
+            // Only the returns that are still missing matter now.
             let open = self.open.values().flatten();
             let behind: BTreeSet<u64> = open.map(|o| o.to).collect();
             self.player.set_breaks(behind.into_iter().collect());
@@ -319,7 +322,7 @@ impl Stretch {
         Ok(self.found)
     }
 
-    /// Plays up to an instant; shows itself at each break as long as that wants more.
+    /// Plays up to an instant, and calls `look` at each break until that wants no more.
     fn run(
         &mut self,
         to: u64,
@@ -336,7 +339,7 @@ impl Stretch {
                 match self.player.run(stop)? {
                     Halt::Break => {}
                     Halt::Position => break,
-                    // The thread's end.
+                    // The thread ends here.
                     _ => return Ok(()),
                 }
                 if !look(self)? {
@@ -355,7 +358,7 @@ impl Stretch {
     fn call(&mut self, cancel: &Cancel) -> Result<()> {
         let sp = self.player.registers().gpr[RSP];
         let count = self.player.count();
-        // At a border marks begin anew, and the player need not have what was written before.
+        // At a border marks begin anew. The player may not have what was written before.
         let border = self.player.since() == count;
         let mut to = [0; 8];
         if border {
@@ -372,12 +375,12 @@ impl Stretch {
             let breaks = self.behind.iter().copied().chain([self.function]);
             self.player.set_breaks(breaks.collect());
         }
-        // From here on what is written there is seen.
+        // From here on, writes to the word are seen.
         let [_, writes] = self.player.take_marks(sp, 8);
         let open = self.open.entry(sp).or_default();
         let pushed = writes.iter().any(|m| *m != 0) || border;
         if pushed {
-            // Those that began with this stack pointer are gone.
+            // Calls that began with this stack pointer are over.
             open.clear();
         }
         if open.len() == OPEN {
@@ -400,7 +403,7 @@ impl Stretch {
         Ok(())
     }
 
-    /// The thread may stand behind a call.
+    /// The thread may have returned from a call.
     fn back(&mut self, cancel: &Cancel) -> Result<()> {
         let cpu = self.player.registers();
         let (pc, sp) = (cpu.rip, cpu.gpr[RSP].wrapping_sub(8));
@@ -411,7 +414,7 @@ impl Stretch {
         // Another function was called from there in between. At a border marks begin anew.
         let [_, writes, _] = self.player.known(sp, 8);
         if open.iter().any(|o| o.to == pc) && writes.iter().any(|m| *m != 0) {
-            // Unless it was no call that wrote it: `vfork` takes its return address from the stack, and puts it back.
+            // But perhaps no call wrote it. `vfork` takes its return address from the stack, and puts it back.
             let mut view = Viewpoint::new(Arc::clone(self.player.engine()))?;
             view.seek_count(self.player.thread, count)?;
             let last = search::find(&mut view, Direction::Backward, sp, 8, Watch::Write, cancel)?;
@@ -434,8 +437,8 @@ impl Stretch {
     }
 }
 
-/// Of all calls in a thread those that have not returned before the function was called with the same stack pointer: what
-/// they would have returned by was overwritten.
+/// Removes returns that cannot be. If the function is called again with the same stack pointer, an earlier call that
+/// has not yet returned never will: its return address was overwritten.
 fn without_left(mut all: Vec<Begun>) -> Vec<Track> {
     all.sort_by_key(|b| b.track.count);
     let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();

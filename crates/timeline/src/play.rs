@@ -1,4 +1,4 @@
-//! Threads on virtual processors.
+//! Plays threads on virtual processors.
 
 pub mod player;
 mod swept;

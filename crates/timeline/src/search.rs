@@ -1,4 +1,4 @@
-//! Runs, steps and lists: what comes next or came before, in one thread or in all.
+//! Runs, steps and lists. They search for the next or previous stop, in one thread or in all.
 
 mod changes;
 mod effects;

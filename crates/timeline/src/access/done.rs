@@ -1,28 +1,30 @@
-//! What an instruction does to memory, found by letting it run.
+//! What an instruction accesses. It is found by executing it.
 
 use crate::Result;
 use crate::play::Player;
 use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::{Access, Finder};
 
-/// What a thread did to memory from one instant to the next: usually one instruction's accesses. Where a string
-/// instruction is interrupted by a signal, those that it had made come first, and then those of the handler's first
-/// instruction.
+/// What a thread accessed from one instant to the next: usually one instruction's accesses. A signal may interrupt a
+/// string instruction. Then its accesses so far come first, and those of the handler's first instruction follow.
 #[derive(Default)]
 pub struct Done {
     finder: Finder,
     /// All accesses.
     pub list: Vec<Access>,
-    /// How many of them are of an instruction that was interrupted.
+    /// How many of them belong to the interrupted instruction.
     early: usize,
-    /// The addresses of that one, and of the other.
+    /// The addresses of the interrupted instruction and of the other one.
     pcs: [u64; 2],
     other: Vec<Access>,
 }
 
 impl Done {
-    /// Lets the player's next instruction run and finds what that does: whether it was one that is recorded; if not,
-    /// the player goes to where it is again, at most to `hi`. `None`: the thread ends in it.
+    /// Executes the player's next instruction and finds its accesses.
+    ///
+    /// - `Some(true)`: the instruction was recorded.
+    /// - `Some(false)`: a gap began. The player is where recording goes on, or at `hi`.
+    /// - `None`: the thread ends in it.
     pub fn step(&mut self, player: &mut Player, hi: u64) -> Result<Option<bool>> {
         let mut code = [0; 15];
         self.list.clear();
@@ -53,12 +55,12 @@ impl Done {
         Ok(is_done.then_some(true))
     }
 
-    /// The address of the instruction that made an access, by its place in the list.
+    /// The address of the instruction that made an access, by the access's index in the list.
     pub fn pc(&self, access: usize) -> u64 {
         self.pcs[(access >= self.early) as usize]
     }
 
-    /// The same for an instruction that stops for something else: the one that was not interrupted.
+    /// The address of the instruction that was not interrupted. A stop that is no access belongs to it.
     pub fn last_pc(&self) -> u64 {
         self.pcs[1]
     }

@@ -1,11 +1,11 @@
-//! What the instruction at a viewpoint does to memory.
+//! What the instruction at a viewpoint accesses.
 
 use super::Done;
 use crate::Result;
 use crate::play::Viewpoint;
 use hindsight_replay::access::Access;
 
-/// The accesses to memory of the instruction at a viewpoint.
+/// The memory that the instruction at a viewpoint accesses.
 pub fn accesses(view: &mut Viewpoint) -> Result<Vec<Access>> {
     let count = view.count();
     let mut done = Done::default();
@@ -14,8 +14,9 @@ pub fn accesses(view: &mut Viewpoint) -> Result<Vec<Access>> {
     Ok(done.list)
 }
 
-/// What the instruction at the viewpoint writes, addresses and lengths, where that is the thread's first one. Many
-/// ask in a row, and play only what comes behind it: the way back leads through all that the thread found in memory.
+/// What the instruction at the viewpoint writes (addresses and lengths), if it is the thread's first one. The answer is
+/// remembered: many questions in a row ask it, and otherwise play only later instructions. Going back to the first one
+/// would lay out again all memory that the thread found.
 pub fn first_writes(view: &mut Viewpoint) -> Result<Vec<(u64, u64)>> {
     if let Some((_, known)) = view.first_writes.as_ref().filter(|f| f.0 == view.thread()) {
         return Ok(known.clone());

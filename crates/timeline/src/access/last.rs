@@ -1,5 +1,5 @@
-//! The last accesses to several stretches of memory, found together: each stretch of instructions is
-//! replayed once for all of them.
+//! Finds the last accesses to several stretches of memory together. Each stretch of instructions is replayed once for
+//! all of them.
 
 use super::FEW;
 use super::done::Done;
@@ -12,14 +12,14 @@ use hindsight_isa::observe::MARK;
 use hindsight_replay::Stop as Halt;
 use std::sync::Arc;
 
-/// Parts into which a stretch is cut: to look at the marks of a few bytes takes little of the time that going back takes.
+/// A stretch is cut into this many pieces. Reading a few marks takes little time compared with going back.
 const SLICES: u64 = 256;
-/// Pieces that are looked at one after the other: for each memory is kept, and gone back to, once.
+/// Up to this many pieces are looked at one after the other. Each costs one checkpoint and one way back.
 const SINGLY: usize = 12;
-/// How many times as many are looked at next, where that was not enough.
+/// If that was not enough, this many times as many are looked at next.
 const GROWTH: usize = 8;
 
-/// Bytes to which accesses by instructions `lo..hi` are looked for.
+/// A search for accesses by instructions `lo..hi` to these bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {
     pub address: u64,
@@ -32,37 +32,40 @@ pub struct Target {
 #[derive(Clone, Default, Debug)]
 pub struct Lasts {
     pub all: Vec<Last>,
-    /// There are others before them; not said where one is all that is wanted.
+    /// There are others before them. It stays unset if only one access is wanted.
     pub more: bool,
 }
 
-/// Instructions `lo..hi`, and the targets that they may have accessed: of each whether some of them did for sure.
+/// Instructions `lo..hi`, and the targets that they may have accessed. The flag of a target says whether they did for
+/// sure.
 pub struct Piece {
     pub lo: u64,
     pub hi: u64,
     pub which: Vec<(usize, bool)>,
 }
 
-/// A search of one thread.
+/// A search in one thread.
 struct Search<'a> {
     player: &'a mut Player,
     targets: &'a [Target],
     watch: Watch,
     most: usize,
     found: Vec<Lasts>,
-    /// What marks say is taken for accesses, and of which targets something was left out for that.
+    /// Marks count as accesses for now. `left_out` says for which targets a piece was skipped because of that.
     trusting: bool,
     left_out: Vec<bool>,
-    /// Marks tell what was read by its whole address.
+    /// Marks tell what was read, by whole addresses.
     marks: bool,
-    /// Marks tell what was accessed by its whole address.
+    /// Marks tell what was accessed, by whole addresses. Otherwise two addresses of the program share cells.
     exact: bool,
     cancel: &'a Cancel,
 }
 
-/// The last accesses of one thread to each of the targets, at most `most`, the last one first. A read is also what
-/// shows memory otherwise: what the recording says of it, and what was found to have changed beside what an
-/// instruction read.
+/// The last accesses of one thread to each target: at most `most`, the last one first. Two other ways to see memory
+/// count as reads, too:
+///
+/// - what the recording says of memory;
+/// - a change that was found beside the bytes that an instruction read.
 pub fn last_effects(
     player: &mut Player,
     targets: &[Target],
@@ -88,10 +91,10 @@ pub fn last_effects(
         left_out: vec![false; targets.len()],
         cancel,
     };
-    // Of single bytes what was found before is remembered.
+    // For single bytes, earlier answers are remembered.
     let remembers = |t: &Target| most == 1 && t.len == 1 && reads && writes;
     let marks = s.marks;
-    // Of the part at hand: which of its intervals touched each target.
+    // Which intervals of the present part touched each target.
     let mut known: Option<(u64, Vec<Set>)> = None;
     while let Some(lo) = s.open(0, hi).map(|i| targets[i].lo).min()
         && lo < hi
@@ -131,7 +134,7 @@ pub fn last_effects(
                         s.found[i].all.extend(last.cloned());
                         continue;
                     }
-                    // What is written for sure tells that there are more than are wanted.
+                    // A certain write tells that there are more than are wanted.
                     let sure = ends.stepped && !reads && s.exact;
                     match sure && s.is_full(i) && t.lo <= ends.steps[n].from && step_end(n) <= t.hi
                     {
@@ -163,22 +166,22 @@ pub fn last_effects(
 }
 
 impl Search<'_> {
-    /// Whether as much was found of a target as is wanted.
+    /// Whether enough accesses to a target were found.
     fn is_full(&self, target: usize) -> bool {
         self.found[target].all.len() >= self.most
     }
 
-    /// Whether all is known of a target that is wanted: also whether there are more.
+    /// Whether a target is answered, including whether there are more.
     fn is_done(&self, target: usize) -> bool {
         self.is_full(target) && (self.most == 1 || self.found[target].more)
     }
 
-    /// Whether the index says without doubt that an instruction of a target's accessed it in an interval before
-    /// `at`, where one begins.
+    /// Whether the index is certain that an access of a target lies in an interval before `at`. An interval begins at
+    /// `at`.
     fn has_before(&self, target: usize, at: u64) -> Result<bool> {
         let t = &self.targets[target];
         let (reads, writes) = self.watch.kinds();
-        // Of one kind alone words are known, not bytes.
+        // For one kind of access, the index knows words and not bytes.
         let whole = t.address.is_multiple_of(8) && t.len.is_multiple_of(8);
         if !self.exact || !(whole || reads && writes) {
             return Ok(false);
@@ -205,7 +208,7 @@ impl Search<'_> {
         Ok(false)
     }
 
-    /// Targets of which more is wanted from among instructions `lo..hi`.
+    /// Targets that want more from instructions `lo..hi`.
     fn open(&self, lo: u64, hi: u64) -> impl Iterator<Item = usize> + '_ {
         let all = 0..self.targets.len();
         all.filter(move |i| {
@@ -214,7 +217,7 @@ impl Search<'_> {
         })
     }
 
-    /// Looks for accesses to some of the targets by instructions `lo..hi`.
+    /// Searches instructions `lo..hi` for accesses to some targets.
     fn sweep(&mut self, lo: u64, hi: u64, mut which: Vec<usize>) -> Result<()> {
         for trusting in [true, false] {
             self.trusting = trusting;
@@ -227,7 +230,7 @@ impl Search<'_> {
                 which: open,
             };
             self.narrow(vec![whole], &mut seen)?;
-            // Marks may be of what is no access of an instruction's: then there was not enough in what was looked at.
+            // Some marks belong to no access of an instruction. Then what was looked at was not enough.
             let mut have: Vec<usize> = self.found.iter().map(|f| f.all.len()).collect();
             seen.iter().for_each(|(t, _)| have[*t] += 1);
             let (left_out, most) = (&self.left_out, self.most);
@@ -246,8 +249,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Looks into ascending pieces, the last ones first, and more of them each time: what these hold may be enough, also
-    /// where marks do not tell that it will be.
+    /// Looks into ascending pieces, the last ones first. It takes more of them each time, because the last ones may be
+    /// enough even if their marks do not promise that.
     fn narrow(&mut self, mut list: Vec<Piece>, seen: &mut Vec<(usize, Last)>) -> Result<()> {
         self.keep_needed(&mut list);
         let mut groups = Vec::new();
@@ -271,9 +274,9 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Looks into ascending pieces: cuts them into others, of which those are looked into that accessed a target and may
-    /// be needed. If they are many, all of them are cut on one way forward, so that how often one goes back does not
-    /// depend on how many accesses there are; few are looked at one after the other.
+    /// Looks into ascending pieces. Each is cut into smaller ones; those that accessed a target and may be needed are
+    /// looked into. Many pieces are cut together, on one way forward. So the number of ways back does not depend on the
+    /// number of accesses. Few pieces are looked at one after the other.
     fn look_into(&mut self, list: Vec<Piece>, seen: &mut Vec<(usize, Last)>) -> Result<()> {
         if list.len() > SINGLY && !list.iter().all(Piece::is_short) {
             let mut finer = Vec::new();
@@ -297,7 +300,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Leaves out of ascending pieces what need not be looked at, since pieces behind have enough for sure.
+    /// Drops pieces that need not be looked at, because later pieces certainly have enough.
     fn keep_needed(&mut self, list: &mut Vec<Piece>) {
         let mut have: Vec<usize> = self.found.iter().map(|f| f.all.len()).collect();
         for p in list.iter_mut().rev() {
@@ -306,7 +309,7 @@ impl Search<'_> {
                 let sure = *sure && self.targets[*t].lo <= lo && hi <= self.targets[*t].hi;
                 let full = have[*t] >= self.most;
                 have[*t] += (sure && self.exact && self.trusting) as usize;
-                // One that is there for sure behind those that are wanted tells that there are more.
+                // A certain access before the wanted ones tells that there are more.
                 self.found[*t].more |= full && sure && self.exact && self.most > 1;
                 let keep = !full || self.most > 1 && !self.found[*t].more;
                 self.left_out[*t] |= !keep;
@@ -329,7 +332,7 @@ impl Search<'_> {
         )
     }
 
-    /// Looks at one instruction of a piece after the other; what it finds comes last in `seen`.
+    /// Looks at the instructions of a piece one by one. It appends what it finds to `seen`.
     fn step_through(&mut self, piece: &Piece, seen: &mut Vec<(usize, Last)>) -> Result<()> {
         self.player.reach(piece.lo)?;
         self.player.set_breaks(Vec::new());
@@ -392,14 +395,15 @@ impl Piece {
         self.which.iter().map(|w| w.0).collect()
     }
 
-    /// It is looked at instruction by instruction.
+    /// Whether it is looked at instruction by instruction.
     pub fn is_short(&self) -> bool {
-        // The last parts of others have one more.
+        // The last pieces of a cut have one instruction more.
         self.hi - self.lo <= FEW + 1
     }
 }
 
-/// Adds the parts of a piece that accessed targets. `back`: one comes back to its beginning next.
+/// Cuts a piece, and appends the pieces that accessed targets to `out`. `back`: the search returns to the beginning of
+/// the piece next.
 pub fn cut(
     player: &mut Player,
     targets: &[Target],
@@ -424,7 +428,7 @@ pub fn cut(
         while a < piece.hi {
             cancel.check()?;
             let mut b = piece.hi.min(a + size);
-            // Where a piece ends does not matter.
+            // It does not matter where exactly a piece ends.
             let mut halt = player.run_near(b)?;
             if halt == Halt::Position && player.count() <= a {
                 halt = player.run(b)?;
@@ -433,10 +437,10 @@ pub fn cut(
             if halt == Halt::Position {
                 b = player.count();
             } else {
-                // The thread's end.
+                // The thread ends here.
                 some = which.iter().map(|t| (*t, false)).collect();
             }
-            // Where it stopped near, what shows memory at the next instruction may have done so already.
+            // If it stopped near `b`, memory may already have been seen for the next instruction.
             let hi = match watch.kinds().0 {
                 true => piece.hi.min(b + 1),
                 false => b,
@@ -458,8 +462,8 @@ pub fn cut(
     })
 }
 
-/// Takes the marks of some of the targets; those that had any, and of each whether it was accessed for sure: some marks
-/// only say that something is not known any more.
+/// Clears the marks of some targets. Returns the targets that had any, each with whether it was certainly accessed.
+/// Some marks only say that something is no longer known.
 fn touched(
     player: &mut Player,
     targets: &[Target],
@@ -485,7 +489,7 @@ fn touched(
             look(*i, [&r, &w]);
         }
     } else {
-        // Looked at together, which most often shows that there is nothing.
+        // One look at all of them together shows most often that there is nothing.
         let [r, w] = player.marks(start, len as usize);
         let some = |on: bool, marks: &[u8]| on && marks.iter().any(|m| *m != 0);
         if !some(reads, &r) && !some(writes, &w) {
@@ -498,7 +502,7 @@ fn touched(
             look(*i, [&r[bytes.clone()], &w[bytes]]);
         }
     }
-    // Only now: targets may have bytes in common.
+    // Only now, because targets may share bytes.
     for (i, _) in &out {
         let t = &targets[*i];
         player.take_marks(t.address, t.len);

@@ -1,4 +1,4 @@
-//! Searches for the last accesses that do not depend on one another, on several processors.
+//! Searches for last accesses on several processors. The searches do not depend on one another.
 
 use super::last::{Lasts, Target, last_effects};
 use crate::model::stops::{Cancel, Watch};
@@ -9,26 +9,26 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Threads whose virtual processors are in use at the same time.
+/// The virtual processors of this many threads are in use at the same time.
 const THREADS: usize = 8;
-/// Processors that are used.
+/// At most this many processors are used.
 const PROCESSORS: usize = 8;
 
-/// What is asked of one thread.
+/// A question to one thread.
 pub struct Asked {
     pub thread: ThreadId,
     pub targets: Vec<Target>,
 }
 
-/// A virtual processor, the numbers of the questions that it answers one after the other, and their answers.
+/// A virtual processor, the numbers of the questions that it answers one after the other, and the answers.
 struct Lane {
     player: Player,
     asked: Vec<usize>,
     found: Vec<Result<Vec<Lasts>>>,
 }
 
-/// The same as [`last_effects`] for several questions, each to a thread. A thread that is asked several has two
-/// virtual processors for them.
+/// Like [`last_effects`], for several questions, each to a thread. A thread with several questions gets two virtual
+/// processors.
 pub fn last_of_several(
     view: &mut Viewpoint,
     asked: &[Asked],
@@ -39,7 +39,7 @@ pub fn last_of_several(
     let processors = hindsight_guard::processors();
     let mut out: Vec<Vec<Lasts>> = asked.iter().map(|_| Vec::new()).collect();
     let mut threads: BTreeMap<ThreadId, Vec<usize>> = BTreeMap::new();
-    // Those that are asked one after the other.
+    // Questions that are answered one after the other.
     let mut rest = Vec::new();
     for (i, a) in asked.iter().enumerate() {
         match asked.len() < 2 || processors < 2 {
@@ -88,7 +88,7 @@ pub fn last_of_several(
     Ok(out)
 }
 
-/// Whether there was no address space for a virtual processor.
+/// Whether a virtual processor could not get address space.
 fn is_space(e: &Error) -> bool {
     let Error::Replay { cause, .. } = e else {
         return false;
@@ -122,7 +122,7 @@ fn lanes_of(view: &mut Viewpoint, thread: ThreadId, asked: &[usize]) -> Result<V
     ])
 }
 
-/// Has all lanes run, as many at the same time as there are processors.
+/// Runs all lanes, as many at the same time as there are processors.
 fn run(
     lanes: Vec<Lane>,
     asked: &[Asked],

@@ -1,4 +1,4 @@
-//! One thread on a virtual processor that can be anywhere in its stream.
+//! A player plays one thread on a virtual processor, and can go anywhere in it.
 
 mod aged;
 mod entered;
@@ -20,13 +20,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use steps::Steps;
 
-/// Instructions before a place at which a snapshot is taken on the way to it, for steps back: replayed in less time
-/// than the snapshot takes.
+/// On the way to an instant, a checkpoint is taken this many instructions before it, for steps back. Replaying them
+/// takes less time than the checkpoint.
 const TRAIL: u64 = 1 << 18;
 /// Plays one thread.
 ///
-/// The machine's window holds what was touched since `since`, and perhaps what was before; its marks
-/// say what was touched since then.
+/// The machine's window holds what was accessed since the instant that `at` names. It may hold older memory too. Marks
+/// say what was accessed since then.
 pub struct Player {
     engine: Arc<Engine>,
     pub thread: ThreadId,
@@ -35,43 +35,43 @@ pub struct Player {
     /// First and last instruction count of the thread.
     pub from: u64,
     pub to: u64,
-    /// The part that is played, and as of when window and marks are.
+    /// The part that is played, and since when window and marks count.
     at: Option<Since>,
-    /// What the window held at its beginning.
+    /// What the window held at the interval's beginning.
     base: Lines,
-    /// What the steps of the interval were last begun from.
+    /// The interval whose steps were used last.
     steps: Option<Steps>,
     snapshots: Vec<PlayerCheckpoint>,
-    /// The chunk from which the machine's stream was begun.
+    /// The chunk at which the machine's stream began.
     first: usize,
-    /// What the recording says of memory at this place has taken effect.
+    /// What the recording says of memory at this instant has taken effect.
     settled: bool,
-    /// For conditions: values of words by the interval that touched them last, and who finds them.
+    /// For conditions: the values of words, each with the interval that accessed the word last. The helper finds them.
     pub kept: HashMap<(u64, u64), [Option<Known>; 8]>,
     helper: Option<Box<Player>>,
     /// What the last search for accesses learned.
     pub writers: Option<super::Learned>,
     /// What searches for last accesses have found.
     pub swept: super::Swept,
-    /// What ends what it is doing, also while it builds the index that it needs.
+    /// Cancels what the player does, including building the index that it needs.
     pub cancel: Cancel,
 }
 
-/// What is to be known at a place.
+/// What must be known at an instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
-    /// What was accessed since the interval began.
+    /// Accesses since the interval began.
     Marks,
-    /// The processor's state and memory.
+    /// Registers and memory, with marks since some instant.
     State,
-    /// The same without marks: of those only what is made from there on counts.
+    /// Registers and memory. Only marks that are made from there on count.
     Memory,
-    /// The same as it is before what is due there.
+    /// Like `Memory`, before what is due at the instant has taken effect.
     Fresh,
 }
 
 impl Need {
-    /// Whether marks of what was accessed before the place matter.
+    /// Whether marks from before the instant matter.
     fn has_marks(self) -> bool {
         matches!(self, Need::Marks | Need::State)
     }
@@ -80,13 +80,13 @@ impl Need {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Since {
     part: usize,
-    /// Marks are of accesses from here on: the interval's begin, or a step's.
+    /// Marks tell accesses from here on. Here an interval or a step begins.
     count: u64,
-    /// A step's.
+    /// It is the beginning of a step.
     step: bool,
     /// The window has only what is needed up to here.
     until: u64,
-    /// There are all these marks, and no others.
+    /// Marks are complete, and there are no others.
     marks: bool,
 }
 
@@ -119,7 +119,7 @@ impl Player {
         })
     }
 
-    /// Instructions completed.
+    /// The number of instructions completed.
     pub fn count(&self) -> u64 {
         self.machine.position()
     }
@@ -136,23 +136,23 @@ impl Player {
         &self.engine
     }
 
-    /// Code bytes at `addr`, as of now.
+    /// Copies code bytes at `addr`, at the present instant. Returns how many are known.
     pub fn code(&self, addr: u64, buf: &mut [u8]) -> usize {
         self.machine.code(addr, buf)
     }
 
-    /// Stops before these addresses in [`Player::run`].
+    /// Sets breaks: [`Player::run`] stops before these addresses.
     pub fn set_breaks(&mut self, addresses: Vec<u64>) {
         self.machine.set_breaks(addresses);
     }
 
-    /// Since which instruction count [`Player::known`] tells about accesses.
+    /// The instruction count since which [`Player::known`] tells accesses.
     pub fn since(&self) -> u64 {
         self.at.map_or(0, |s| s.count)
     }
 
-    /// What the thread accessed of these bytes since [`Player::since`], and what they hold: marks of
-    /// reads and of writes, and the cells.
+    /// What the thread accessed of these bytes since [`Player::since`], and what they hold: marks of reads, marks of
+    /// writes, and the cells.
     pub fn known(&self, address: u64, len: usize) -> [Vec<u8>; 3] {
         let [reads, writes] = self.marks(address, len);
         let mut cells = vec![0; len];
@@ -160,7 +160,7 @@ impl Player {
         [reads, writes, cells]
     }
 
-    /// The marks of these bytes alone.
+    /// The marks of these bytes: of reads, and of writes.
     pub fn marks(&self, address: u64, len: usize) -> [Vec<u8>; 2] {
         let mut out = [vec![0; len], vec![0; len]];
         self.machine
@@ -168,23 +168,23 @@ impl Player {
         self.machine
             .read_marks(AccessKind::Writes, address, &mut out[1]);
         if self.machine.in_gap() {
-            // Whatever was known may have changed since it began.
+            // What was known may have changed since the gap began.
             out.iter_mut().flatten().for_each(|m| *m &= UNKNOWN);
         }
         out
     }
 
-    /// What the cells of these addresses hold.
+    /// Copies what the cells of these addresses hold.
     pub fn cells(&self, address: u64, buf: &mut [u8]) {
         self.machine.read_window(address, buf);
     }
 
-    /// Goes to where `count` instructions are completed, with marks of what was accessed since the interval began.
+    /// Goes to where `count` instructions are completed, with marks since the interval began.
     pub fn seek(&mut self, count: u64) -> Result<()> {
         self.seek_with(count, Need::Marks)
     }
 
-    /// The same, with marks since some time in the interval.
+    /// Like [`Player::seek`], with marks since some instant of the interval.
     pub fn go(&mut self, count: u64) -> Result<()> {
         self.seek_with(count, Need::State)
     }
@@ -200,21 +200,21 @@ impl Player {
         self.settle()
     }
 
-    /// The same for a search, which goes back farther than a step: nothing is kept on the way, and marks are of
-    /// anything.
+    /// Like [`Player::seek`], for a search that goes back farther than a step. No checkpoint is taken on the way, and
+    /// older marks are undefined.
     pub fn seek_straight(&mut self, count: u64) -> Result<()> {
         let count = self.approach(count, Need::Memory)?;
         self.advance(count)?;
         self.settle()
     }
 
-    /// The same, where what the recording says of memory there has not yet taken effect.
+    /// Like [`Player::seek_straight`], before what the recording says of memory there has taken effect.
     pub fn reach(&mut self, count: u64) -> Result<()> {
         let count = self.approach(count, Need::Fresh)?;
         self.advance(count)
     }
 
-    /// For many short runs of this player, and no other: see [`Machine::hold`].
+    /// Makes many short runs of this player, and of no other, quicker; see [`Machine::hold`].
     pub fn prepared<T>(&mut self, runs: impl FnOnce(&mut Player) -> Result<T>) -> Result<T> {
         let thread = self.thread;
         self.machine.hold().map_err(|e| replay(thread, e))?;
@@ -223,7 +223,8 @@ impl Player {
         done
     }
 
-    /// Goes to where it is nearest before `count`, which is returned as far as the thread goes.
+    /// Goes to the nearest place before `count` from which replay can begin. Returns `count`, limited to the thread's
+    /// range.
     fn approach(&mut self, count: u64, need: Need) -> Result<u64> {
         let count = count.clamp(self.from, self.to);
         self.machine.look_again();
@@ -251,14 +252,14 @@ impl Player {
         settled.map_err(|e| replay(thread, e))
     }
 
-    /// Goes to where `count` instructions are completed, with marks of what was accessed in the step, or interval,
-    /// before: at a border those of the one that ends there.
+    /// Goes to where `count` instructions are completed. Marks are those of the step or interval before: at a border,
+    /// of the one that ends there.
     pub fn seek_end(&mut self, count: u64) -> Result<()> {
         self.go(count)?;
         self.end_at(count)
     }
 
-    /// The same for who does not go back from there: nothing is kept on the way.
+    /// Like [`Player::seek_end`], for a search that does not go back from there. No checkpoint is taken on the way.
     pub fn seek_end_straight(&mut self, count: u64) -> Result<()> {
         let count = count.clamp(self.from, self.to);
         if count > self.from && self.is_border(count)? {
@@ -281,7 +282,7 @@ impl Player {
         Ok(from == count)
     }
 
-    /// Goes to a border from the beginning of what ends there, without beginning what begins there.
+    /// Goes to a border from the beginning of what ends there. It does not begin what begins there.
     fn reach_end(&mut self, count: u64) -> Result<()> {
         let least = self.step_before(count - 1)?.unwrap_or(0);
         let on_the_way = self.at.is_some_and(|at| {
@@ -296,7 +297,7 @@ impl Player {
         self.advance(count)
     }
 
-    /// At a border begins at the one before it.
+    /// At a border, begins again at the border before.
     fn end_at(&mut self, count: u64) -> Result<()> {
         let count = count.clamp(self.from, self.to);
         if self.since() < count || count == self.from {
@@ -315,7 +316,7 @@ impl Player {
         answer
     }
 
-    /// Takes another player of the thread, which [`Player::give_helper`] gives back.
+    /// Takes another player of the thread. [`Player::give_helper`] gives it back.
     pub fn take_helper(&mut self) -> Result<Box<Player>> {
         let mut helper = match self.helper.take() {
             Some(h) => h,
@@ -337,7 +338,7 @@ impl Player {
         Chunks::new(&self.engine.recording, self.thread, self.first)
     }
 
-    /// Begins to play at the start of an interval that ends at `until`, or of a step of one.
+    /// Begins to play at the start of an interval that ends at `until`, or at one of its steps.
     fn begin(
         &mut self,
         part: usize,
@@ -367,7 +368,7 @@ impl Player {
         Ok(())
     }
 
-    /// Begins to play where it is nearest before `count`.
+    /// Begins to play at the nearest place before `count`.
     fn start_for(&mut self, count: u64) -> Result<()> {
         let part = self.part(count);
         let place = self.places[part];
@@ -377,7 +378,7 @@ impl Player {
         {
             return self.start_part(part);
         }
-        // What is far ahead in the part that is played whole is reached by playing on.
+        // The part is played as a whole. A place far ahead in it is reached by playing on.
         if have.is_none()
             && let Some(at) = self.at
             && at.part == part
@@ -397,7 +398,7 @@ impl Player {
         self.begin(part, built.bounds(i).1, false, &state, lines)
     }
 
-    /// The number of the part in which `count` instructions are completed.
+    /// The number of the part that has instruction `count`.
     fn part(&self, count: u64) -> usize {
         let i = self.places.partition_point(|p| p.from <= count);
         i.saturating_sub(1)
@@ -417,7 +418,7 @@ impl Player {
         self.play_on(part)
     }
 
-    /// Plays a part from here on whole, without frames of its index.
+    /// Plays a part as a whole from here on, without frames of its index.
     fn play_on(&mut self, part: usize) -> Result<()> {
         let thread = self.thread;
         let cleared = self.machine.clear_marks();
@@ -441,35 +442,37 @@ impl Player {
         Ok(())
     }
 
-    /// Instructions in gaps that all runs have gone over.
+    /// The number of instructions in gaps that were passed.
     pub fn skipped(&self) -> u64 {
         self.machine.skipped()
     }
 
-    /// Goes to the end of the gap at hand, but not beyond `count`.
+    /// Goes to the end of the present gap, but not beyond `count`.
     pub fn leave_gap(&mut self, count: u64) -> Result<()> {
         let thread = self.thread;
         self.machine.leave_gap(count).map_err(|e| replay(thread, e))
     }
 
-    /// Whether it is where `count` instructions are completed, as [`Player::go`] leaves it.
+    /// Whether it stands where `count` instructions are completed, as [`Player::go`] leaves it.
     pub fn stands(&self, count: u64) -> bool {
         self.count() == count && self.settled && self.at.is_some_and(|at| at.marks)
     }
 
-    /// Plays until `count` instructions are completed, or a break, or the end.
+    /// Plays until `count` instructions are completed, or to a break, or to the end.
     pub fn run(&mut self, count: u64) -> Result<Stop> {
         self.play(count, false)
     }
 
-    /// The same, but may stop some instructions before `count`, which takes less time, or not move at all.
+    /// Like [`Player::run`], but it may stop a few instructions before `count`, or not move at all. That takes less
+    /// time.
     pub fn run_near(&mut self, count: u64) -> Result<Stop> {
-        // Where it stops before `count`, what is due there may have taken effect, also what the next instruction reads.
+        // If it stops before `count`, memory that is due there may have taken effect. That includes what the next
+        // instruction reads.
         self.spoil();
         let stop = self.play(count, true)?;
         self.settled |= self.count() < count;
         if stop == Stop::Position && self.count() < count && self.has_begun()? {
-            // What was interrupted there has been done, and belongs to the same instant as what comes next.
+            // The interrupted instruction has done its work. That belongs to the same instant as what follows.
             return self.play(self.count() + 1, false);
         }
         Ok(stop)
@@ -528,7 +531,7 @@ impl Player {
             return self.play_on(part);
         }
         if from != here {
-            // It was made anew meanwhile, with other intervals; or a gap was left.
+            // The part was made again meanwhile, with other intervals, or a gap was left.
             match at.step {
                 true => self.start_nearest(here)?,
                 false => self.start_for(here)?,
@@ -550,8 +553,7 @@ impl Player {
         Ok(())
     }
 
-    /// Marks of these bytes are taken away; what there was. Where marks matter it then continues from a snapshot or a
-    /// frame.
+    /// Clears the marks of these bytes and returns them. Later seeks that need marks begin at a checkpoint or a frame.
     pub fn take_marks(&mut self, address: u64, len: u64) -> [Vec<u8>; 2] {
         self.spoil();
         let none = vec![0; len as usize];
@@ -563,7 +565,7 @@ impl Player {
         })
     }
 
-    /// The index of the part in which instruction `count` is.
+    /// The index of the part that has instruction `count`.
     pub fn index(&self, count: u64) -> Result<Arc<index::Part>> {
         (self.engine).part(self.places[self.part(count)], &self.cancel)
     }

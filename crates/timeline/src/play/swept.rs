@@ -1,5 +1,4 @@
-//! What searches for the last accesses to single bytes have found in stretches of a thread, so that none is replayed again
-//! for the same byte.
+//! Remembers what searches found as last accesses to single bytes. So no stretch is replayed twice for the same byte.
 
 use crate::Watchpoint;
 use std::collections::{BTreeMap, HashMap};
@@ -7,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 /// An access that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effect {
-    /// Instructions completed before it.
+    /// The number of instructions completed before it.
     pub count: u64,
     pub address: u64,
     pub len: u64,
@@ -18,23 +17,23 @@ pub struct Effect {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Last {
     pub effect: Effect,
-    /// What the target's bytes then hold, and whether that is the program's.
+    /// What the target's bytes hold after it. The flag of a byte says whether the program's accesses made that known.
     pub bytes: Vec<(u8, bool)>,
 }
 
-/// The instructions that access what these watchpoints are about, as a search leaves them for the next one.
+/// Instructions that access watched memory, as one search leaves them for the next.
 pub struct Learned {
     pub watches: Vec<Watchpoint>,
-    /// How often each was met, and how often it accessed it.
+    /// For each, how often it was met, and how often it accessed the memory.
     pub met: BTreeMap<u64, (u64, u64)>,
 }
 
-/// Bytes and stretches that are remembered.
+/// At most this many stretches of all bytes are remembered.
 const MOST: usize = 1 << 14;
-/// Stretches of one byte.
+/// At most this many stretches of one byte are remembered.
 const EACH: usize = 256;
 
-/// The last access by instructions `lo..hi` that was found.
+/// The last access that was found among instructions `lo..hi`.
 struct Stretch {
     lo: u64,
     hi: u64,
@@ -44,18 +43,18 @@ struct Stretch {
 /// What a player has found.
 #[derive(Default)]
 pub struct Swept {
-    /// By address, and whether what marks tell counted as an access.
+    /// The key is an address, and whether a mark alone counted as an access.
     bytes: HashMap<(u64, bool), Vec<Stretch>>,
     count: usize,
 }
 
 impl Swept {
-    /// The last access by instructions `lo..hi`, as far as that is known.
+    /// The last access by instructions `lo..hi`. `None`: it is not known. `Some(None)`: there is none.
     pub fn get(&self, key: (u64, bool), lo: u64, hi: u64) -> Option<Option<&Last>> {
         let around = |s: &&Stretch| s.lo <= lo && hi <= s.hi;
         let known = |s: &Stretch| match &s.last {
             None => true,
-            // What came before it is not known.
+            // What came before the found access is not known.
             Some(l) => (lo..hi).contains(&l.effect.count) || l.effect.count < lo,
         };
         let list = self.bytes.get(&key)?.iter().filter(around);
@@ -63,7 +62,7 @@ impl Swept {
         Some(s.last.as_ref().filter(|l| l.effect.count >= lo))
     }
 
-    /// Remembers it.
+    /// Remembers the last access by instructions `lo..hi`.
     pub fn put(&mut self, key: (u64, bool), lo: u64, hi: u64, last: Option<Last>) {
         if self.count >= MOST {
             *self = Swept::default();

@@ -10,48 +10,48 @@ use iced_x86::Mnemonic;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Threads whose virtual processors are kept.
+/// The virtual processors of this many threads stay in memory.
 const PLAYERS: usize = 12;
 const RSP: usize = 4;
 
-/// An instruction that a thread is about to do.
+/// An instruction that a thread is about to execute.
 pub struct Doing {
     mnemonic: Mnemonic,
-    /// The address behind it.
+    /// The address after it.
     pub next: u64,
     /// The stack pointer before it.
     pub rsp: u64,
 }
 
 impl Doing {
-    /// Whether it pushes an address to which is to be returned; to the decoder's flow of control, system calls are
-    /// calls, too.
+    /// Whether it is a call that pushes a return address. The decoder's flow of control takes system calls for calls,
+    /// too.
     pub fn is_call(&self) -> bool {
         self.mnemonic == Mnemonic::Call
     }
 
-    /// Whether it goes to an address that it takes from the stack.
+    /// Whether it jumps to an address that it takes from the stack.
     pub fn is_return(&self) -> bool {
         self.mnemonic == Mnemonic::Ret
     }
 }
 
-/// An instant of a recording, from which questions look. Whoever asks may have it go elsewhere on the way to an
-/// answer; [`crate::Cursor`] is one for users.
+/// An instant of a recording from which questions look. A question may move it on the way to an answer. Users have a
+/// [`crate::Cursor`] instead.
 pub struct Viewpoint {
     engine: Arc<Engine>,
     thread: ThreadId,
     count: u64,
-    /// The viewpoint's own thread first.
+    /// The players. The one of the viewpoint's own thread comes first.
     players: VecDeque<Player>,
-    /// What a thread's first instruction writes, once it was asked for.
+    /// What a thread's first instruction writes, once somebody has asked.
     pub first_writes: Option<(ThreadId, Vec<(u64, u64)>)>,
-    /// What ends what it is doing.
+    /// Cancels what it does.
     cancel: Cancel,
 }
 
 impl Viewpoint {
-    /// At the first instruction of the first thread.
+    /// A viewpoint at the first instruction of the first thread.
     pub fn new(engine: Arc<Engine>) -> Result<Viewpoint> {
         let thread = *engine.threads.first().ok_or(Error::Empty)?;
         let mut v = Viewpoint {
@@ -67,7 +67,7 @@ impl Viewpoint {
         Ok(v)
     }
 
-    /// The recording, and what is known of it.
+    /// The recording with its index.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
@@ -82,7 +82,7 @@ impl Viewpoint {
         self.engine.image(self.thread)
     }
 
-    /// Instructions that the thread has completed.
+    /// The number of instructions that the thread has completed.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -92,7 +92,8 @@ impl Viewpoint {
         self.engine.position(self.thread, self.count)
     }
 
-    /// Goes to where a thread has completed this many instructions; beyond its ends, to those.
+    /// Goes to where a thread has completed `count` instructions. A count outside the thread's range goes to its first
+    /// or last instant.
     pub fn seek_count(&mut self, thread: ThreadId, count: u64) -> Result<()> {
         let p = self.player(thread)?;
         p.leave_entered(count)?;
@@ -104,7 +105,8 @@ impl Viewpoint {
         Ok(self.here()?.registers())
     }
 
-    /// Code bytes at an address as of the viewpoint's position; those known that follow one another.
+    /// Code bytes from `address` on, at the viewpoint's position. They end, before `len`, at the first byte that is not
+    /// known.
     pub fn code(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
         let mut buf = vec![0; len];
         let n = self.here()?.code(address, &mut buf);
@@ -112,7 +114,8 @@ impl Viewpoint {
         Ok(buf)
     }
 
-    /// The instruction that the thread does next; where the kernel has it go on somewhere else, that one.
+    /// The instruction that the thread executes next. If the kernel lets the thread go on elsewhere, it is the one
+    /// there.
     pub fn instruction(&mut self) -> Result<Option<Doing>> {
         let p = self.here()?;
         p.enter()?;
@@ -126,7 +129,7 @@ impl Viewpoint {
         }))
     }
 
-    /// The viewpoint's place as a stop.
+    /// A stop at the viewpoint's position.
     pub fn stop(&self, reason: Reason) -> Result<Stop> {
         Ok(Stop {
             thread: self.thread,
@@ -135,8 +138,8 @@ impl Viewpoint {
         })
     }
 
-    /// Does something that may be cancelled at any moment, also while a part of the index is built for it.
-    /// The virtual processors then stand anywhere.
+    /// Runs `what`, which `cancel` may end at any moment, even while a part of the index is built for it. The virtual
+    /// processors may stand anywhere afterwards.
     pub fn cancellable<T>(
         &mut self,
         cancel: &Cancel,
@@ -148,17 +151,17 @@ impl Viewpoint {
         done
     }
 
-    /// What ends what it is doing.
+    /// The flag that cancels what it does.
     pub fn cancel(&self) -> &Cancel {
         &self.cancel
     }
 
-    /// From now on this one does; returns what did.
+    /// Sets the flag that cancels what it does. Returns the old one.
     pub fn set_cancel(&mut self, cancel: Cancel) -> Cancel {
         std::mem::replace(&mut self.cancel, cancel)
     }
 
-    /// Places the viewpoint.
+    /// Moves the viewpoint.
     pub fn set_position(&mut self, thread: ThreadId, count: u64) -> Result<()> {
         let p = self.player(thread)?;
         let count = count.clamp(p.from, p.to);
@@ -167,12 +170,12 @@ impl Viewpoint {
         Ok(())
     }
 
-    /// Says where the viewpoint is, whose virtual processor comes there when it is needed.
+    /// Notes where the viewpoint is. Its virtual processor goes there when it is needed.
     pub fn note_position(&mut self, thread: ThreadId, count: u64) {
         (self.thread, self.count) = (thread, count);
     }
 
-    /// The virtual processor, at the viewpoint.
+    /// The virtual processor, at the viewpoint's instant.
     pub fn here(&mut self) -> Result<&mut Player> {
         let (thread, count) = (self.thread, self.count);
         let p = self.player(thread)?;
@@ -182,7 +185,7 @@ impl Viewpoint {
         Ok(p)
     }
 
-    /// A thread's virtual processor, wherever it is.
+    /// The virtual processor of a thread, wherever it stands.
     pub fn player(&mut self, thread: ThreadId) -> Result<&mut Player> {
         match self.players.iter().position(|p| p.thread == thread) {
             Some(0) => {}
@@ -202,7 +205,7 @@ impl Viewpoint {
         Ok(player)
     }
 
-    /// Makes a virtual processor. Where that finds no address space it gives up others, those that were used last at last.
+    /// Makes a virtual processor. If there is no address space for it, it evicts the least recently used players first.
     fn new_player(&mut self, thread: ThreadId) -> Result<Player> {
         use hindsight_replay::Error::AddressSpace;
         loop {
@@ -216,14 +219,14 @@ impl Viewpoint {
         }
     }
 
-    /// Takes a thread's virtual processor for a while, which [`Cursor::give_player`] gives back.
+    /// Takes a thread's virtual processor for a while. [`Viewpoint::give_player`] gives it back.
     pub fn take_player(&mut self, thread: ThreadId) -> Result<Player> {
         self.player(thread)?;
-        // Just now it became the first.
+        // `player` has just put it first.
         self.players.pop_front().ok_or(Error::NoThread(thread))
     }
 
-    /// Takes a virtual processor back; where its thread has one already, as a further one of that.
+    /// Takes a virtual processor back. If its thread has another one now, it becomes that one's helper.
     pub fn give_player(&mut self, player: Player) {
         if let Some(p) = self.players.iter_mut().find(|p| p.thread == player.thread) {
             return p.give_helper(Box::new(player));
@@ -232,7 +235,7 @@ impl Viewpoint {
         self.players.push_front(player);
     }
 
-    /// The first and last instant of a scope, for a viewpoint in thread `home`.
+    /// The first and the last instant of a scope, for a viewpoint in thread `home`.
     pub fn scope_bounds(
         &self,
         home: ThreadId,

@@ -1,9 +1,9 @@
-//! Writes that change what is watched ([`Stops::values`]), among perhaps millions that leave it as it was.
+//! Finds writes that change watched memory ([`Stops::values`]). Perhaps millions of other writes leave it as it was.
 //!
-//! Until the first change, what is watched holds what it held where the run began. So forwards the first write that
-//! leaves anything else there is the first change, whoever wrote before, and the thread that writes knows it by
-//! itself. Backwards the last write that leaves anything else is not the change: that is what brought in again, behind
-//! it, what is there now.
+//! Watched memory holds the same from where the run began until the first change. So forwards it is simple. The first
+//! write that leaves another value is the first change, whoever wrote before, and the writing thread alone can tell.
+//! Backwards it is not so simple. The last write that leaves another value is not the change. The change comes after
+//! it: the write that brought the present value in again.
 
 use super::events::first_other;
 use super::hit::Hit;
@@ -12,14 +12,14 @@ use crate::model::stops::*;
 use crate::play::Viewpoint;
 use crate::{Position, Result, ThreadId};
 
-/// What watchpoints hold that are compared.
+/// The watchpoints that stop only at changes, with their values.
 fn compared<'a>(stops: &'a Stops) -> impl Iterator<Item = (Watchpoint, &'a [u8])> {
     let value = |w: &Watchpoint| stops.values.iter().find(|v| v.id == w.id);
     let all = stops.watchpoints.iter();
     all.filter_map(move |w| Some((*w, value(w)?.bytes.as_slice())))
 }
 
-/// The same as [`super::threads::backward`] where some watchpoints stop only at changes.
+/// Like [`super::threads::backward`], where some watchpoints stop only at changes.
 pub fn backward(
     view: &mut Viewpoint,
     scope: Scope,
@@ -32,7 +32,7 @@ pub fn backward(
     let hit = backward_to_any(view, scope, stops, cancel)?;
     let mut at = match &hit {
         Some(h) => match h.reason {
-            // Behind it everything that is written is what is there now.
+            // After this write, everything that is written is what is there now.
             Reason::Watchpoint { id, .. } if stops.values.iter().any(|v| v.id == id) => {
                 (h.thread, h.count + 1)
             }
@@ -41,7 +41,7 @@ pub fn backward(
         None => begin,
     };
     let mut last = hit;
-    // Each change brings in at least one byte.
+    // Each change brings in at least one byte of the present value.
     let mut done: Vec<u64> = Vec::new();
     for (w, value) in compared(stops) {
         while let Some(address) = first_other(view, at, (w, value), &done, cancel)? {
@@ -50,7 +50,7 @@ pub fn backward(
                 len: 1,
                 ..w
             };
-            // If there is none, something changed it that is not recorded as a write.
+            // If there is no write, the change is not recorded as one.
             if let Some(h) = next_write(view, at, scope, byte, here, cancel)? {
                 at = (h.thread, h.count + 1);
                 last = Some(h);
@@ -63,7 +63,7 @@ pub fn backward(
     Ok(last)
 }
 
-/// The first write from a place on and before `end`, as a stop on the way back.
+/// The first write from `from` on and before `end`, as a stop of a run backwards.
 fn next_write(
     view: &mut Viewpoint,
     from: (ThreadId, u64),

@@ -1,4 +1,4 @@
-//! Which instructions of one thread stop, and what they access.
+//! Which instructions of one thread stop a run, and what they access.
 
 use super::hit::{Hit, Stretch};
 use crate::access::{Done, FEW};
@@ -13,20 +13,20 @@ use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::Access;
 use std::sync::Arc;
 
-/// Parts into which a stretch is cut to find an access in it: what costs is to go back, once for each time that it is cut.
+/// To find an access, a stretch is cut into this many pieces. Going back costs most, and each cut goes back once.
 const SLICES: u64 = 128;
-/// Instructions that a part has at least.
+/// A piece has at least this many instructions.
 const LEAST: u64 = 16;
-/// Bytes of what is watched, of which it is asked of each line whether a step accessed it.
+/// Up to this many watched bytes, each line is looked up in the index of steps.
 const SMALL: u64 = 1 << 16;
 
-/// What instructions of a thread can do that stops.
+/// The things that instructions of a thread may do to stop a run.
 pub struct Wants {
-    /// Breakpoints by number, with their addresses.
+    /// Breakpoints: their numbers in the list of stops, and their addresses.
     breaks: Vec<(usize, u64)>,
     calls: Vec<u64>,
     pub(super) watches: Vec<Watchpoint>,
-    /// What writes for these watchpoints have to leave otherwise.
+    /// Watchpoints for writes that stop only where one of these values changes.
     values: Vec<WatchedValue>,
     registers: Vec<Register>,
 }
@@ -51,13 +51,12 @@ impl Wants {
         }
     }
 
-    /// Whether some writes are to be passed over for what they leave, and nothing else has to be looked at than
-    /// accesses.
+    /// Whether the values that writes leave decide, and only accesses have to be looked at.
     pub fn compares(&self) -> bool {
         !self.values.is_empty() && self.registers.is_empty()
     }
 
-    /// Only the accesses, whatever they leave.
+    /// The same watchpoints, which stop at every access.
     pub fn accesses(&self) -> Wants {
         Wants {
             breaks: Vec::new(),
@@ -68,18 +67,18 @@ impl Wants {
         }
     }
 
-    /// Whether some instructions are to be stopped before.
+    /// Whether a run stops before some instructions.
     pub fn breaks(&self) -> bool {
         !self.breaks.is_empty() || !self.calls.is_empty()
     }
 
-    /// Whether it matters what instructions do.
+    /// Whether the effects of instructions matter.
     pub fn steps(&self) -> bool {
         !self.watches.is_empty() || !self.registers.is_empty()
     }
 
-    /// Whether an interval of a part may have effects that stop. `known`: what was found out about the part
-    /// that was asked about last.
+    /// Whether an interval of a part may have effects that stop. `known` has the answers for the part of the last
+    /// question.
     pub fn touched(
         &self,
         engine: &Arc<Engine>,
@@ -104,7 +103,7 @@ impl Wants {
         Ok(sets.iter().any(|s| s.has(interval)))
     }
 
-    /// The first place to stop before in a stretch.
+    /// The first place in a stretch before which a run stops.
     pub fn first_break(
         &self,
         player: &mut Player,
@@ -127,8 +126,8 @@ impl Wants {
         Ok(found)
     }
 
-    /// The steps of an interval that may have effects that stop, among instructions `lo..hi` of it. `None`: these are rather
-    /// looked at as a whole.
+    /// The steps of an interval that may have effects that stop, among instructions `lo..hi`. `None`: it is better to
+    /// look at these as a whole.
     pub fn steps_touching(
         &self,
         engine: &Engine,
@@ -156,8 +155,8 @@ impl Wants {
         Ok(Some(out))
     }
 
-    /// Shows `found` all places to stop before among instructions `lo..hi`, in order, as long as it
-    /// wants more.
+    /// Calls `found` for each place before which a run stops, among instructions `lo..hi`, in order. It ends when
+    /// `found` wants no more.
     pub fn breaks_in(
         &self,
         player: &mut Player,
@@ -210,13 +209,13 @@ impl Wants {
         self.clear(player);
         while a < hi {
             let mut b = hi.min(a + size);
-            // Where a piece ends does not matter.
+            // It does not matter where exactly a piece ends.
             let mut halt = player.run_near(b)?;
             if halt == Halt::Position && player.count() == a {
                 halt = player.run(b)?;
             }
             if halt != Halt::Position {
-                // The thread's end.
+                // The thread ends here.
                 touched.push((a, b));
                 break;
             }
@@ -245,7 +244,7 @@ impl Wants {
         Ok(None)
     }
 
-    /// Takes the marks of all that is watched; whether there were any.
+    /// Clears the marks of all watched memory. Returns whether there were any.
     pub(super) fn clear(&self, player: &mut Player) -> bool {
         let mut any = false;
         for w in &self.watches {
@@ -254,14 +253,15 @@ impl Wants {
             any |= reads && r.iter().any(|m| *m != 0);
             any |= writes && wr.iter().any(|m| *m != 0);
         }
-        // Only now: they may be of the same bytes, in different ways.
+        // Only now, because watchpoints may share bytes and watch different kinds of access.
         for w in &self.watches {
             player.take_marks(w.address, w.len);
         }
         any
     }
 
-    /// Has marks of all that is watched differ from those of accesses from here on; whether there were such.
+    /// Ages the marks of all watched memory: later accesses make marks that differ. Returns whether there were new
+    /// ones.
     pub(super) fn age(&self, player: &mut Player) -> bool {
         let mut any = false;
         for w in &self.watches {
@@ -269,27 +269,27 @@ impl Wants {
             let (reads, writes) = w.watch.kinds();
             any |= reads && r || writes && wr;
         }
-        // Only now: they may be of the same bytes, in different ways.
+        // Only now, because watchpoints may share bytes and watch different kinds of access.
         for w in &self.watches {
             player.age(w.address, w.len);
         }
         any
     }
 
-    /// Makes them what they were.
+    /// Makes aged marks ordinary ones again.
     pub(super) fn rejuvenate(&self, player: &mut Player) {
         for w in &self.watches {
             player.rejuvenate(w.address, w.len);
         }
     }
 
-    /// Where to stop before instructions.
+    /// The addresses before which a run stops.
     pub(super) fn addresses(&self) -> Vec<u64> {
         let breaks = self.breaks.iter().map(|b| b.1);
         breaks.chain(self.calls.iter().copied()).collect()
     }
 
-    /// The stop that the instruction at the player's place is, before it runs.
+    /// The stop before the instruction at the player's place.
     pub(super) fn stops_here(&self, player: &mut Player, stops: &mut Stops) -> Option<Hit> {
         let (pc, count, thread) = (player.registers().rip, player.count(), player.thread);
         let hit = |reason| Hit {
@@ -316,7 +316,7 @@ impl Wants {
             .then(|| hit(Reason::Call { function: pc }))
     }
 
-    /// The same one instruction after the other, from where the player is.
+    /// Like [`Wants::effects`], one instruction after the other, from where the player is.
     fn step_through(
         &self,
         player: &mut Player,
@@ -360,8 +360,8 @@ impl Wants {
         Ok(last)
     }
 
-    /// The watchpoint that one of an instruction's accesses meets, and the address of the instruction. The player is
-    /// behind it.
+    /// The watchpoint that an instruction's accesses meet, and the address of the instruction. The player must stand
+    /// after that instruction.
     pub(super) fn watched(
         &self,
         player: &Player,
@@ -393,7 +393,7 @@ impl Wants {
     }
 }
 
-/// Whether an access left anything else of what is watched than `value`. The player is behind it.
+/// Whether an access left another value than `value` in watched memory. The player must stand after the access.
 fn leaves_other(player: &Player, a: &Access, w: &Watchpoint, value: &[u8]) -> bool {
     let from = a.address.max(w.address);
     let to = (a.address.saturating_add(a.len)).min(w.address.saturating_add(w.len));

@@ -1,4 +1,4 @@
-//! What happens in a stretch of a thread that stops, apart from what instructions do.
+//! Stops in a stretch of a thread that are not effects of instructions.
 
 use super::hit::{Hit, Stretch};
 use super::known;
@@ -9,7 +9,7 @@ use crate::scan::Raw;
 use crate::value;
 use crate::{Filter, Kind, KindOf, Result, ThreadId};
 
-/// The first or last of them. What the kernel wrote counts where it left something else.
+/// The first or last of these stops. A write of the kernel counts only if it changed the value.
 pub fn event(
     view: &mut Viewpoint,
     s: Stretch,
@@ -36,8 +36,8 @@ pub fn event(
     }
 }
 
-/// What happens in a stretch that stops, apart from what instructions do: the first or last. `passed`: where what the
-/// kernel wrote does not count.
+/// The first or last stop of a stretch that is not an effect of an instruction. At the counts in `passed`, the kernel's
+/// writes do not count.
 fn any_event(
     view: &Viewpoint,
     s: Stretch,
@@ -92,7 +92,7 @@ fn any_event(
             }
         };
         let mut list = scan.events[a..b.max(a)].iter().filter(|e| chosen(&e.1));
-        // Those at the end may lie just outside, several at the same instant.
+        // Several events may be at one instant, so those at an end of the list may lie just outside.
         match forward {
             true => list.any(&mut one),
             false => list.rev().any(&mut one),
@@ -135,7 +135,7 @@ fn any_event(
     }))
 }
 
-/// Whether what the kernel wrote at an instruction leaves anything else of what is watched.
+/// Whether the kernel's write at an instruction left another value in watched memory.
 fn leaves_other_there(
     view: &mut Viewpoint,
     (thread, count): (ThreadId, u64),
@@ -170,7 +170,7 @@ fn leaves_other_there(
     Ok(false)
 }
 
-/// The first byte of what is watched that differs at a place, or is not known there.
+/// The address of the first watched byte that differs from `value` at an instant, or is not known there.
 pub fn first_other(
     view: &mut Viewpoint,
     at: (ThreadId, u64),

@@ -3,25 +3,25 @@
 use crate::ThreadId;
 use crate::model::stops::Reason;
 
-/// Something to stop at.
+/// A stop that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hit {
     pub thread: ThreadId,
-    /// Where the cursor is to be.
+    /// The instant where the cursor is to stand.
     pub count: u64,
     pub reason: Reason,
-    /// The address of the instruction that does what stops, if that was looked at.
+    /// The address of the instruction that stops the run, if it was looked at.
     pub pc: Option<u64>,
 }
 
-/// A stretch of one thread to be searched.
+/// A stretch of one thread that is to be searched.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch {
     pub thread: ThreadId,
-    /// Instructions `lo..hi` are looked at.
+    /// The effects of instructions `lo..hi` count.
     pub lo: u64,
     pub hi: u64,
-    /// What is met before an instruction (breakpoints, events) counts from here on, up to `hi`, which
-    /// counts only backwards when it is less.
+    /// Stops before an instruction (breakpoints, events) count from here on, up to `hi`. Forwards `hi` itself counts;
+    /// backwards it does not.
     pub first: u64,
 }

@@ -1,5 +1,4 @@
-//! Stops whose places are known without replaying anything: what the kernel wrote, and calls and
-//! returns of functions that were found before.
+//! Stops that are known without a replay: the kernel's writes, and calls and returns that were found before.
 
 use super::hit::Stretch;
 use crate::engine::Engine;
@@ -7,7 +6,8 @@ use crate::model::stops::*;
 use crate::scan::Scan;
 use std::sync::Arc;
 
-/// Offers the nearest of each kind to an end of a stretch. `passed`: where what the kernel wrote does not count.
+/// Offers, for each kind, the stop that is nearest to an end of a stretch. At the counts in `passed`, the kernel's
+/// writes do not count.
 pub fn offer_all(
     engine: &Arc<Engine>,
     scan: &Scan,
@@ -45,7 +45,7 @@ pub fn offer_all(
             offer(t.returned, Reason::Return { function, value });
         }
     }
-    // Those that are not known yet are searched for.
+    // A replay searches for functions whose calls are not known.
     for function in &stops.calls {
         let tracks = engine.known_tracks(s.thread, *function);
         if let Some(t) = tracks.and_then(|t| t.nearest_call(lo, hi, !forward)) {
@@ -55,7 +55,7 @@ pub fn offer_all(
     }
 }
 
-/// What the kernel wrote of what is watched: position, address, length.
+/// The kernel's writes to watched memory: count, address, length.
 fn written(
     scan: &Scan,
     s: Stretch,

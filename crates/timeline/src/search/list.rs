@@ -1,4 +1,5 @@
-//! All writes to some bytes, the last one first: those of a piece of a thread are found together, on one way forward.
+//! Lists all writes to some bytes, the last one first. The writes of one piece of a thread are found together, on one
+//! way forward.
 
 use crate::access::Done;
 use crate::access::last::{Piece, Target, cut};
@@ -11,34 +12,35 @@ use crate::{Position, Result, ThreadId};
 use hindsight_replay::access::Access;
 use std::sync::Arc;
 
-/// Instructions of a thread in which all writes are looked for together.
+/// This many instructions of a thread are searched for writes together.
 const TOGETHER: u64 = 4096;
 
-/// The writes to some bytes before a place, one after the other, the last one first: see [`Cursor::writes`].
+/// The writes to some bytes before an instant, the last one first. See [`Cursor::writes`].
 ///
-/// It has virtual processors of its own, and so does not care where cursors go meanwhile.
+/// The list has virtual processors of its own. So cursors may move meanwhile.
 pub struct Writes {
     view: Viewpoint,
-    /// For what is in memory behind a write, where the write alone does not tell.
+    /// Finds what memory holds after a write that does not itself tell.
     other: Option<Viewpoint>,
     address: u64,
     len: u64,
-    /// Bytes of which it is said what they then hold.
+    /// For this many bytes the list says what they hold after each write.
     shown: usize,
     threads: Vec<Thread>,
-    /// A search ended early: what it had not come to is not known.
+    /// A search ended early. What it had not yet reached is not known.
     failed: bool,
 }
 
-/// A thread, as far as it has been looked at.
+/// A thread, and how far it was searched.
 struct Thread {
     id: ThreadId,
     from: u64,
     /// All writes from here on are known.
     hi: u64,
-    /// Those that have not been told, ascending.
+    /// Those that were not yet returned, ascending.
     found: Vec<Hit>,
-    /// Parts of the stretch below `hi` that accessed the bytes, ascending; nothing else does down to `least`.
+    /// Pieces of the stretch below `hi` that accessed the bytes, ascending. Down to `least`, nothing else accessed
+    /// them.
     pieces: Vec<Piece>,
     least: u64,
 }
@@ -50,16 +52,16 @@ struct Hit {
     len: u64,
     read: bool,
     kernel: bool,
-    /// The address of the instruction, if that was looked at.
+    /// The address of the instruction, if it was looked at.
     pc: Option<u64>,
-    /// Of the bytes that are shown, those that it wrote.
+    /// For each shown byte its value, if this write wrote it.
     bytes: Vec<Option<u8>>,
-    /// What all of them then hold, if that is found out.
+    /// What all shown bytes hold after it, once that was found out.
     value: Option<Vec<Option<u8>>>,
 }
 
 impl Writes {
-    /// Of `len` bytes, before the place of a cursor.
+    /// The writes to `len` bytes before the instant of a viewpoint.
     pub(crate) fn new(view: &Viewpoint, address: u64, len: u64, shown: usize) -> Result<Writes> {
         let engine = Arc::clone(view.engine());
         let here = view.position()?;
@@ -93,14 +95,16 @@ impl Writes {
         })
     }
 
-    /// The next one; `None`: nothing that is recorded wrote there before. Behind an error (also [`crate::Error::Cancelled`])
-    /// the list goes on only where nothing was looked for: else it says that it was cancelled.
+    /// The next write of the list. `None`: nothing that is recorded wrote there before.
+    ///
+    /// After an error the list goes on only if that call had not yet searched. Otherwise further calls fail with
+    /// [`crate::Error::Cancelled`]. Cancelling is such an error, too.
     pub fn next(&mut self, cancel: &Cancel) -> Result<Option<Written>> {
         let engine = Arc::clone(self.view.engine());
         loop {
             cancel.check()?;
             let mut best: Option<(Position, usize)> = None;
-            // The thread that may have the last one among what has not been looked at.
+            // The thread that may have the last write in what was not yet searched.
             let mut open: Option<(Position, usize)> = None;
             for (i, t) in self.threads.iter().enumerate() {
                 if let Some(h) = t.found.last() {
@@ -127,7 +131,7 @@ impl Writes {
         }
     }
 
-    /// Looks at the next piece of a thread.
+    /// Searches the next piece of a thread.
     fn look(&mut self, i: usize, cancel: &Cancel) -> Result<()> {
         let (address, len, shown) = (self.address, self.len, self.shown);
         let t = &mut self.threads[i];
@@ -187,7 +191,7 @@ impl Writes {
             }
             Ok(())
         })?;
-        // What is below the last of the pieces was not written to.
+        // Below the last of the pieces nothing wrote.
         match t.pieces.last() {
             Some(p) => low = low.min(hi).max(p.hi.min(hi)),
             None => low = low.min(t.least),
@@ -204,7 +208,7 @@ impl Writes {
         Ok(())
     }
 
-    /// Tells the last one of a thread.
+    /// Returns the last write of a thread.
     fn tell(&mut self, i: usize, position: Position, cancel: &Cancel) -> Result<Written> {
         self.value(i, cancel)?;
         let t = &mut self.threads[i];
@@ -235,16 +239,20 @@ impl Writes {
         Ok(Written { access, bytes })
     }
 
-    /// Finds out what is in memory behind the last write of a thread: it wrote all of it, or what it did not write is what
-    /// was there behind a write before, since when nothing else can have happened, which takes a thread that is alone
-    /// with the memory. All else is looked for.
+    /// Finds out what memory holds after the last write of a thread. There are two cheap cases:
+    ///
+    /// - The write wrote all shown bytes.
+    /// - It wrote some. The others are as an earlier write left them, because nothing can have changed them since. For
+    ///   that the thread must be alone with the memory.
+    ///
+    /// In all other cases memory is searched.
     fn value(&mut self, i: usize, cancel: &Cancel) -> Result<()> {
         let engine = Arc::clone(self.view.engine());
         let (id, image) = (self.threads[i].id, self.cursor_image(i));
         let (address, shown) = (self.address, self.shown);
         let list = &self.threads[i].found;
         let scan = engine.scan(id)?;
-        // The first one from which what the others left follows.
+        // The first write from which the values after the later ones follow.
         let mut first = list.len() - 1;
         let place = engine.position(id, list[first].count)?;
         let alone = list[first].bytes.iter().any(Option::is_none)
@@ -352,7 +360,7 @@ fn all_in(
     Ok(out)
 }
 
-/// What an instruction wrote of some bytes, which are in these cells.
+/// The bytes of a range that an instruction wrote, with their values. `cells` is the content of the range.
 fn left(cells: &[u8], list: &[Access], address: u64) -> Vec<Option<u8>> {
     let known = |i: u64| {
         let mut all = list
@@ -364,8 +372,8 @@ fn left(cells: &[u8], list: &[Access], address: u64) -> Vec<Option<u8>> {
     bytes.map(|(i, b)| known(i as u64).then_some(*b)).collect()
 }
 
-/// Adds what the kernel wrote between two counts, where no instruction at the same place did; of several at one place
-/// the last.
+/// Adds the kernel's writes between two counts, except where an instruction at the same count wrote. Of several at one
+/// count, the last one counts.
 fn kernels(
     written: &[(u64, u64, u64)],
     (lo, hi): (u64, u64),

@@ -1,11 +1,16 @@
-//! Out of a function, forwards and backwards.
+//! Leaves a function, forwards and backwards.
 //!
-//! Most functions are soon over, and are stepped through. Of others the return address is looked for in the stack: it
-//! is a word there, at the stack pointer or above, that is the address of code. To all of these a run stops where the
-//! thread has returned to them; the one that was there before is the return address. A return address that is written anew, or
-//! taken away with more (`ret 16`), leads elsewhere: so it is looked whether a return has read another such word before.
-//! Backwards it is the word that a call wrote last and that no return has read since. What is not known of the stack may
-//! be return addresses, too: of calls before the recording begins, forwards.
+//! Most functions are soon over. A few instructions are stepped through first. For the others, the search looks for the
+//! return address on the stack. It is a word at the stack pointer or above it that is the address of code.
+//!
+//! Forwards, a run stops where the thread has returned to one of those addresses. The word that held the address before
+//! is the return address. But a return address may be overwritten, or popped together with more (`ret 16`). Then the
+//! thread returns elsewhere. So the search also asks whether a return has read another word of that kind before.
+//!
+//! Backwards, it is the word that a call wrote last and that no return has read since.
+//!
+//! Words of the stack that are not known may be return addresses, too. Forwards, these belong to calls before the
+//! recording began.
 
 mod stack;
 
@@ -23,21 +28,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 const RSP: usize = 4;
-/// Instructions of the function that are stepped through first.
+/// This many instructions of the function are stepped through first.
 const STEPS: usize = 64;
-/// Bytes of the stack in which the return address is looked for: first, and if it is not found.
+/// This many bytes of the stack are searched for the return address: at first, and if it is not found.
 const FRAMES: [u64; 2] = [64 << 10, 1 << 20];
-/// Longest call instruction.
+/// The longest call instruction, in bytes.
 const CALL: u64 = 8;
-/// Reads of a word that are looked at for one by a return.
+/// This many reads of a word are looked at, to find one by a return.
 const READS: usize = 16;
-/// Writes of a word, but for those of calls, that are passed over on the way back to the call that pushed it.
+/// On the way back to the call that pushed a word, at most this many writes by other instructions are passed over.
 const WRITES: usize = 3;
 
-/// Where it is that a function was called, or has returned.
+/// Where a function was called, or has returned.
 enum Way {
     To(u64),
-    /// Not in the recording.
+    /// Not within the recording.
     Nowhere,
     /// No word of the stack tells.
     Unclear,
@@ -92,7 +97,7 @@ fn search_out(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Re
             Err(e) => return Err(e),
         }
     }
-    // No word of the stack tells.
+    // No word of the stack tells: step as far as needed.
     let mut steps = |view: &mut Viewpoint, n: usize| match direction {
         Direction::Forward => steps_forward(view, floor, n, cancel),
         Direction::Backward => steps_backward(view, &mut floor, n, cancel),
@@ -103,7 +108,7 @@ fn search_out(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Re
     }
 }
 
-/// The return is the first one whose address lies at `floor` or above.
+/// The return is the first one whose return address lies at `floor` or above.
 fn steps_forward(
     view: &mut Viewpoint,
     floor: u64,
@@ -119,7 +124,7 @@ fn steps_forward(
         let before = (view.thread(), view.count());
         let stop = step_over(view, Direction::Forward, cancel)?;
         if stop.reason == Reason::End && n == STEPS {
-            // What was called did not return; perhaps it went out of this function too (`longjmp`).
+            // The callee did not return. Perhaps it left this function too (`longjmp`).
             view.set_position(before.0, before.1)?;
             return Ok(None);
         }
@@ -130,7 +135,8 @@ fn steps_forward(
     Ok(None)
 }
 
-/// The call is the last one whose return address lies where the stack pointer has not been above since.
+/// The call is the last one that pushed its return address at `floor` or above. `floor` grows with the stack pointer on
+/// the way back.
 fn steps_backward(
     view: &mut Viewpoint,
     floor: &mut u64,
@@ -159,13 +165,13 @@ fn steps_backward(
     Ok(None)
 }
 
-/// The address behind the call at the cursor, if there is one.
+/// The address after the call instruction at the cursor, if there is one.
 fn is_call(view: &mut Viewpoint) -> Result<Option<u64>> {
     let here = view.instruction()?.filter(Doing::is_call);
     Ok(here.map(|i| i.next))
 }
 
-/// Whether the thread returns next, by this word of the stack.
+/// Whether the next instruction is a return that reads this word of the stack.
 fn returns_from(view: &mut Viewpoint, slot: u64) -> Result<bool> {
     let here = view.instruction()?;
     Ok(here.is_some_and(|i| i.is_return() && i.rsp == slot))
@@ -175,7 +181,7 @@ fn is_end(view: &Viewpoint) -> Result<bool> {
     Ok(view.count() == view.engine().scan(view.thread())?.to)
 }
 
-/// Where the thread has returned to one of the addresses in the stack above the cursor.
+/// Where the thread returned to one of the addresses in the stack above the cursor.
 fn find_return(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> Result<Way> {
     let begin = view.count();
     let mut slots: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -184,7 +190,7 @@ fn find_return(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) ->
         slots.entry(*to).or_default().push(*slot);
     }
     let slots = Arc::new(slots);
-    // Up to here the words of the stack belong to what was called since.
+    // Words of the stack up to here now belong to functions that were called since.
     let gone = Rc::new(Cell::new(0));
     let breakpoints = slots.keys().map(|to| {
         let (slots, gone, to) = (Arc::clone(&slots), Rc::clone(&gone), *to);
@@ -207,7 +213,7 @@ fn find_return(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) ->
             _ => {
                 let end = view.count();
                 let read = first_return(view, (begin, end), &words, u64::MAX, cancel)?;
-                // It never returns, if there is nothing else to which it could.
+                // It never returns if there is nothing else to which it could return.
                 return Ok(match read {
                     Some(count) => Way::To(count),
                     None if words.all => Way::Nowhere,
@@ -220,12 +226,12 @@ fn find_return(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) ->
         view.set_position(thread, count - 1)?;
         let returned = returns_from(view, slot)?;
         if !returned {
-            // It came there in another way.
+            // The thread came there in another way.
             view.set_position(thread, count)?;
             continue;
         }
-        // What was called since has its return address there, and the function was left in another way (`longjmp`); or
-        // its own was written there anew (`swapcontext`).
+        // Two cases. A function that was called since has its return address there, and this one was left in another
+        // way (`longjmp`). Or its own return address was written there anew (`swapcontext`).
         match is_pushed_since(view, begin, slot, cancel)? {
             Some(true) => {
                 gone.set(slot);
@@ -240,8 +246,8 @@ fn find_return(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) ->
     }
 }
 
-/// Behind the first return among instructions `from..to` that has read one of these words of the stack below `below`
-/// which is an address, or not known, and which no call has pushed since.
+/// The instant after the first return among instructions `from..to` that read one of these words. The word must be an
+/// address, or unknown, and lie below `below`. No call may have pushed it since.
 fn first_return(
     view: &mut Viewpoint,
     (from, to): (u64, u64),
@@ -273,7 +279,7 @@ fn first_return(
             if is_pushed_since(view, from, slot, cancel)? != Some(true) {
                 return Ok(Some(at));
             }
-            // Something that was called returns there, which lies below the return address.
+            // A callee returns there. It lies below the return address.
             left.remove(&slot);
         } else if let Some(n) = left.get_mut(&slot) {
             *n -= 1;
@@ -283,9 +289,8 @@ fn first_return(
     Ok(None)
 }
 
-/// Whether a call has written a word of the stack from `from` on. It may not have been the last to write it: indirect
-/// branches may be made of a call, a write to where it put its return address, and a return. `None`: others have
-/// written it too often to tell.
+/// Whether a call has written a word of the stack since `from`. Another write may have followed: some indirect branches
+/// are a call, a write over its return address, and a return. `None`: others wrote it too often to tell.
 fn is_pushed_since(
     view: &mut Viewpoint,
     from: u64,
@@ -306,18 +311,18 @@ fn is_pushed_since(
     Ok(None)
 }
 
-/// What a word of the stack holds.
+/// The content of a word of the stack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
-    /// The address behind a call.
+    /// The address after a call instruction.
     Return(u64),
     /// The address of other code.
     Other,
     Unknown,
 }
 
-/// The last call whose return address lies in the stack above the cursor and that no return has read. It is unclear also
-/// where it is not there as it was written, since then something else may be there.
+/// The last call whose return address lies in the stack above the cursor and was read by no return. It is unclear if
+/// the address is no longer there as the call wrote it, because something else may be there then.
 fn find_call(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> Result<Way> {
     let (thread, here) = (view.thread(), view.count());
     let begin = view.engine().scan(thread)?.from;
@@ -369,14 +374,14 @@ fn find_call(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> R
         }
         view.set_position(thread, count)?;
     }
-    // The function was called before the recording begins; or the thread came to this stack in another way.
+    // Either the function was called before the recording began, or the thread came to this stack in another way.
     Ok(match found.all && begins_there(view, floor, here)? {
         true => Way::Nowhere,
         false => Way::Unclear,
     })
 }
 
-/// Whether the thread begins with the stack that an address is in.
+/// Whether the thread began on the stack that contains an address.
 fn begins_there(view: &mut Viewpoint, address: u64, here: u64) -> Result<bool> {
     let thread = view.thread();
     view.set_position(thread, here)?;
@@ -387,7 +392,7 @@ fn begins_there(view: &mut Viewpoint, address: u64, here: u64) -> Result<bool> {
     Ok(top(rsp).is_some() && top(rsp) == top(address))
 }
 
-/// Whether there is a call before an address.
+/// Whether a call instruction ends at an address.
 fn is_behind_call(view: &mut Viewpoint, to: u64) -> Result<bool> {
     for n in 2..=CALL {
         let from = to.wrapping_sub(n);
@@ -401,7 +406,7 @@ fn is_behind_call(view: &mut Viewpoint, to: u64) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether a return is among the first that read a word of the stack among instructions `from..to`.
+/// Whether a return is among the first instructions that read a word of the stack, in `from..to`.
 fn returns_first(
     view: &mut Viewpoint,
     (mut from, to): (u64, u64),
@@ -424,7 +429,7 @@ fn returns_first(
     Ok(false)
 }
 
-/// Whether a return has read a word of the stack among instructions `from..to`.
+/// Whether a return has read a word of the stack, in `from..to`.
 fn has_returned(
     view: &mut Viewpoint,
     (from, mut to): (u64, u64),
@@ -447,7 +452,7 @@ fn has_returned(
     Ok(false)
 }
 
-/// The nearest access of the thread to a word: the instructions that it had completed before.
+/// The count before the thread's nearest access to a word.
 fn access(
     view: &mut Viewpoint,
     direction: Direction,
@@ -466,7 +471,7 @@ fn access(
     }
 }
 
-/// A watchpoint of a word, named by its address.
+/// A watchpoint on a word. Its id is the address.
 fn word(address: u64, watch: Watch) -> Watchpoint {
     Watchpoint {
         id: address,

@@ -31,12 +31,12 @@ pub fn run(
     if let Some(h) = hit {
         view.set_position(h.thread, h.count)?;
         if let (Reason::Breakpoint { .. } | Reason::Call { .. }, Some(pc)) = (&h.reason, h.pc) {
-            // A handler's first instruction: behind the signal that comes there.
+            // The stop is before a handler's first instruction. The thread must have taken the signal.
             view.player(h.thread)?.enter_at(pc)?;
         }
         return view.stop(h.reason);
     }
-    // Nothing: to the end of what is in scope.
+    // There is no stop: go to the end of the scope.
     let ends = view.scope_bounds(home.0, scope)?;
     let (thread, count, reason) = match direction {
         Direction::Forward => (ends.1.0, ends.1.1, Reason::End),
@@ -46,7 +46,7 @@ pub fn run(
     view.stop(reason)
 }
 
-/// The next or previous stop. The cursor stays, but its virtual processors then stand anywhere.
+/// The next or previous stop. The cursor stays, but its virtual processors may stand anywhere afterwards.
 pub fn nearest(
     view: &mut Viewpoint,
     direction: Direction,
@@ -60,13 +60,13 @@ pub fn nearest(
         Direction::Backward if stops.values.is_empty() => backward(view, scope, stops, cancel),
         Direction::Backward => changes::backward(view, scope, stops, cancel),
     });
-    // Where values are compared the cursor itself goes about.
+    // Comparing values moves the cursor itself.
     view.note_position(home.0, home.1);
     found
 }
 
-/// The nearest instruction before (or from the viewpoint on) that accesses any of these bytes in
-/// this way. The viewpoint stays.
+/// The nearest access to any of these bytes in the way that `watch` says. Backwards it lies before the viewpoint,
+/// forwards at the viewpoint or later. The viewpoint stays.
 pub fn find(
     view: &mut Viewpoint,
     direction: Direction,

@@ -8,7 +8,7 @@ use crate::{Result, ThreadId};
 
 const RSP: usize = 4;
 
-/// One instruction further or back.
+/// One instruction forwards or backwards.
 pub fn step(view: &mut Viewpoint, direction: Direction, scope: Scope) -> Result<Stop> {
     let moved = match direction {
         Direction::Forward => after(view, scope)?,
@@ -27,7 +27,7 @@ pub fn step(view: &mut Viewpoint, direction: Direction, scope: Scope) -> Result<
     view.stop(reason)
 }
 
-/// One instruction further or back in this thread, calls and all they do counting as one.
+/// One instruction forwards or backwards in this thread. A call counts as one instruction, with all that it does.
 pub fn step_over(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<Stop> {
     let home = (view.thread(), view.count());
     let stop = over(view, direction, cancel);
@@ -39,7 +39,7 @@ fn over(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<S
         let Some(call) = view.instruction()?.filter(|i| i.is_call()) else {
             return step(view, direction, Scope::Thread);
         };
-        // Recursion comes past it with a lower stack pointer.
+        // A recursive call passes here with a lower stack pointer.
         let mut b = Breakpoint::at(0, call.next);
         b.condition = Some(Box::new(move |v| v.registers().gpr[RSP] >= call.rsp));
         let mut stops = Stops {
@@ -55,8 +55,7 @@ fn over(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<S
     let (Reason::Step, Some(Doing { rsp: slot, .. })) = (&back.reason, returned) else {
         return Ok(back);
     };
-    // The call that wrote the return address: usually the last write there. What `vfork` returns from in a child the
-    // parent has called.
+    // The last write to the word is usually that of the call. In a child of `vfork` the parent has made the call.
     let (home, ret) = (view.thread(), view.count());
     while let Some(w) = last_write(view, slot, cancel)? {
         view.set_position(w.thread, w.count)?;
@@ -70,7 +69,7 @@ fn over(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<S
     view.stop(Reason::Step)
 }
 
-/// What was cancelled, or failed, leaves the viewpoint where it was.
+/// Moves the viewpoint back if a search failed or was cancelled.
 pub fn back_if_ended(
     view: &mut Viewpoint,
     home: (ThreadId, u64),
@@ -93,7 +92,7 @@ pub fn back_if_ended(
     }
 }
 
-/// An internal stop has done its work.
+/// A stop at an internal breakpoint or watchpoint means that the step is done.
 pub fn done(mut stop: Stop) -> Stop {
     if let Reason::Breakpoint { .. } | Reason::Watchpoint { .. } = stop.reason {
         stop.reason = Reason::Step;
@@ -101,7 +100,7 @@ pub fn done(mut stop: Stop) -> Stop {
     stop
 }
 
-/// The instant one instruction further in a scope.
+/// The instant one instruction later in a scope.
 fn after(view: &Viewpoint, scope: Scope) -> Result<Option<(ThreadId, u64)>> {
     let s = view.engine().segment(view.thread(), view.count())?;
     if view.count() < s.to && (view.count() + 1 < s.to || scope == Scope::Thread) {
@@ -111,7 +110,7 @@ fn after(view: &Viewpoint, scope: Scope) -> Result<Option<(ThreadId, u64)>> {
     if scope == Scope::Thread {
         return Ok((view.count() < to).then_some((view.thread(), view.count() + 1)));
     }
-    // The segment is over: the one that was opened next comes.
+    // The segment is over. The one that was opened next follows.
     match view
         .engine()
         .opened_after(s.opens, |t| view.within(scope, t))?
@@ -122,7 +121,7 @@ fn after(view: &Viewpoint, scope: Scope) -> Result<Option<(ThreadId, u64)>> {
     }
 }
 
-/// The instant one instruction back in a scope.
+/// The instant one instruction earlier in a scope.
 fn before(view: &Viewpoint, scope: Scope) -> Result<Option<(ThreadId, u64)>> {
     let s = view.engine().segment(view.thread(), view.count())?;
     let from = view.engine().scan(view.thread())?.from;

@@ -9,8 +9,8 @@ use crate::model::stops::*;
 use crate::play::{Player, Viewpoint};
 use std::sync::Arc;
 
-/// Instructions that are looked at first, but for breakpoints on the way forward: what is beyond a stop is played for
-/// nothing, and whoever goes from one to the next often has the next one near.
+/// A search looks at this many instructions first, except forwards for breakpoints. Work beyond a stop is wasted, and
+/// who goes from one stop to the next often has the next one near.
 const NEAR: u64 = 1 << 16;
 
 pub fn forward_in(
@@ -73,7 +73,7 @@ pub fn forward_in(
     Ok(event)
 }
 
-/// The first or last instruction among `lo..hi`, which are of one interval, whose effect stops.
+/// The first or last instruction among `lo..hi` whose effect stops. All of them must lie in one interval.
 fn in_interval(
     wants: &Wants,
     writers: &mut Writers,

@@ -7,10 +7,10 @@ use crate::play::Viewpoint;
 use crate::{Position, Result, ThreadId};
 use std::sync::Arc;
 
-/// Sequence numbers in the first window of a search over several threads.
+/// The first window of a search over several threads has this many order numbers.
 const WINDOW: u64 = 1 << 12;
 
-/// The threads among which to search.
+/// The threads that are searched.
 fn within(view: &Viewpoint, scope: Scope) -> Result<Vec<ThreadId>> {
     let all = view.engine().scans()?.keys().copied();
     Ok(all.filter(|t| view.within(scope, *t)).collect())
@@ -33,7 +33,7 @@ pub fn forward(
         at.push(match (*t == home, engine.count_at(*t, here)?) {
             (true, _) => (view.count(), view.count() + 1),
             (false, None) => (scan.from, scan.from),
-            // What it has done is over here, but the instant behind that may be still to come.
+            // The thread has completed these instructions, but the instant after them may still come.
             (false, Some(n)) => match engine.position(*t, n)? > here {
                 true => (n, n),
                 false => (n, n + 1),
@@ -74,7 +74,7 @@ pub fn forward(
             }
             *state = (end.max(state.0), end.max(state.1));
         }
-        // What is met at the end of a thread's segment stands at the beginning of its next one.
+        // A stop at the end of a thread's segment has the position of its next segment's beginning.
         let is_first = best.as_ref().is_some_and(|b| b.0.segment <= until);
         if is_first || !open {
             return Ok(best.map(|b| b.1));

@@ -1,4 +1,4 @@
-//! The instructions that write what is watched: learned on the way, and then met as breakpoints.
+//! The instructions that access watched memory. A search learns them on the way, and then meets them as breakpoints.
 
 use super::effects::Wants;
 use super::hit::{Hit, Stretch};
@@ -10,36 +10,36 @@ use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::Access;
 use std::collections::BTreeMap;
 
-/// Instructions that are looked at first on the way back, and how much more each time.
+/// Backwards, this many instructions are looked at first, and `MORE` times as many each next time.
 const PIECE: u64 = 1 << 15;
 const MORE: u64 = 16;
-/// Instructions that are learned.
+/// At most this many instructions are learned.
 const WRITERS: usize = 64;
-/// How often one that is learned is met without need, and for each time that it accessed what is watched, until
-/// it is searched for like others.
+/// A learned instruction may be met in vain this often, and `PER_ACCESS` times more for each time that it accessed
+/// watched memory. After that, its accesses are searched for like others.
 const IN_VAIN: u64 = 1024;
 const PER_ACCESS: u64 = 256;
 
-/// The instructions that access what is watched.
+/// The instructions that access watched memory.
 #[derive(Default)]
 pub struct Writers {
-    /// How often each was met, and how often it accessed it.
+    /// How often each was met, and how often it accessed watched memory.
     met: BTreeMap<u64, (u64, u64)>,
-    /// Instructions to look at next on the way back; 0: the first time.
+    /// The number of instructions to look at next on the way back. 0: nothing was looked at yet.
     piece: u64,
 }
 
-/// How far a look at a stretch came.
+/// How far a pass over a stretch came.
 enum Skimmed {
-    /// To its end.
+    /// To the end of the stretch.
     All,
     Hit(Hit),
-    /// Something that is not learned accesses it in between.
+    /// Another instruction accessed the memory between these counts.
     Other(u64, u64),
 }
 
 impl Writers {
-    /// With those that a player learned where the last search found something, if that was for the same.
+    /// Begins with the instructions that the player's last search learned, if that watched the same memory.
     pub fn known(player: &Player, wants: &Wants) -> Writers {
         let same = (player.writers.as_ref()).filter(|l| l.watches == wants.watches);
         Writers {
@@ -48,7 +48,8 @@ impl Writers {
         }
     }
 
-    /// Has the player know them for the next search: whoever goes from one change to the next meets the same again.
+    /// Leaves them to the player for the next search. Who goes from one change to the next meets the same instructions
+    /// again.
     pub fn remember(self, player: &mut Player, wants: &Wants) {
         player.writers = Some(Learned {
             watches: wants.watches.clone(),
@@ -88,7 +89,7 @@ impl Writers {
         Ok(None)
     }
 
-    /// The same forwards, and stops before instructions.
+    /// Forwards, the same together with stops before instructions.
     pub fn first(
         &mut self,
         wants: &Wants,
@@ -101,7 +102,7 @@ impl Writers {
         self.within(wants, player, (s.lo, s.hi), Direction::Forward, met, cancel)
     }
 
-    /// `stops`, `first`: what is met before instructions counts from there on.
+    /// The stop in a stretch. Stops before instructions count from `first` on.
     fn within(
         &mut self,
         wants: &Wants,
@@ -149,7 +150,7 @@ impl Writers {
         Ok(last)
     }
 
-    /// Goes through the accesses of the learned instructions. Leaves marks aged.
+    /// Passes over a stretch and looks at what the learned instructions access. Marks are aged afterwards.
     #[allow(clippy::too_many_arguments)]
     fn skim(
         &mut self,
@@ -167,13 +168,13 @@ impl Writers {
             _ => wants.addresses(),
         };
         match stops.breakpoints.iter().any(|b| b.condition.is_some()) {
-            // Conditions look at memory.
+            // Conditions look at memory, which needs the marks.
             true => player.seek(lo)?,
             false => player.seek_straight(lo)?,
         }
         player.set_breaks(self.breaks(&before));
         wants.age(player);
-        // Marks that are not aged are of accesses from here on.
+        // From here on, a mark that is not aged means an access.
         let mut from = lo;
         let mut looks = 0u32;
         let done = loop {
@@ -185,7 +186,8 @@ impl Writers {
             let (pc, count) = (player.registers().rip, player.count());
             let is_stop = halt == Halt::Break && count >= first && before.contains(&pc);
             let accessed = wants.age(player);
-            // A handler that is met comes behind what it has interrupted here, but where to stop before it.
+            // A signal's handler that begins here comes after the interrupted instruction at the same count. A stop
+            // before an instruction comes before it.
             let begun = accessed && halt == Halt::Break && player.has_begun()?;
             if accessed && count > from {
                 break Skimmed::Other(from, count + (begun && !is_stop) as u64);
@@ -232,14 +234,14 @@ impl Writers {
         Ok(done)
     }
 
-    /// Those that are worth it, and others.
+    /// The addresses of learned instructions that are worth a breakpoint, and of `others`.
     fn breaks(&self, others: &[u64]) -> Vec<u64> {
         let worth = self.met.iter().filter(|(_, m)| is_worth(**m));
         let all = worth.map(|(pc, _)| pc).chain(others);
         all.copied().collect()
     }
 
-    /// Whether an instruction is met from now on, and was not before.
+    /// Learns an instruction. Returns whether it is new, so that it is met from now on.
     fn learn(&mut self, pc: u64) -> bool {
         let is_new = !self.met.contains_key(&pc) && self.met.len() < WRITERS;
         if is_new {
@@ -248,7 +250,7 @@ impl Writers {
         is_new
     }
 
-    /// One was met; whether it is not to be from now on.
+    /// Counts a meeting. Returns whether the instruction is not worth a breakpoint any more.
     fn unlearn(&mut self, pc: u64, accessed: bool) -> bool {
         let m = self.met.entry(pc).or_default();
         *m = (m.0 + 1, m.1 + accessed as u64);

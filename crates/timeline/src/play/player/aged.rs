@@ -1,16 +1,16 @@
-//! What is accessed from a place on, without forgetting what was accessed before it.
+//! Tells new accesses from old ones without forgetting the old ones: old marks are *aged*.
 
 use super::Player;
 use hindsight_isa::observe::{MARK, UNKNOWN};
 use hindsight_replay::AccessKind;
 
-/// Marks of what was accessed before, and what they were: whatever looks at them takes them for those, and they lose what
-/// those lose. What is left then is taken for new, which only has somebody look in vain.
+/// Aged marks, and the marks that they were. Code that reads marks takes an aged one for the old one. It also loses the
+/// same bits where knowledge is lost. The result then counts as a new mark. That only causes a look in vain.
 const AGED: [(u8, u8); 2] = [(0x7f, MARK), (0x03, UNKNOWN)];
 const _: () = assert!(MARK & UNKNOWN == UNKNOWN && 0x7f & UNKNOWN == 0x03 & UNKNOWN);
 
 impl Player {
-    /// Whether marks of these bytes were made since they were aged: of reads, and of writes.
+    /// Whether these bytes got marks since their marks were aged: of reads, and of writes.
     pub fn is_marked_anew(&self, address: u64, len: u64) -> [bool; 2] {
         [AccessKind::Reads, AccessKind::Writes].map(|kind| {
             let mut marks = vec![0; len as usize];
@@ -19,14 +19,14 @@ impl Player {
         })
     }
 
-    /// Has the marks of these bytes differ from those that are made from here on.
+    /// Ages the marks of these bytes. New marks then differ from them.
     pub fn age(&mut self, address: u64, len: u64) {
         self.change_marks(address, len, |m| {
             AGED.iter().find(|a| a.1 == m).map(|a| a.0)
         });
     }
 
-    /// Makes them what they were.
+    /// Makes aged marks ordinary ones again.
     pub fn rejuvenate(&mut self, address: u64, len: u64) {
         self.change_marks(address, len, |m| {
             AGED.iter().find(|a| a.0 == m).map(|a| a.1)
@@ -37,7 +37,7 @@ impl Player {
         for kind in [AccessKind::Reads, AccessKind::Writes] {
             let mut marks = vec![0; len as usize];
             self.machine.read_marks(kind, address, &mut marks);
-            // Where there is none, no memory is to be made for them.
+            // If there are no marks, writing would allocate memory for them.
             let mut any = false;
             for m in &mut marks {
                 if let Some(new) = new(*m) {
@@ -50,7 +50,7 @@ impl Player {
         }
     }
 
-    /// The machine's marks no longer tell what was touched.
+    /// The machine's marks no longer tell all accesses.
     pub fn spoil(&mut self) {
         if let Some(at) = &mut self.at {
             at.marks = false;

@@ -1,5 +1,5 @@
-//! Where the kernel has a thread go on somewhere else before its next instruction: in a signal's handler, or behind one.
-//! A string instruction may have done a part of its work there before.
+//! Instants at which the kernel lets a thread go on elsewhere: at the beginning of a signal's handler, or after it
+//! ended. A string instruction may have done a part of its work there before.
 
 use super::Player;
 use crate::Result;
@@ -7,9 +7,9 @@ use crate::model::error::replay;
 use hindsight_isa::CpuState;
 
 impl Player {
-    /// Where the kernel has the thread go on somewhere else here (a signal's handler begins, or has ended), lets that take
-    /// effect: registers and memory are then those of the instruction that comes next. Who goes to this place again finds
-    /// it as it was before. Returns whether it does.
+    /// If the kernel lets the thread go on elsewhere at this instant, lets that take effect. Registers and memory are
+    /// then those of the instruction that comes next. A later seek to this instant finds it as it was before. Returns
+    /// whether there was something to do.
     pub fn enter(&mut self) -> Result<bool> {
         if (self.engine.scan(self.thread)?.entries(self.count()))
             .next()
@@ -23,7 +23,7 @@ impl Player {
         Ok(true)
     }
 
-    /// The same for who is to stand there, as where a run stops before the instruction at `pc`.
+    /// Like [`Player::enter`], for a player that is to stay there: a run stopped before the instruction at `pc`.
     pub fn enter_at(&mut self, pc: u64) -> Result<()> {
         if self.registers().rip != pc
             && (self.engine.scan(self.thread)?.entries(self.count())).any(|e| e == pc)
@@ -35,8 +35,8 @@ impl Player {
         Ok(())
     }
 
-    /// Where a string instruction is interrupted here, lets it do what it does before: registers before and behind that.
-    /// What interrupts it comes next, and [`Player::enter`] leads there.
+    /// If a string instruction is interrupted at this instant, lets it do its part of the work. Returns the registers
+    /// before and after that. The signal comes next; [`Player::enter`] leads into its handler.
     pub fn begin_string(&mut self) -> Result<Option<(CpuState, CpuState)>> {
         let done = self.interrupt()?;
         if done.is_some() {
@@ -50,7 +50,7 @@ impl Player {
         if !self.engine.scan(thread)?.interrupts(count) {
             return Ok(None);
         }
-        // It may go on here behind a handler.
+        // The string instruction may go on here after a handler.
         self.settle_all()?;
         let before = self.registers();
         let begun = self.machine.begin_string();
@@ -58,8 +58,8 @@ impl Player {
         Ok(begun.then(|| (before, self.registers())))
     }
 
-    /// Whether a string instruction that is interrupted here has done what it does before: the player stands in what
-    /// interrupts it.
+    /// Whether a string instruction that is interrupted here has done its part of the work. The player then stands in
+    /// the handler.
     pub fn has_begun(&self) -> Result<bool> {
         let interrupts = self.engine.scan(self.thread)?.interrupts(self.count());
         Ok(interrupts && self.has_entered()?)
@@ -74,8 +74,8 @@ impl Player {
         self.machine.settle().map_err(|e| replay(thread, e))
     }
 
-    /// Who goes to this place and stands there already, where a run stopped before the first instruction of a signal's
-    /// handler, has to go there again.
+    /// Called before a seek to the present instant. If a run stopped before a handler's first instruction, the player
+    /// must go there again.
     pub fn leave_entered(&mut self, count: u64) -> Result<()> {
         if self.count() == count && self.has_entered()? {
             self.spoil();
@@ -83,7 +83,7 @@ impl Player {
         Ok(())
     }
 
-    /// Whether that has taken effect, as it has where a run stops at such an instruction.
+    /// Whether the player stands where the kernel let the thread go on, as after a run that stops there.
     pub fn has_entered(&self) -> Result<bool> {
         let rip = self.registers().rip;
         Ok((self.engine.scan(self.thread)?.entries(self.count())).any(|e| e == rip))

@@ -1,4 +1,4 @@
-//! Places to which a player can come back without replaying what is before them.
+//! Checkpoints of a player: it comes back to them without replaying what is before.
 
 use super::{Need, Player, Since};
 use crate::Result;
@@ -7,18 +7,18 @@ use crate::model::error::replay;
 use crate::recording::Chunks;
 use hindsight_replay::Checkpoint;
 
-/// Snapshots that are kept, and bytes of them.
+/// At most this many checkpoints, and bytes of them, stay in memory.
 const SNAPSHOTS: usize = 32;
 const BYTES: usize = 64 << 20;
-/// Instructions that are replayed in less time than a snapshot takes, and per byte of the last one.
+/// Replaying this many instructions takes less time than a checkpoint, plus `PER_BYTE` for each byte of the last one.
 const NEAR: u64 = 1 << 17;
 const PER_BYTE: u64 = 2;
 
-/// A snapshot in the interval that is played.
+/// A checkpoint in the interval that is played.
 pub struct PlayerCheckpoint {
     pub machine: Checkpoint,
     pub since: Since,
-    /// The chunk behind those that had been read.
+    /// The chunk after those that had been read.
     next: usize,
     size: usize,
     /// What the recording says of memory there had taken effect.
@@ -26,8 +26,8 @@ pub struct PlayerCheckpoint {
 }
 
 impl Player {
-    /// Whether `count` can be reached from here, or from a snapshot, which is then taken up, but for what is before
-    /// `least`.
+    /// Whether `count` can be reached from here or from a checkpoint. The checkpoint is then restored. It must not lie
+    /// before `least`.
     pub(super) fn near(&mut self, count: u64, need: Need, least: u64) -> bool {
         let here = self.count();
         let fresh = need == Need::Fresh;
@@ -37,7 +37,7 @@ impl Player {
             _ => s.marks,
         };
         let end = self.to;
-        // At a border what is due belongs to the interval that begins.
+        // At a border, what is due belongs to the interval that begins.
         let within = |until: u64| count < until || until >= end;
         let ahead = self.at.is_some_and(|at| {
             here <= count
@@ -45,7 +45,7 @@ impl Player {
                 && fits(&at)
                 && !(fresh && here == count && self.settled)
                 && match at.until {
-                    // The part is played whole: what is far is perhaps reached sooner from a frame.
+                    // The part is played as a whole. A frame may be a nearer beginning.
                     u64::MAX => count - here < index::span(&self.engine, self.thread),
                     until => within(until),
                 }
@@ -64,7 +64,7 @@ impl Player {
         }
     }
 
-    /// Takes up the state of a snapshot.
+    /// Restores a checkpoint.
     fn restore(&mut self, i: usize, need: Need) -> Result<()> {
         let s = self.snapshots.swap_remove(i);
         self.at = None;
@@ -83,7 +83,7 @@ impl Player {
         done.map_err(|e| replay(self.thread, e))
     }
 
-    /// Keeps the present state.
+    /// Takes a checkpoint.
     pub fn snapshot(&mut self) -> Result<()> {
         let here = self.count();
         let has = |s: &PlayerCheckpoint| s.position() == here && s.since.marks;
@@ -96,11 +96,11 @@ impl Player {
         Ok(())
     }
 
-    /// Keeps a snapshot of the present state, with marks or without.
+    /// Adds a checkpoint of the present state, with marks or without.
     pub(super) fn keep(&mut self, machine: Checkpoint, marks: bool) {
         let Some(at) = self.at else { return };
         let size = machine.size();
-        // One may hold what a program's file is, which takes long to lay out again.
+        // A checkpoint may hold a whole program's file, which takes long to lay out again.
         if size > BYTES / 4 * 3 {
             return;
         }
@@ -116,8 +116,8 @@ impl Player {
         }
     }
 
-    /// The same without marks, which do not matter for a search; unless what was replayed since the nearest one, with
-    /// marks or without, is replayed in less time than one takes.
+    /// Takes a checkpoint without marks, for a search that does not need them. It takes none if the nearest one is so
+    /// near that replaying takes less time than a checkpoint.
     pub fn memory_if_far(&mut self) -> Result<()> {
         let here = self.count();
         let before = self.snapshots.iter().filter(|s| s.position() <= here);
@@ -128,7 +128,7 @@ impl Player {
         self.memory()
     }
 
-    /// The same however near one is, unless there is one of this place.
+    /// Takes a checkpoint without marks, unless there is one at this instant.
     pub fn memory(&mut self) -> Result<()> {
         let here = self.count();
         if (self.snapshots.iter()).any(|s| s.position() == here && !s.settled) {
@@ -139,20 +139,20 @@ impl Player {
         Ok(())
     }
 
-    /// Forgets what the window held at the beginning, and so all snapshots; its memory.
+    /// Drops what the window held at the beginning, and so all checkpoints. Returns the memory for further use.
     pub(super) fn forget_base(&mut self) -> Vec<u8> {
         self.snapshots.clear();
         self.at = None;
         std::mem::take(&mut self.base).into_bytes()
     }
 
-    /// Bytes of snapshots.
+    /// The bytes of all checkpoints.
     fn held(&self) -> usize {
         self.snapshots.iter().map(|s| s.size).sum()
     }
 
-    /// Drops the snapshot that is least likely to be needed: of those ahead the farthest, else the oldest; not the
-    /// last one that was taken.
+    /// Drops the checkpoint that is least likely to be needed: the farthest of those ahead, otherwise the oldest. The
+    /// newest one stays.
     fn drop_one(&mut self) {
         let here = self.count();
         let last = self.snapshots.len() - 1;

@@ -1,11 +1,11 @@
-//! Playing from the steps of an interval, which is nearer than from its frame.
+//! Plays from the steps of an interval. A step is nearer than the interval's frame.
 
 use super::{Player, Since};
 use crate::Result;
 use crate::index::{self, IntervalSummary, OpenedSummary};
 use std::sync::Arc;
 
-/// An interval of a part, by their numbers, and what is unpacked of it.
+/// An interval (the number of its part, and its own), and what is unpacked of it.
 pub struct Steps {
     of: (u64, usize),
     ends: Arc<IntervalSummary>,
@@ -13,7 +13,7 @@ pub struct Steps {
 }
 
 impl Player {
-    /// Where the last step of an interval begins that does so at `count` or before. `None`: it has none.
+    /// The last step that begins at `count` or before. `None`: the interval has no steps.
     pub(super) fn step_before(&self, count: u64) -> Result<Option<u64>> {
         let place = self.places[self.part(count)];
         let Some(built) = self.engine.part_if_built(place) else {
@@ -45,7 +45,7 @@ impl Player {
         Ok(self.steps.insert(new))
     }
 
-    /// Begins to play at the last step, or interval, that begins at `count` or before.
+    /// Begins to play at the last step or interval that begins at `count` or before.
     pub(super) fn start_nearest(&mut self, count: u64) -> Result<()> {
         match self.step_before(count)? {
             Some(_) => self.start_step(count),
@@ -53,7 +53,7 @@ impl Player {
         }
     }
 
-    /// Begins to play where a step begins, of the interval in which `count` is. The window then has what the step needs.
+    /// Begins to play at a step of the interval that has `count`. The window then has what the step needs.
     pub(super) fn start_step(&mut self, count: u64) -> Result<()> {
         let part = self.part(count);
         let built = self.engine.part(self.places[part], &self.cancel)?;
@@ -62,7 +62,7 @@ impl Player {
         let bad = || engine.bad_frame();
         let steps = self.steps_of(&built, i)?;
         if !steps.ends.stepped {
-            // It was made anew meanwhile.
+            // The part was made again meanwhile.
             return self.start_for(count);
         }
         let step = steps.ends.step(count);
@@ -72,14 +72,14 @@ impl Player {
         let until = steps.ends.end_of(step).unwrap_or(built.bounds(i).1);
         let state = match state {
             Some(s) => s,
-            // The first one's is that of the interval.
+            // The first step begins with the interval's state.
             None => built.frame(&engine, i)?.open().ok_or_else(bad)?.0,
         };
         self.begin(part, until, true, &state, content)
     }
 
-    /// Goes on into the next step of an interval, where one ends: the window gets what that needs besides, and marks stay.
-    /// `false`: that is not where it is.
+    /// Goes on into the next step of an interval if one ends here. The window gets what that step needs in addition;
+    /// marks stay. `false`: no step ends here.
     pub(super) fn cross_step(&mut self, at: Since) -> Result<bool> {
         let here = self.count();
         if !at.step || here != at.until {
@@ -95,7 +95,7 @@ impl Player {
         let steps = self.steps_of(&built, i)?;
         let (first, next) = (steps.ends.step(at.count), steps.ends.step(here));
         if steps.ends.steps[next].from != here || steps.ends.steps[first].from != at.count {
-            // It was made anew meanwhile.
+            // The part was made again meanwhile.
             return Ok(false);
         }
         let more = steps.ends.content(next, Some(first), &mut steps.opened);
@@ -106,8 +106,8 @@ impl Player {
         Ok(true)
     }
 
-    /// Where the interval begins since a step of which marks are; `None`: they are since it began, or since another
-    /// place.
+    /// Where the interval begins whose step marks count from. `None`: marks count from the interval's beginning, or
+    /// from another place.
     pub fn interval_begin(&self) -> Option<u64> {
         let at = self.at.filter(|at| at.step)?;
         let built = self.engine.part_if_built(self.places[at.part])?;

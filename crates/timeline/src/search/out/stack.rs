@@ -1,4 +1,4 @@
-//! The words of a stack, and which of them may be return addresses.
+//! The words of a stack that may be return addresses.
 
 use crate::model::memory::Detail;
 use crate::model::stops::{Cancel, Watch};
@@ -12,16 +12,16 @@ const WORD: u64 = 8;
 
 /// The stack from an address on.
 pub struct Words {
-    /// The words that are addresses of code: where they are, and what they are, ascending.
+    /// Words that hold addresses of code: where they are and what they hold, ascending.
     pub addresses: Vec<(u64, u64)>,
-    /// Stretches of words that are not known, by address and length, ascending.
+    /// Stretches that are not known: address and length, ascending.
     unknown: Vec<(u64, u64)>,
-    /// That is all of the stack.
+    /// The words are the whole stack.
     pub all: bool,
 }
 
-/// The first address behind the stack that an address is in; `None`: it is in none. Pages of a stack may have several
-/// rights; behind one without any, which guards it, another stack may begin.
+/// One past the last address of the stack that contains an address. `None`: no mapping contains it. Pages of a stack
+/// may have different protections. A page without any is a guard, and another stack may begin after it.
 pub fn top(mapped: &[Mapping], address: u64) -> Option<u64> {
     let mut top = None;
     for m in mapped.iter().filter(|m| m.end > address) {
@@ -35,9 +35,9 @@ pub fn top(mapped: &[Mapping], address: u64) -> Option<u64> {
     top
 }
 
-/// Looks at `frame` bytes from `floor` on, if the stack has so many.
+/// Looks at up to `frame` bytes from `floor` on, as far as the stack goes.
 pub fn words(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> Result<Words> {
-    // Of large frames, whole pages may never have been accessed: where the stack ends is not to be seen from memory.
+    // Mappings tell where the stack ends. Memory does not: in large frames, whole pages may never have been accessed.
     let mapped = view.engine().mappings(view.image(), view.position()?)?;
     let top = top(&mapped, floor);
     let end = floor.saturating_add(frame).min(top.unwrap_or(u64::MAX));
@@ -72,14 +72,15 @@ pub fn words(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> R
     Ok(out)
 }
 
-/// Whether there may be a call before an address. What was executed is known; what comes behind a call need not have been.
+/// Whether a call may end at an address. Executed code is known. The code after a call need not have been executed, the
+/// call itself was.
 fn is_code(view: &mut Viewpoint, to: u64) -> Result<bool> {
     Ok(!view.code(to, 1)?.is_empty() || !view.code(to.wrapping_sub(1), 1)?.is_empty())
 }
 
 impl Words {
-    /// The words that are not known and that a call, or a return (`watch`: what it does), may have accessed among the
-    /// thread's instructions `from..to`.
+    /// The unknown words that a call or a return may have accessed among instructions `from..to`. `watch` says in which
+    /// way.
     pub fn unknown(
         &self,
         view: &mut Viewpoint,
@@ -119,7 +120,7 @@ impl Words {
                 left.extend([(slot, half), (slot + half, len - half)]);
                 continue;
             }
-            // Of a smaller variable there may be bytes that nothing accesses.
+            // A smaller variable may leave bytes of the word that nothing accesses.
             let mut whole = true;
             for at in slot..slot + WORD {
                 whole = whole && touched(at, 1, true, true)?;
