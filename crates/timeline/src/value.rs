@@ -1,4 +1,4 @@
-//! The value of memory at a position.
+//! Finds what memory holds at a position.
 
 mod accessed;
 mod agreed;
@@ -48,7 +48,7 @@ pub fn memory(
     if len > 0 && before + len <= q.m.bytes.len() {
         let (home, count) = (view.thread(), view.count());
         let found = view.cancellable(cancel, |c| find(c, &mut q));
-        // Nothing is played for it unless it is needed: the way back may be long.
+        // The virtual processor goes there only when it is needed: the way back may be long.
         view.note_position(home, count);
         found?;
         if q.m.bytes.iter().any(Option::is_none) {
@@ -134,7 +134,7 @@ fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
     }
 }
 
-/// The threads of an image that have begun by a position, with the instructions they have completed.
+/// The threads of an image that have begun by a position, each with the number of instructions that it has completed.
 fn threads_at(
     engine: &Arc<Engine>,
     image: u32,
@@ -152,7 +152,7 @@ fn threads_at(
     Ok(out)
 }
 
-/// Leaves out of what is asked of the parent what has been changed in the child.
+/// Removes from the question to the parent what the child has changed.
 fn inherited(
     engine: &Arc<Engine>,
     image: u32,

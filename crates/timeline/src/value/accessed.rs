@@ -1,4 +1,4 @@
-//! The last access to each byte, of one thread or several.
+//! Finds the last access to each byte, of one thread or of several.
 
 use super::agreed;
 use super::past;
@@ -14,10 +14,10 @@ use hindsight_isa::observe::MARK;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of which it is found out at most what they follow from: it takes memory for each of them.
+/// For at most this many bytes the search asks what follows from the index alone: that takes memory for each byte.
 const TOGETHER: u64 = 4096;
 
-/// What the threads of an image accessed before a position.
+/// Fills in what the threads of an image accessed before a position.
 pub fn find(
     view: &mut Viewpoint,
     image: u32,
@@ -33,8 +33,8 @@ pub fn find(
             touched.push((*t, *n));
         }
     }
-    // Marks and window know addresses modulo 2^32. Where that is not enough, the last access is found
-    // by its whole address.
+    // Marks and window know addresses modulo 2^32. Where mappings share cells, the last access is found by its whole
+    // address.
     let exact = shares_cells(view.engine(), image, &q.m)?;
     let home = (view.thread(), view.count());
     let mapped = mapped(view, threads, q)?;
@@ -44,15 +44,15 @@ pub fn find(
         [here] if !exact && (alone || here == home && !by_others(here.0)) => {
             one(view.player(here.0)?, here.1, q)?
         }
-        // Who asks for all values that it may have wants to know when it was accessed.
+        // A question for candidates needs the time of the last access, too.
         _ if exact || q.detail == Detail::Candidates || q.len() > TOGETHER => {
             let since = vec![None; q.m.bytes.len()];
             shared(view, &touched, (&mapped, &since), exact, q)?
         }
         _ => {
-            // What follows from what the index says comes first, the rest is played.
+            // First what follows from the index. The rest is played.
             let found = agreed::find(view, image, &touched, &mapped, q)?;
-            // They need not be looked for.
+            // Nobody accessed these, so they are not searched for.
             found.none.iter().for_each(|i| q.lost[*i] = true);
             if !q.whole() {
                 shared(view, &touched, (&mapped, &found.since), exact, q)?;
@@ -68,7 +68,7 @@ pub fn find(
     Ok(())
 }
 
-/// When each byte was mapped anew or changed last, and by whom.
+/// When each byte was last mapped anew or changed, and by whom.
 pub type Mapped = Vec<Option<(Position, ThreadId)>>;
 
 fn mapped(view: &Viewpoint, threads: &[(ThreadId, u64)], q: &Query) -> Result<Mapped> {
@@ -85,9 +85,8 @@ fn mapped(view: &Viewpoint, threads: &[(ThreadId, u64)], q: &Query) -> Result<Ma
     Ok(out)
 }
 
-/// Decides of bytes that a thread accessed, but whose values were lost then, whether that matters: not if it was
-/// before they were mapped anew, or a gap, and nothing accessed them since. `count`: where the thread is. The player
-/// stays.
+/// Decides about bytes whose values were lost at an access. The loss does not matter if it was before the bytes were
+/// mapped anew, or before a gap, and nothing accessed them since. `count` is where the thread is. The player stays.
 pub fn settle(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
     let floor = floor(p.engine(), p.thread, &q.m, count)?;
     let (mut bytes, mut targets) = (Vec::new(), Vec::new());
@@ -95,7 +94,7 @@ pub fn settle(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
         let Some(when) = q.unclear[i].take_if(|w| w.thread == p.thread) else {
             continue;
         };
-        // Otherwise it was lost by what happened since.
+        // Otherwise something that happened since has lost it.
         if when.from <= floor && floor <= when.to {
             bytes.push((i, when));
             targets.push(access::Target {
@@ -121,7 +120,7 @@ pub fn settle(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
     Ok(())
 }
 
-/// Fills in a byte of which it is known who accessed it last.
+/// Fills in a byte whose last access is known.
 fn put(q: &mut Query, i: usize, thread: ThreadId, last: &access::Last) {
     let e = &last.effect;
     match last.bytes.first() {
@@ -143,7 +142,7 @@ fn put(q: &mut Query, i: usize, thread: ThreadId, last: &access::Last) {
     }
 }
 
-/// What one thread knows of it, which nobody else has touched. The player stays at `count`.
+/// Fills in what one thread knows. Nobody else has accessed these bytes. The player stays at `count`.
 fn one(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
     let engine = Arc::clone(p.engine());
     let floor = floor(&engine, p.thread, &q.m, count)?;
@@ -154,18 +153,18 @@ fn one(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
     }
 }
 
-/// Up to where it was looked back.
+/// How far back a search has looked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Since {
-    /// All that was accessed from there on is known.
+    /// All accesses from there on are known.
     Known(u64),
-    /// The player knows only since a place before.
+    /// The player's marks begin at an earlier instant, so they do not tell.
     Unknown,
 }
 
-/// Fills in of some bytes what a thread knows of them from the interval in which it completes `count` instructions,
-/// up to there; returns where that begins. What it accessed last is played first, and the rest only if it is needed.
-/// [`Since::Unknown`]: the player knows only since a place before `least`. It stays at `count`.
+/// Fills in what a thread knows of some bytes from the interval that contains `count`. Returns where that interval
+/// begins. The last step is played first, the others only if they are needed. [`Since::Unknown`]: the marks begin
+/// before `least`. The player stays at `count`.
 fn recent(
     p: &mut Player,
     (least, count): (u64, u64),
@@ -181,11 +180,11 @@ fn recent(
     let since = p.since();
     let open = |i: &usize| q.open(*i) && floor[*i] < since;
     match p.interval_begin() {
-        // It stays where it is.
+        // The helper plays, and this player stays where it is.
         Some(begin) if bytes.iter().any(open) => {
             let found = p.with_helper(|h| in_steps(h, (begin, since), floor, q, bytes))?;
             if found == Since::Unknown {
-                // Accesses in between are not known, and what was before them does not count.
+                // Accesses in between are not known. Earlier ones do not count.
                 bytes.iter().for_each(|i| q.lost[*i] |= q.open(*i));
                 return Ok(Since::Known(begin));
             }
@@ -195,8 +194,9 @@ fn recent(
     }
 }
 
-/// The same of the steps of an interval, which begins at `begin`, up to `end`: the last ones that may have accessed
-/// the bytes are played. [`Since::Unknown`]: the player knows only since a place before that. It stays anywhere.
+/// Does the same with the steps of an interval that begins at `begin`, up to `end`. The last steps that may have
+/// accessed the bytes are played. [`Since::Unknown`]: the marks begin before the interval. The player may stand
+/// anywhere afterwards.
 fn in_steps(
     p: &mut Player,
     (begin, end): (u64, u64),
@@ -206,7 +206,7 @@ fn in_steps(
 ) -> Result<Since> {
     let part = p.index(end - 1)?;
     let interval = part.interval(end - 1);
-    // What the whole interval did not access its steps did not.
+    // The steps cannot have accessed what the whole interval did not access.
     let bytes = past::accessed(p.engine(), &part, interval, q.m.address, bytes)?;
     let ends = part.ends(p.engine(), interval)?;
     let mut to = end;
@@ -237,7 +237,7 @@ fn in_steps(
     Ok(Since::Known(begin))
 }
 
-/// Fills in of some bytes what the player's marks know, which is at `count`.
+/// Fills in what the marks of a player at `count` say of some bytes.
 pub fn take(p: &Player, count: u64, q: &mut Query, bytes: impl Iterator<Item = usize>) {
     let [reads, writes, cells] = p.known(q.m.address, q.m.bytes.len());
     let when = When {
@@ -266,8 +266,8 @@ pub fn take(p: &Player, count: u64, q: &mut Query, bytes: impl Iterator<Item = u
     }
 }
 
-/// What several threads know of it: the last interval of any of them that touched a word tells, if all of
-/// it comes after those of the others; else the last access is looked for, and so where `exact`.
+/// Fills in what several threads know. For each word, the last interval that touched it decides, if all of that
+/// interval comes after those of the other threads. Otherwise, and with `exact`, the last access is searched for.
 fn shared(
     view: &mut Viewpoint,
     threads: &[(ThreadId, u64)],
@@ -277,20 +277,20 @@ fn shared(
 ) -> Result<()> {
     let engine = Arc::clone(view.engine());
     let engine = &engine;
-    // What each thread knows nothing from before of.
+    // For each thread and byte: nothing older than this is known.
     let mut floors = Vec::new();
     for (t, n) in threads {
         floors.push(floor(engine, *t, &q.m, *n)?);
     }
     let mut wanted = Vec::new();
-    // Bytes of a word, with the instructions before which accesses of each thread count.
+    // Bytes of a word. For each thread, only accesses before this instruction count.
     type Word = (Vec<usize>, Vec<u64>);
     let begin: Vec<u64> = threads.iter().map(|t| t.1).collect();
     let mut words: Vec<Word> = (past::words(q.m.address, q.m.bytes.len()))
         .map(|word| (word.collect(), begin.clone()))
         .collect();
     while !words.is_empty() {
-        // Those of which a part of an interval has to be played, by that part: together.
+        // Words for which a part of an interval must be played, by that part. They are played together.
         let mut played: BTreeMap<(usize, u64, u64), Vec<Word>> = BTreeMap::new();
         for (mut bytes, mut since) in words.drain(..) {
             q.cancel.check()?;
@@ -314,7 +314,7 @@ fn shared(
                 let Some((to, from, k, touch)) = touches.pop() else {
                     break;
                 };
-                // What was mapped anew since is not what it was; the rest of the word may be.
+                // Bytes that were mapped anew since do not hold what they held. The rest of the word may.
                 let all = bytes.len();
                 bytes.retain(|i| mapped[*i].is_none_or(|a| a.0 <= to));
                 if bytes.len() < all {
@@ -366,12 +366,12 @@ fn shared(
         }
     }
     exactly(view, wanted, q)?;
-    // Somebody accessed them there; who was not found is not known.
+    // Somebody accessed these bytes there. If nobody was found, it is not known who.
     sure.iter().for_each(|i| q.lost[*i] |= q.open(*i));
     Ok(())
 }
 
-/// Bytes whose last access is to be looked for. `since`: as far as the threads are.
+/// Queries for the last accesses to bytes. `since` says for each thread how far back accesses are known already.
 fn asked(
     bytes: &[usize],
     threads: &[(ThreadId, u64)],
@@ -390,22 +390,22 @@ fn asked(
     bytes.iter().map(one).collect()
 }
 
-/// A byte whose last access by several threads is to be found.
+/// Asks for the last access of several threads to a byte.
 struct LastAccessQuery {
     byte: usize,
-    /// Threads, with the instructions before which their accesses count.
+    /// The threads. Only accesses before the given instruction count.
     threads: Vec<(ThreadId, u64)>,
-    /// Accesses before count for nothing.
+    /// Accesses before this position do not count.
     after: Option<Position>,
     best: Option<(Position, ThreadId, access::Last)>,
 }
 
-/// The last access of several threads to each of some bytes.
+/// Finds the last access of several threads to each of some bytes.
 fn exactly(view: &mut Viewpoint, mut all: Vec<LastAccessQuery>, q: &mut Query) -> Result<()> {
     let engine = Arc::clone(view.engine());
     all.retain(|w| q.open(w.byte));
     let address = |w: &LastAccessQuery| q.m.address.wrapping_add(w.byte as u64);
-    // By thread: which of the bytes, up to where, and the last place where that may have been.
+    // For each thread: the bytes, the end of the search, and the last place where the access may be.
     let mut order: BTreeMap<ThreadId, Vec<(usize, u64, Position)>> = BTreeMap::new();
     for (i, w) in all.iter().enumerate() {
         for (t, n) in &w.threads {
@@ -415,7 +415,7 @@ fn exactly(view: &mut Viewpoint, mut all: Vec<LastAccessQuery>, q: &mut Query) -
             }
         }
     }
-    // Those first that may have been the last: then the others need not be searched.
+    // First the threads that may have come last. The others then need no search.
     let mut order: Vec<_> = order.into_iter().collect();
     order.sort_by_key(|(_, list)| std::cmp::Reverse(list.iter().map(|o| o.2).max()));
     for (t, mut list) in order {

@@ -1,10 +1,12 @@
-//! What memory holds where that follows from what each thread left there, whichever of them came last.
+//! Finds what memory holds where all threads agree on it, whichever of them came last.
 //!
-//! An index says of each step which bytes it accessed, and what the window of its thread held behind it. So what a thread left of a
-//! byte is known without playing the step in which it accessed it last, unless the thread is in it, or it may have written
-//! what nobody knows. Which of several threads came last does not matter where all that may have been it left the same. Where they
-//! did not, what is not known of them is played, the latest first, until nobody is left who may have come later; otherwise it has
-//! to be found out exactly.
+//! The index says of each step which bytes it accessed, and what the window of its thread held after it. So a thread's
+//! last value of a byte is known without playing the step. There are two exceptions: the thread is still in the step,
+//! or it may have written a value that nobody knows.
+//!
+//! It does not matter which of several threads came last if all of them left the same value. If the values differ,
+//! steps are played, the latest first, until no other thread can have come later. What is still open then is searched
+//! for exactly.
 
 mod left;
 
@@ -25,7 +27,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What is known of a byte.
+/// A byte, and what threads left of it.
 struct Byte {
     i: usize,
     left: Vec<Left>,
@@ -33,40 +35,43 @@ struct Byte {
 
 /// What follows for a byte.
 enum Answer {
-    /// It is what this one of those that are left says.
+    /// It holds what this entry of `left` says.
     Is(usize),
-    /// A thread has to be played up to there.
+    /// The thread with this index must be played up to this count.
     Play(usize, u64),
-    /// It has to be found out exactly.
+    /// It must be searched for exactly.
     Open,
 }
 
-/// Somebody who asks.
+/// A question in progress.
 struct Asker<'a> {
     engine: Arc<Engine>,
     threads: &'a [(ThreadId, u64)],
-    /// All that have begun.
+    /// All threads that have begun.
     others: Vec<ThreadId>,
     floors: Vec<Vec<u64>>,
     mapped: &'a Mapped,
     views: HashMap<(usize, u64, u32, usize), Option<Rc<View>>>,
-    /// Whether a byte of a word holds what it held in a stretch of a thread.
+    /// Whether the bytes of a word still hold what they held in a stretch of a thread.
     lasting: HashMap<(u64, usize, Stretch), bool>,
-    /// What the cursor's thread knows where it is, by its number, since when, and its marks and cells.
+    /// What the cursor's thread knows at the cursor: its index in the list, the beginning of its marks, marks and
+    /// cells.
     here: Option<(usize, u64, [Vec<u8>; 3])>,
 }
 
-/// What was found out of bytes that are not filled in.
+/// What was found out about bytes that are not filled in.
 pub struct Found {
-    /// Of each byte: the position at which, or behind which, it was accessed last, as far as that is known.
+    /// For each byte a position: its last access was there or later, as far as that is known.
     pub since: Vec<Option<Position>>,
-    /// Those that nobody accessed.
+    /// Bytes that nobody accessed.
     pub none: Vec<usize>,
 }
 
-/// Fills in what follows. When that was accessed is then only known as a stretch in which it was, of one of the threads: for who
-/// asks for all values that memory may have, it has to be found out exactly. `threads`: those that accessed any, with the instructions they have
-/// completed. No other memory may share the cells.
+/// Fills in what follows. The time of the access is then known only as a stretch of one of the threads. A question for
+/// candidates needs it exactly, so it does not come here.
+///
+/// `threads` are those that accessed any of the bytes, each with the number of instructions that it has completed. No
+/// other memory may share the cells.
 pub fn find(
     view: &mut Viewpoint,
     image: u32,
@@ -110,7 +115,7 @@ pub fn find(
             None => {}
         }
     }
-    // How often each step was played: each time, something is found out of one byte at least.
+    // How often each step was played. Each time decides at least one byte.
     let mut played: HashMap<(usize, u64), usize> = HashMap::new();
     while !bytes.is_empty() {
         q.cancel.check()?;
@@ -141,7 +146,7 @@ pub fn find(
     Ok(Found { since, none })
 }
 
-/// Whether any of it may lie in memory that changes without anything that the image does.
+/// Whether some of the memory can change although the image does nothing.
 fn by_itself(view: &Viewpoint, image: u32, q: &Query) -> Result<bool> {
     let engine = view.engine();
     let (start, end) = (q.m.address, q.m.address.saturating_add(q.len()));
@@ -155,7 +160,7 @@ fn by_itself(view: &Viewpoint, image: u32, q: &Query) -> Result<bool> {
 }
 
 impl Asker<'_> {
-    /// What the cursor's thread accessed last costs nothing.
+    /// The last step of the cursor's thread costs nothing.
     fn look_here(&mut self, view: &mut Viewpoint, q: &Query) -> Result<()> {
         let home = (view.thread(), view.count());
         if let Some(k) = self.threads.iter().position(|t| *t == home) {
@@ -166,8 +171,8 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// What threads left of a byte, each as far back as it has accessed it for sure, the last ones first; and which of them says what
-    /// it is, if that follows at once. `None`: there is something else than accesses.
+    /// What threads left of a byte, the last ones first. For each thread it goes back to its last certain access. Also
+    /// says which entry decides, if one does at once. `None`: something else than accesses has changed the byte.
     fn left_of(
         &mut self,
         view: &Viewpoint,
@@ -204,11 +209,10 @@ impl Asker<'_> {
         Ok(Some((b, None)))
     }
 
-    /// Whether nobody may have written to a byte since one of those that are left, or at the same time: then it does not matter
-    /// who read it.
+    /// Whether nobody can have written a byte since this entry, or at the same time. Then later reads do not matter.
     fn lasts(&mut self, view: &Viewpoint, q: &Query, b: &Byte, n: usize) -> Result<bool> {
         let one = &b.left[n];
-        // It may write to it once more itself, before it is where it is.
+        // The thread itself may write to it once more, before it is at its present place.
         let writes_on = b.left.iter().any(|s| s.k == one.k && s.writes_on);
         let known = !one.unseen && !writes_on;
         let Some(sure) = one.sure.filter(|_| known) else {
@@ -224,13 +228,13 @@ impl Asker<'_> {
         if let Some(lasting) = self.lasting.get(&key) {
             return Ok(*lasting);
         }
-        // The bytes of the word at once: most are accessed together.
+        // The bytes of the word together: most are accessed together.
         let first = (b.i as u64).saturating_sub(at % 8);
         let end = (b.i as u64 + 8 - at % 8).min(q.len());
         let (word, len) = (q.m.address.wrapping_add(first), end - first);
         let engine = view.engine();
         let seen = engine.segment(thread, sure.0)?;
-        // What threads did until they come to the end of the segments that they run.
+        // What threads may do up to the ends of their present segments counts, too.
         let mut late = seen;
         for (t, n) in self.threads {
             let its = engine.segment(*t, n.saturating_sub(1))?.closes;
@@ -330,7 +334,7 @@ impl Asker<'_> {
         Ok(true)
     }
 
-    /// What an interval says of the line at an address; `None`: it has no steps.
+    /// What an interval says of the line at an address. `None`: it has no steps.
     fn view(
         &mut self,
         k: usize,
@@ -348,12 +352,13 @@ impl Asker<'_> {
         Ok(view)
     }
 
-    /// What it says of a byte. `None`: something else may have changed it, or it is not known what was written.
+    /// What the interval says of a byte. `None`: something else may have changed the byte, or the written value is not
+    /// known.
     fn left(&self, k: usize, view: &View, at: u64, floor: u64) -> Result<Option<Left>> {
         let byte = at as usize % LINE;
         let of = |mask: u64| mask & (1 << byte) != 0;
         let within = |c: &(u64, u64)| c.0 <= at && at - c.0 < c.1;
-        // Steps that begin behind the floor, and whether others may have accessed it before and behind it.
+        // The steps that begin after the floor. The step before them may have accessed the byte on both sides of it.
         let begun = |s: &&(usize, Stretch)| s.1.0 > floor || floor <= view.from;
         let valid = view.steps.len() - view.steps.iter().filter(begun).count();
         let unclear = valid > 0 && floor < view.steps[valid - 1].1.1;
@@ -391,7 +396,7 @@ impl Asker<'_> {
             if cut {
                 return Ok(None);
             }
-            // As the masks say, which know of nothing before.
+            // The masks know of nothing before, so this access was a read.
             last = Some(((floor, view.steps[valid - 1].1.1), false));
         }
         if write.is_some() && last.is_none() {
@@ -415,7 +420,7 @@ impl Asker<'_> {
         }))
     }
 
-    /// Where a byte was accessed for sure, or behind it, as late as is known: the position, and who it was.
+    /// The latest certain access to a byte: a position at or before it, and the entry's index.
     fn sure(&self, view: &Viewpoint, b: &Byte) -> Result<Option<(Position, usize)>> {
         let mut best = None;
         for (n, s) in b.left.iter().enumerate() {
@@ -438,7 +443,7 @@ impl Asker<'_> {
         if self.mapped[b.i].is_some_and(|m| m.0 > least) {
             return Ok(Answer::Open);
         }
-        // Those that may have been the last.
+        // Entries that may be the last.
         let mut last = Vec::new();
         for s in &b.left {
             let at = engine.position(self.threads[s.k].0, s.until().saturating_sub(1))?;
@@ -463,7 +468,7 @@ impl Asker<'_> {
         })
     }
 
-    /// The one that may have been the last is to be played, if that has not been done.
+    /// Plays the entry that may be the last, unless it was played.
     fn next(&self, view: &Viewpoint, b: &Byte, of: impl Fn(usize) -> bool) -> Result<Answer> {
         let mut best = None;
         for (n, s) in b.left.iter().enumerate().filter(|s| of(s.0)) {
@@ -476,7 +481,7 @@ impl Asker<'_> {
         Ok(best.map_or(Answer::Open, |(_, n, to)| Answer::Play(b.left[n].k, to)))
     }
 
-    /// Whether anything but instructions may have changed it since it was accessed for sure.
+    /// Whether something else than instructions may have changed the byte since its certain access.
     fn is_doubtful(&self, view: &Viewpoint, q: &Query, i: usize, one: &Left) -> Result<bool> {
         let (Some(j), Some(sure)) = (&q.judge, one.sure) else {
             return Ok(true);
@@ -484,10 +489,10 @@ impl Asker<'_> {
         let thread = self.threads[one.k].0;
         let last = view.engine().segment(thread, sure.1.saturating_sub(1))?;
         if thread != j.now.home.0 && !last.before(&j.now.segment) {
-            // It may not have happened yet.
+            // The access may not have happened yet.
             return Ok(true);
         }
-        // Whoever was the last may have been another thread than this one.
+        // The last thread may have been another one than this.
         let nobody = When {
             thread: ThreadId(u32::MAX),
             from: sure.0,
@@ -517,7 +522,7 @@ impl Asker<'_> {
         });
     }
 
-    /// Plays the last step of a thread that ends at `to`, or is cut there, and takes over what it shows of all bytes.
+    /// Plays the last step of a thread that ends at `to` or is cut there. Takes over what it shows of all bytes.
     fn play(
         &mut self,
         view: &mut Viewpoint,
@@ -535,7 +540,7 @@ impl Asker<'_> {
                 p.seek_end(n)?;
                 (p.since(), p.known(address, len))
             }
-            // It stays where it is.
+            // The helper plays, and this player stays where it is.
             true => p.with_helper(|h| {
                 h.seek_end_straight(to)?;
                 Ok((h.since(), h.known(address, len)))

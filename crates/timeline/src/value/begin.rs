@@ -1,4 +1,4 @@
-//! What was in memory when a program began.
+//! Finds what memory held when a program began.
 
 use super::query::Query;
 use crate::Result;
@@ -7,9 +7,9 @@ use crate::model::memory::Ground;
 use crate::play::Viewpoint;
 use std::sync::Arc;
 
-/// Answers at the first instant of a program. What the recording says there of memory is known to the
-/// virtual processor only behind the first instruction, so it is asked there, and what the instruction
-/// itself changes is left out. `false`: the question is another one.
+/// Answers a question at the first instant of a program. The virtual processor knows what the recording says of memory
+/// there only after the first instruction. So the question is asked there, without what that instruction changes.
+/// `false`: the question is about another instant.
 pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<bool> {
     let (thread, count) = (view.thread(), view.count());
     let engine = Arc::clone(view.engine());
@@ -35,7 +35,7 @@ pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<bool> {
             && k.ground == Ground::Read
             && !scan.told
         {
-            // By that instruction.
+            // The first instruction read or wrote it.
             k.ground = Ground::Exposed;
         }
         if (changed.iter()).any(|c| c.0 <= at && at - c.0 < c.1) {

@@ -1,4 +1,4 @@
-//! What may have been changed by something that is not recorded since it was accessed is not known.
+//! Takes back values that may have changed since their last access, by something that is not recorded.
 
 use super::query::Query;
 use crate::access;
@@ -14,7 +14,7 @@ use crate::{Mapping, Position, Result, ThreadId};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Takes back what is not certain, and says what it was. `own`: the image is the cursor's.
+/// Takes back what is not certain, and makes it a candidate. `own`: the image is the cursor's.
 pub fn certain(
     view: &mut Viewpoint,
     image: u32,
@@ -53,7 +53,7 @@ pub fn certain(
     Ok(())
 }
 
-/// Stretches of bytes of a word that threads of this image accessed at the same time.
+/// Groups of bytes of a word that threads of this image accessed at the same time.
 fn groups(q: &Query, image: u32, engine: &Arc<Engine>) -> Vec<Range<usize>> {
     let mut out: Vec<Range<usize>> = Vec::new();
     for i in 0..q.m.bytes.len() {
@@ -74,11 +74,11 @@ fn groups(q: &Query, image: u32, engine: &Arc<Engine>) -> Vec<Range<usize>> {
     out
 }
 
-/// Parts of a group of bytes that were accessed at one time, and when.
+/// Parts of a group, each with the time of its last access.
 type Parts = Vec<(Range<usize>, When)>;
 
-/// When exactly groups of bytes were accessed last, of which intervals are known: for each the parts that were
-/// accessed at one time.
+/// The exact times of the last accesses to groups of bytes. For each group an interval is known. The answer splits a
+/// group where its bytes were accessed at different times.
 pub fn pinpoint(
     view: &mut Viewpoint,
     q: &Query,
@@ -108,7 +108,7 @@ pub fn pinpoint(
         let home = view.thread() == t;
         let p = view.player(t)?;
         let ask = |p: &mut Player| access::last_effects(p, &targets, Watch::Access, 1, &q.cancel);
-        // The cursor's own stays where it is; others are searched for writes there next.
+        // The cursor's own player stays where it is. Others are searched for writes there next.
         let found = if home { p.with_helper(ask) } else { ask(p) }?;
         for ((g, i, when), found) in wanted.into_iter().zip(found) {
             let when = match found.all.first() {
@@ -128,7 +128,7 @@ pub fn pinpoint(
     Ok(out)
 }
 
-/// In memory that other processes may have too, a value is known only at the instruction that shows it.
+/// In memory that other processes may have too, a value is known only at the instruction that reads or writes it.
 fn shared(
     view: &mut Viewpoint,
     image: u32,
@@ -165,7 +165,7 @@ fn shared(
     Ok(())
 }
 
-/// Whether a mapping's content can change without anything that the image does.
+/// Whether the content of a mapping can change although the image does nothing.
 pub fn changes_by_itself(engine: &Arc<Engine>, image: u32, r: &Mapping) -> bool {
     const WRITE: u32 = 2;
     const ANONYMOUS: u32 = 0x20;
@@ -179,12 +179,12 @@ pub fn changes_by_itself(engine: &Arc<Engine>, image: u32, r: &Mapping) -> bool 
     if r.prot & WRITE == 0 && of_system.iter().any(|p| r.path.starts_with(p)) {
         return false;
     }
-    // Nobody else has what has no name, unless there was a fork.
+    // Nobody else has memory without a name, unless there was a fork.
     let nameless = r.flags & ANONYMOUS != 0 && r.path != "[shm]";
     !nameless || engine.is_forked(image) || forks(engine, image)
 }
 
-/// Whether an image made processes with copies of its mappings.
+/// Whether an image forked: its children have copies of its mappings.
 fn forks(engine: &Arc<Engine>, image: u32) -> bool {
     let threads = engine.threads_of(image);
     let tid = |t: &ThreadId| engine.trace.stream_info(t.0).map_or(0, |i| i.tid);
@@ -204,7 +204,7 @@ fn forks(engine: &Arc<Engine>, image: u32) -> bool {
     })
 }
 
-/// Words by which the kernel says that a thread has ended.
+/// Takes back words by which the kernel says that a thread has ended.
 fn dead(view: &mut Viewpoint, image: u32, q: &mut Query) -> Result<()> {
     let engine = Arc::clone(view.engine());
     let len = q.m.bytes.len() / 4 * 4;

@@ -1,4 +1,4 @@
-//! Memory as a condition sees it, which is asked for often.
+//! Memory as a condition of a breakpoint sees it. Such questions are frequent, so answers are remembered.
 
 use super::accessed::{settle, take};
 use super::past;
@@ -10,10 +10,10 @@ use crate::play::Player;
 use hindsight_isa::{CpuState, VecState};
 use std::sync::Arc;
 
-/// Words whose earlier values are kept.
+/// The earlier values of this many words stay in memory.
 const KEPT: usize = 1 << 14;
 
-/// What this thread knows of memory; `false` if any of it is unknown.
+/// Copies what this thread knows of memory. `false`: some of it is not known.
 pub fn read(p: &mut Player, address: u64, buf: &mut [u8]) -> Result<bool> {
     let mut q = Query::new(address, buf.len(), &Cancel::new());
     let here = p.count();
@@ -41,7 +41,7 @@ pub fn read(p: &mut Player, address: u64, buf: &mut [u8]) -> Result<bool> {
     Ok(true)
 }
 
-/// What is known of a word as of when the player's marks begin. Answers are kept by the interval that
+/// What is known of a word at the instant where the player's marks begin. Answers are remembered by the interval that
 /// touched the word last.
 fn earlier(p: &mut Player, word: u64) -> Result<[Option<Known>; 8]> {
     let since = p.since();
@@ -52,7 +52,7 @@ fn earlier(p: &mut Player, word: u64) -> Result<[Option<Known>; 8]> {
     };
     let mut q = Query::new(word, 8, &p.cancel);
     let floor = floor(&engine, p.thread, &q.m, since)?;
-    // What changed it since then belongs to the question too.
+    // What changed it since then belongs to the key, too.
     let changed = floor.iter().max().copied().unwrap_or(0).max(from);
     if let Some(known) = p.kept.get(&(word, changed)) {
         return Ok(*known);

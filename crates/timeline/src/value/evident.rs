@@ -1,6 +1,9 @@
-//! What can be told of memory without looking at what was executed: that nothing ever was there, and what a file
-//! says that nobody could write to. The search for who accessed such bytes last would have to go back to the
-//! beginning.
+//! Answers two questions about memory without looking at what was executed:
+//!
+//! - what was never mapped, so nothing was ever there;
+//! - what a file says of memory that nobody could write.
+//!
+//! A search for the last access to such bytes would have to go back to the beginning.
 
 use super::query::Query;
 use crate::engine::Engine;
@@ -17,18 +20,18 @@ const WRITE: u32 = 2;
 const PRIVATE: u32 = 2;
 const GROWS_DOWN: u32 = 0x100;
 const PAGE: u64 = 4096;
-/// A page of the kernel's that mappings need not mention.
+/// A page of the kernel. Mappings need not mention it.
 const VSYSCALL: Range<u64> = 0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000;
 /// `ptrace` and `process_vm_writev`.
 const MEDDLING: [u64; 2] = [101, 311];
 
-/// A change of the mappings, and the bytes that it is about.
+/// A change of the mappings, and the range of bytes that it may concern.
 type Near<'a> = (&'a Change, (u64, u64));
 
 /// Fills in what is evident.
 pub fn find(view: &Viewpoint, q: &mut Query) -> Result<()> {
     let engine = Arc::clone(view.engine());
-    // Of a recording that was cut, mappings may be missing.
+    // A recording that was cut may lack mappings.
     if engine.trace.completeness() != Completeness::Complete {
         return Ok(());
     }
@@ -47,8 +50,8 @@ pub fn find(view: &Viewpoint, q: &mut Query) -> Result<()> {
     Ok(())
 }
 
-/// The bytes that a change may have given a program. A stack grows downwards without a word, as far as to what lay
-/// below it.
+/// The bytes that a change may have given a program. A stack grows downwards without notice, as far as to the next
+/// mapping below.
 fn reach(c: &Change, all: &[Change]) -> Option<(u64, u64)> {
     let What::Map(m) = &c.what else { return None };
     if m.path != "[stack]" && m.flags & GROWS_DOWN == 0 {
@@ -66,7 +69,7 @@ fn is_of_file(c: &Change) -> bool {
     matches!(&c.what, What::Map(m) if m.path.starts_with('/'))
 }
 
-/// What was never mapped so that it could be accessed has no value, and never had one.
+/// Memory that was never accessible has no value, and never had one.
 fn absent(near: &[Near], here: Position, q: &mut Query) {
     let accessible = |n: &&Near| {
         let before = n.0.when.is_none_or(|w| w <= here);
@@ -80,7 +83,7 @@ fn absent(near: &[Near], here: Position, q: &mut Query) {
     }
 }
 
-/// What a file says of code and constants that could not be written as long as the program ran.
+/// Fills in code and constants from files, where memory was never writable.
 fn files(
     engine: &Arc<Engine>,
     image: u32,
@@ -142,11 +145,11 @@ fn meddled(engine: &Arc<Engine>) -> Result<bool> {
     Ok(*engine.meddled.get_or_init(|| found))
 }
 
-/// Addresses of parts of a file, with the offset in it of the first byte.
+/// Ranges of addresses, each with the offset of its first byte in the file.
 type Parts = Vec<(Range<u64>, u64)>;
 
-/// A mapped executable file, which is loaded at `base`, and its parts that are not writable. Others may have been
-/// written before they were made read-only, also where that is not recorded.
+/// A mapped executable file that is loaded at `base`, and its parts that are not writable. Other parts may have been
+/// written before they became read-only. Not all of that is recorded.
 fn constants(
     engine: &Arc<Engine>,
     r: &Mapping,
@@ -154,7 +157,7 @@ fn constants(
 ) -> Result<Option<(Arc<Vec<u8>>, Parts)>> {
     let path = r.path.as_bytes();
     let mut named = (engine.trace.modules().iter()).filter(|m| m.path.as_bytes() == path);
-    // A path may have meant one file after another.
+    // A path may have named one file after another.
     let (Some(info), None) = (named.next(), named.next()) else {
         return Ok(None);
     };
@@ -169,7 +172,7 @@ fn constant_parts(file: &[u8], base: u64) -> Option<Parts> {
     const DYNAMIC: u32 = 2;
     const HEADER: usize = 56;
     let word = |at: usize| Some(u64::from_le_bytes(file.get(at..at + 8)?.try_into().ok()?));
-    // Of 64 bits, and in this order of bytes.
+    // Only 64-bit, little-endian files.
     if !file.starts_with(b"\x7fELF\x02\x01") {
         return None;
     }
@@ -191,7 +194,7 @@ fn constant_parts(file: &[u8], base: u64) -> Option<Parts> {
         }
         let bias = *bias.get_or_insert(base.wrapping_sub(address & !(PAGE - 1)));
         let start = address.wrapping_add(bias);
-        // Mappings are made of whole pages.
+        // Mappings consist of whole pages.
         let stop = start.checked_add(held)?.checked_next_multiple_of(PAGE)?;
         match flags & WRITE {
             0 => parts.push((start..start.checked_add(size)?, offset)),
@@ -202,7 +205,7 @@ fn constant_parts(file: &[u8], base: u64) -> Option<Parts> {
     Some(parts)
 }
 
-/// Whether a dynamic section says that the loader writes into what is not writable.
+/// Whether a dynamic section says that the loader writes into segments that are not writable (`DT_TEXTREL`).
 fn has_text_relocations(file: &[u8], from: u64, size: u64) -> bool {
     const TEXTREL: u64 = 22;
     const FLAGS: u64 = 30;

@@ -1,4 +1,4 @@
-//! Values that are read later.
+//! Finds values that are read later.
 
 use super::query::{Query, shares_cells};
 use crate::index;
@@ -8,13 +8,13 @@ use crate::{Error, Result};
 use hindsight_isa::observe::MARK;
 use std::sync::Arc;
 
-/// Intervals that are replayed at most to find what is read later.
+/// At most this many intervals are replayed to find a later read.
 const AHEAD: usize = 4;
-/// Instructions that are looked at: more take long where there is no index of them.
+/// At most this many instructions are looked at. More take long if the index does not have them yet.
 const FAR: u64 = 4 * index::SPAN;
 
-/// Moves what is read later to here, where nothing can have changed it in between: no system call,
-/// signal, gap or other thread.
+/// Takes the value of a later read, if nothing can have changed the byte in between: no system call, signal, gap or
+/// other thread.
 pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
     let (t, count, image) = (view.thread(), view.count(), view.image());
     let engine = Arc::clone(view.engine());
@@ -22,7 +22,7 @@ pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
     let scan = engine.scan(t)?;
     let in_gap = scan.gaps.iter().any(|g| g.start <= count && count < g.end);
     if count <= scan.quiet_until || in_gap {
-        // What is not known by now is not there, or nobody knows it. Where nothing is recorded nobody reads.
+        // Bytes that are still unknown are not there, or nobody knows them. In a gap nobody reads.
         return Ok(());
     }
     let barriers = [
@@ -30,7 +30,7 @@ pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
         scan.zeros.iter().map(|z| z.0).find(|n| *n >= count),
         scan.given.iter().map(|z| z.0).find(|n| *n >= count),
         scan.gaps.iter().map(|g| g.end).find(|n| *n >= count),
-        // Where a gap begins, marks are lost.
+        // At the beginning of a gap, marks are lost.
         (scan.gaps.iter().map(|g| g.start).find(|n| *n > count)).map(|n| n - 1),
         scan.numbers.iter().map(|n| n.1).find(|n| *n >= count),
     ];
@@ -52,7 +52,7 @@ pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
         return Ok(());
     }
     let cancel = q.cancel.clone();
-    // What was known and is not any more may show later; what may have been changed since has its candidates.
+    // A byte that was lost may show later. One that something may have changed has candidates instead.
     let doubted = |i: usize| {
         let at = address.wrapping_add(i as u64);
         let covers = |c: &Candidate| at.wrapping_sub(c.address) < c.bytes.len() as u64;
@@ -76,7 +76,7 @@ pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
             let first = part.interval(lo);
             let some = |i: &usize| read.has(*i) || written.has(*i);
             let Some(i) = (first..part.borders.len()).find(some) else {
-                // Behind the last interval there may be another part. Where a stream was cut there is none.
+                // After the last interval there may be another part. There is none where the stream was cut.
                 if part.to <= lo {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! What was in memory before anybody accessed it: zeros, files.
+//! Finds what memory held before anybody accessed it: zeros, or the content of a file.
 
 use super::query::Query;
 use crate::model::memory::{Ground, Known};
@@ -12,8 +12,8 @@ const WRITE: u32 = 2;
 const PRIVATE: u32 = 2;
 const ANONYMOUS: u32 = 0x20;
 
-/// Whether a mapping that was there when a program began was then empty where it is not recorded what it
-/// held. Others are the kernel's. `told`: it is recorded what the stack held.
+/// Whether a mapping of a program's beginning was empty where the recording does not say what it held. Those of the
+/// kernel were not. `told`: the recording says what the stack held.
 fn empty(m: &Mapping, told: bool) -> bool {
     match &m.path[..] {
         "[stack]" | "[heap]" => told,
@@ -22,8 +22,8 @@ fn empty(m: &Mapping, told: bool) -> bool {
     }
 }
 
-/// Fills in what was never accessed since it was made, where nothing else can have changed it.
-/// `threads`: those of the image, with the instructions they have completed.
+/// Fills in bytes that nobody accessed since they were mapped, if nothing else can have changed them. `threads` are
+/// those of the image, each with the number of instructions that it has completed.
 pub fn made(
     view: &Viewpoint,
     image: u32,
@@ -43,7 +43,7 @@ pub fn made(
     if maps::aliased(&engine.changes(image)?, address, len as u64) && threads.len() > 1 {
         return Ok(());
     }
-    // What made each byte what it was, and where that is said; of several threads the last one in order.
+    // What made each byte what it was, and where. Of several threads, the last one in order counts.
     let mut sources: Vec<Option<(Position, ThreadId, Source)>> = vec![None; len];
     for (t, n) in threads {
         let scan = engine.scan(*t)?;
@@ -62,7 +62,7 @@ pub fn made(
     let begin = engine.scan(ThreadId(first))?;
     let told = begin.told;
     let from_the_start = begin.from == 0 && !engine.is_forked(image);
-    // What threads did before what is kept of them may have changed whatever was there.
+    // Threads may have changed memory in stretches that the recording no longer has.
     let mut unkept = Vec::new();
     for t in engine.threads_of(image) {
         let scan = engine.scan(t)?;
@@ -70,7 +70,7 @@ pub fn made(
             unkept.push((t, scan.numbers.first().map_or(u64::MAX, |n| n.0)));
         }
     }
-    // What a file has, from an offset on.
+    // The content of a file, from an offset on.
     let mut file: Option<(u32, u64, Vec<u8>)> = None;
     for (i, source) in sources.into_iter().enumerate() {
         let at = address.wrapping_add(i as u64);
@@ -81,7 +81,7 @@ pub fn made(
         if region.flags & PRIVATE == 0 {
             continue;
         }
-        // Nothing is known of it from before a gap.
+        // Nothing from before a gap is known.
         let since = source.map_or(0, |s| s.2.at);
         let holder = source.map_or(ThreadId(first), |s| s.1);
         let gaps = &engine.scan(holder)?.gaps;
@@ -119,7 +119,7 @@ pub fn made(
             // Where it came from is another question, or not known.
             Some((Origin::Moved(_) | Origin::Unknown, _)) => None,
             _ if !from_the_start => None,
-            // What is not mentioned was there when the program began.
+            // A mapping without a source was there when the program began.
             None if empty(region, told) => Some((0, Ground::Fresh)),
             None if region.path.starts_with('/') => of_module(view, region, at, !told)?,
             None => None,
@@ -129,7 +129,7 @@ pub fn made(
     Ok(())
 }
 
-/// Fills in what mapped files say where it cannot be written.
+/// Fills in what mapped files say of memory that cannot be written.
 pub fn mapped(view: &Viewpoint, image: u32, here: Position, q: &mut Query) -> Result<()> {
     if q.whole() {
         return Ok(());
@@ -153,8 +153,8 @@ pub fn mapped(view: &Viewpoint, image: u32, here: Position, q: &mut Query) -> Re
     Ok(())
 }
 
-/// What a mapped file has at an address. `loaded`: the kernel's loader has made the mapping, or the
-/// recorder in its place, which clear what is behind the file's part of a segment.
+/// What a mapped file has at an address. `loaded`: the kernel's loader made the mapping, or the recorder in its place.
+/// They clear the rest of the page after the file's part of a segment.
 fn of_module(view: &Viewpoint, r: &Mapping, at: u64, loaded: bool) -> Result<Option<(u8, Ground)>> {
     let engine = view.engine();
     let modules = engine.trace.modules().iter();
@@ -167,7 +167,7 @@ fn of_module(view: &Viewpoint, r: &Mapping, at: u64, loaded: bool) -> Result<Opt
     if loaded && r.prot & WRITE != 0 && behind_segment(&file, offset) {
         return Ok(Some((0, Ground::Fresh)));
     }
-    // Behind the file's end the page is filled with zeros.
+    // After the file's end, the page is filled with zeros.
     Ok(match file.get(offset as usize) {
         Some(v) => Some((*v, Ground::Module)),
         None if offset < (file.len() as u64).next_multiple_of(4096) => Some((0, Ground::Module)),
@@ -175,8 +175,8 @@ fn of_module(view: &Viewpoint, r: &Mapping, at: u64, loaded: bool) -> Result<Opt
     })
 }
 
-/// Whether a writable page of an executable file holds this offset only since mappings are made of whole
-/// pages: the segment that is loaded from that page ends before it, and has zeros behind.
+/// Whether this offset of an executable file is in a writable page only because mappings consist of whole pages. The
+/// segment in that page ends before the offset. It has zeros there.
 fn behind_segment(file: &[u8], offset: u64) -> bool {
     const LOAD: u32 = 1;
     const HEADER: usize = 56;

@@ -1,4 +1,4 @@
-//! What is in memory just behind an instruction that wrote it, without looking for it.
+//! What memory holds just after an instruction that wrote it, without a search.
 
 use super::certain::changes_by_itself;
 use super::query::unborn;
@@ -8,7 +8,7 @@ use crate::scan::{Instant, When};
 use crate::{Position, Result, ThreadId};
 use std::sync::Arc;
 
-/// Whether only the one thread of an image can change these bytes, so that what it does not write stays what it is: no
+/// Whether only the one thread of an image can change these bytes. What it does not write then stays as it is, and no
 /// read shows anything new.
 pub fn stays(
     engine: &Arc<Engine>,
@@ -26,8 +26,8 @@ pub fn stays(
     Ok(!inside.any(|r| changes_by_itself(engine, image, r)))
 }
 
-/// Whether between two of a thread's counts, and just behind the second, there is nothing but instructions that are
-/// recorded, in one segment.
+/// Whether only recorded instructions lie between two counts of a thread, and just after the second. They must all be
+/// in one segment.
 pub fn nothing_between(scan: &Scan, thread: ThreadId, from: u64, to: u64) -> bool {
     let end = to + 1;
     let some = |list: &[(u64, u64, u64)]| {
@@ -46,8 +46,8 @@ pub fn nothing_between(scan: &Scan, thread: ThreadId, from: u64, to: u64) -> boo
         && segments.iter().all(|s| *s == segments[0])
 }
 
-/// What memory holds behind the instruction at `count` of a thread, which wrote it or left what is known of it: as
-/// [`crate::Cursor::known_memory`] says there. `None`: that has to be asked.
+/// What memory holds after the instruction at `count` of a thread. `bytes` is what it wrote, or left as it was known.
+/// The answer is that of [`crate::Cursor::known_memory`] there. `None`: that must be asked.
 pub fn behind(
     engine: &Arc<Engine>,
     image: u32,
@@ -58,7 +58,7 @@ pub fn behind(
     let scan = engine.scan(thread)?;
     let sources = scan.sources_of(address, bytes.len(), count + 1);
     let anew = sources.iter().flatten().any(|s| s.at > count);
-    // Those at the instruction itself took effect before it.
+    // A source at the instruction itself took effect before it.
     if anew || !nothing_between(scan, thread, count, count) {
         return Ok(None);
     }
@@ -79,7 +79,7 @@ pub fn behind(
     let doubtful = each.clone().any(|at| clobbers.hold(at, when, &seen, &now));
     let words = bytes.as_chunks::<4>();
     let dead = |w: &[u8; 4]| clobbers.names_the_dead(*w, [true; 4], &now);
-    // The kernel changes whole words: of others one would have to know the rest.
+    // The kernel changes whole words. With a part of a word, one would have to know the rest.
     let whole = address.is_multiple_of(4) && words.1.is_empty();
     let sure = !doubtful && (whole || !clobbers.has_dead()) && !words.0.iter().any(dead);
     Ok(sure.then(|| bytes.iter().copied().map(Some).collect()))

@@ -1,5 +1,5 @@
-//! Whether memory may also have other values, since the order of threads is not determined: as far as can be told
-//! without finding out which.
+//! Whether memory may also have other values, because the order of threads is not determined. It tells as much as is
+//! possible without finding those values.
 
 use super::past;
 use super::query::Query;
@@ -8,8 +8,8 @@ use crate::play::Viewpoint;
 use crate::{Position, Result, ThreadId};
 use std::sync::Arc;
 
-/// Says which threads may have given memory other values at the same time, and leaves the same known and unknown as
-/// [`races::find`]. `threads`: those that have begun, with the instructions they have completed.
+/// Says which threads may have written other values at the same time. The same bytes are known afterwards as with
+/// [`races::find`]. `threads` are those that have begun, each with the number of instructions that it has completed.
 pub fn find(
     view: &mut Viewpoint,
     image: u32,
@@ -50,8 +50,10 @@ pub fn find(
     Ok(())
 }
 
-/// Whether which values there are makes no difference to what is known. `open`: bytes that are not known, to which
-/// others may have written; `unsure`: those that may still have been what they were before.
+/// Whether the other values make no difference to what is known.
+///
+/// - `open`: unknown bytes that others may have written;
+/// - `unsure`: bytes that may still hold what they held before.
 fn settled(
     view: &mut Viewpoint,
     (image, here): (u32, Position),
@@ -60,7 +62,7 @@ fn settled(
     open: &[usize],
     unsure: &[usize],
 ) -> Result<bool> {
-    // What was executed is known, unless there are other values.
+    // Executed code is known, unless there are other values.
     for i in open {
         let at = q.m.address.wrapping_add(*i as u64);
         if view.here()?.code(at, &mut [0]) == 1 {
@@ -75,7 +77,7 @@ fn settled(
     else {
         return Ok(true);
     };
-    // If what it was before is not known either, it is not known at all.
+    // If the earlier value is not known either, the byte is not known at all.
     let old = races::old(view, (image, here), threads, &now.segment, q, unsure)?;
     Ok(unsure.iter().all(|i| old.m.bytes[*i].is_some()))
 }

@@ -1,4 +1,4 @@
-//! What threads accessed before an instant, as their indices tell, without replaying.
+//! What threads accessed before an instant. The index tells without a replay.
 
 use super::query::Query;
 use crate::engine::Engine;
@@ -14,12 +14,12 @@ pub struct AccessingInterval {
     part: Arc<Part>,
     interval: usize,
     pub from: u64,
-    /// Accesses are looked for up to here: the end of the interval, or before it.
+    /// Accesses count up to here: the end of the interval, or earlier.
     pub to: u64,
 }
 
 impl AccessingInterval {
-    /// Whether what the interval left behind is not what is asked for, since only a part of it counts.
+    /// Whether only a part of the interval counts. Its summary is then not the answer.
     pub fn is_cut(&self) -> bool {
         self.to < self.end()
     }
@@ -29,7 +29,7 @@ impl AccessingInterval {
         self.part.bounds(self.interval).1
     }
 
-    /// The interval, by its number in its part.
+    /// The interval: its part, and its number in the part.
     pub fn interval(&self) -> (&Arc<Part>, usize) {
         (&self.part, self.interval)
     }
@@ -64,8 +64,8 @@ pub fn last(
     Ok(None)
 }
 
-/// Whether a thread may have written to any of these bytes by instructions `lo..hi`, as far as its index tells: in a
-/// part of an interval by steps.
+/// Whether a thread may have written to any of these bytes by instructions `lo..hi`, as its index tells. If only a part
+/// of an interval counts, its steps tell.
 pub fn writes(
     engine: &Arc<Engine>,
     thread: ThreadId,
@@ -82,7 +82,7 @@ pub fn writes(
         let last = part.interval(hi - 1);
         let set = part.touching(engine, address, len, false, true)?;
         let touched = (part.interval(at)..=last).filter(|i| set.has(*i));
-        // Those of which only a part counts take longer.
+        // Intervals of which only a part counts take longer.
         let (whole, cut): (Vec<usize>, Vec<usize>) = touched.partition(|i| {
             let (from, to) = part.bounds(*i);
             at <= from && to <= hi
@@ -108,7 +108,7 @@ pub fn writes(
     Ok(false)
 }
 
-/// Those of some bytes from an address on that an interval accessed.
+/// The bytes among these that an interval accessed. They are given as offsets from an address.
 pub fn accessed(
     engine: &Arc<Engine>,
     part: &Part,
@@ -132,7 +132,7 @@ pub fn accessed(
     Ok(out)
 }
 
-/// Fills in what an interval left behind of some bytes, of which nothing is known from before `floor`.
+/// Fills in what an interval left of some bytes. Nothing before `floor` is known of them.
 pub fn take(
     engine: &Arc<Engine>,
     touch: &AccessingInterval,
@@ -182,8 +182,8 @@ pub fn take(
     Ok(())
 }
 
-/// What one thread accessed before `since`, which is a border between intervals. `floor`: nothing is
-/// known of a byte from before the instruction given for it.
+/// Fills in what one thread accessed before `since`, a border between intervals. Nothing before a byte's `floor` is
+/// known of it.
 pub fn before(
     engine: &Arc<Engine>,
     thread: ThreadId,
@@ -211,7 +211,7 @@ pub fn before(
     Ok(())
 }
 
-/// The words of 8 bytes in a stretch of memory, as offsets in it.
+/// The words of 8 bytes in a stretch of memory, as ranges of offsets in it.
 pub fn words(address: u64, len: usize) -> impl Iterator<Item = Range<usize>> {
     let mut from = 0;
     std::iter::from_fn(move || {

@@ -9,23 +9,23 @@ use crate::scan::{FORKS, Instant, Raw, When};
 use crate::{Position, Result, ThreadId};
 use std::sync::Arc;
 
-/// A question, and what has been found out.
+/// A question, and what was found out so far.
 pub struct Query {
     pub m: Memory,
-    /// Bytes whose value is not known, and is not to be had from what was before.
+    /// Bytes whose value is lost: it is not known, and earlier accesses do not tell it.
     pub lost: Vec<bool>,
-    /// When what is known was accessed, where that is why it is known.
+    /// The access that makes a byte known, where it is one.
     pub when: Vec<Option<When>>,
-    /// Of bytes that are lost since what a thread accessed was lost: when that was, if it may not matter.
+    /// For lost bytes: the access that lost the value, if that may turn out not to matter.
     pub unclear: Vec<Option<When>>,
-    /// The other values that memory may have are asked for too.
+    /// Whether candidates are asked for too.
     pub detail: Detail,
-    /// What ends the search for an answer.
+    /// Cancels the search for an answer.
     pub cancel: Cancel,
     pub judge: Option<Judge>,
 }
 
-/// Who knows what else may have changed memory.
+/// Knows what else may have changed memory.
 pub struct Judge {
     pub clobbers: Arc<Clobbers>,
     pub now: Instant,
@@ -50,7 +50,7 @@ impl Query {
         }
     }
 
-    /// The same question about a part, of which nothing is known yet.
+    /// The same question about some of the bytes, with nothing known yet.
     pub fn part(&self, from: usize, to: usize) -> Query {
         let mut q = Query::new(
             self.m.address.wrapping_add(from as u64),
@@ -65,23 +65,23 @@ impl Query {
         q
     }
 
-    /// Whether there is nothing more to be found out.
+    /// Whether nothing more can be found out.
     pub fn whole(&self) -> bool {
         let mut both = self.m.bytes.iter().zip(&self.lost);
         both.all(|(b, lost)| b.is_some() || *lost)
     }
 
-    /// Whether byte `i` still is to be found out.
+    /// Whether byte `i` is still to be found out.
     pub fn open(&self, i: usize) -> bool {
         self.m.bytes[i].is_none() && !self.lost[i]
     }
 
-    /// A thread accessed byte `i` at `when`, but what it then held was lost.
+    /// A thread accessed byte `i` at `when`, but the value was lost.
     pub fn lose(&mut self, i: usize, when: When) {
         (self.lost[i], self.unclear[i]) = (true, Some(when));
     }
 
-    /// The threads of which something is unclear.
+    /// The threads whose losses may not matter.
     pub fn unclear(&self) -> Vec<ThreadId> {
         let mut all: Vec<ThreadId> = self.unclear.iter().flatten().map(|w| w.thread).collect();
         all.sort_unstable();
@@ -103,7 +103,7 @@ impl Query {
         Ok(j.clobbers.hold(at, when, &seen, &j.now))
     }
 
-    /// What bytes `from..to` hold is not known, but they held this at `when`.
+    /// Makes the values of bytes `from..to` candidates: they were so at `when`, but are not certain now.
     pub fn doubt(&mut self, from: usize, to: usize, when: When, why: Why, at: Position) {
         let bytes = self.m.bytes[from..to].iter();
         self.m.candidates.push(Candidate {
@@ -119,8 +119,8 @@ impl Query {
     }
 }
 
-/// For each byte, the instruction before which nothing is known of it that holds at `count`: nothing is
-/// known across a gap, nor of what was in memory before it was mapped anew or changed by the kernel.
+/// For each byte the instruction before which nothing is known that still holds at `count`. Knowledge ends at a gap,
+/// and where memory was mapped anew or the kernel changed it.
 pub fn floor(engine: &Engine, thread: ThreadId, m: &Memory, count: u64) -> Result<Vec<u64>> {
     let scan = engine.scan(thread)?;
     let gap = scan.gaps[..scan.gaps.partition_point(|g| g.start < count)].last();
@@ -131,13 +131,13 @@ pub fn floor(engine: &Engine, thread: ThreadId, m: &Memory, count: u64) -> Resul
     Ok(mapped.map(|at| at.max(gap)).collect())
 }
 
-/// Whether mappings of an image share cells of the window with what is asked for.
+/// Whether other mappings of an image share cells of the window with the bytes in question.
 pub fn shares_cells(engine: &Arc<Engine>, image: u32, m: &Memory) -> Result<bool> {
     let changes = engine.changes(image)?;
     Ok(maps::aliased(&changes, m.address, m.bytes.len() as u64))
 }
 
-/// Fills in what is known because it was executed.
+/// Fills in bytes that were executed.
 pub fn code(p: &Player, m: &mut Memory) {
     let mut one = [0];
     let open: Vec<usize> = (0..m.bytes.len())
@@ -155,8 +155,8 @@ pub fn code(p: &Player, m: &mut Memory) {
     }
 }
 
-/// Threads of an image that a thread makes only behind an instant. Between calls that are not recorded there
-/// are no numbers to tell.
+/// The threads of an image that a thread creates only after an instant. They matter if there are gaps: the calls in a
+/// gap have no order numbers that could tell.
 pub fn unborn(engine: &Arc<Engine>, image: u32, home: (ThreadId, u64)) -> Result<Vec<ThreadId>> {
     let scan = engine.scan(home.0)?;
     if scan.gaps.is_empty() {

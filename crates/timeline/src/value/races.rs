@@ -1,4 +1,4 @@
-//! Values that memory may also have, since the order of threads is not determined.
+//! Finds values that memory may also have, because the order of threads is not determined.
 
 use super::certain::pinpoint;
 use super::past;
@@ -14,30 +14,30 @@ use crate::{Position, Result, Segment, ThreadId};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Values that are listed at most of one thread for a word.
+/// At most this many values of one thread are listed for a word.
 const VALUES: usize = 4;
 
-/// Bytes of a word that were accessed last by the same instruction, and by which: exactly, if that is known.
+/// Bytes of a word with the same last access: the exact instruction, if it is known.
 struct Part {
     bytes: Range<usize>,
     last: Option<When>,
-    /// When that was; the cursor's segment if nobody is known to have accessed them.
+    /// The segment of that access. It is the cursor's if nobody is known to have accessed them.
     seen: Segment,
 }
 
-/// What is to be found out about a part.
+/// A question about such bytes.
 struct RaceQuery {
     thread: ThreadId,
     target: access::Target,
-    /// Only whether a byte was written.
+    /// Only whether a byte was written matters.
     whether: bool,
 }
 
-/// Adds what segments gave to memory that ran at the same time as the one that accessed it last, or as the
-/// cursor's. `threads`: those that have begun, with the instructions they have completed.
+/// Adds the values from segments that ran at the same time as the one with the last access, or as the cursor's.
+/// `threads` are those that have begun, each with the number of instructions that it has completed.
 ///
-/// The answer is made of single instructions, and so does not depend on where intervals of the index begin: those
-/// only tell what need not be looked at.
+/// The answer consists of single instructions. So it does not depend on where the index has its intervals: these only
+/// tell what need not be looked at.
 pub fn find(
     view: &mut Viewpoint,
     image: u32,
@@ -63,9 +63,9 @@ pub fn find(
             let scan = engine.scan(*t)?;
             let (lo, hi) = scan.concurrent(*t, &part.seen, &now.segment);
             match part.last.filter(|w| w.thread == *t) {
-                // Its own instructions are in order;
+                // The cursor's own instructions are in order.
                 Some(_) if *t == now.home.0 => {}
-                // but another's may not have come so far, or farther.
+                // Another thread may not have come so far, or it may be farther.
                 Some(w) => {
                     let lo = scan.concurrent(*t, &now.segment, &now.segment).0;
                     wanted.extend([of(lo, hi.min(w.from)), of(w.to, hi)]);
@@ -81,7 +81,7 @@ pub fn find(
         }
     }
     wanted.retain(|w| w.target.lo < w.target.hi);
-    // Bytes of which it is not sure that writes to them have happened yet.
+    // Bytes that others wrote, perhaps only later than the cursor's instant.
     let mut unsure = vec![false; q.m.bytes.len()];
     let found = written(view, q, &wanted)?;
     for (w, found) in wanted.iter().zip(found) {
@@ -106,7 +106,7 @@ pub fn find(
     before(view, (image, here), threads, &now.segment, q, &older)
 }
 
-/// Parts that may have other values, by when exactly they were accessed last.
+/// Bytes that may have other values, grouped by the exact time of their last access.
 fn parts(
     view: &mut Viewpoint,
     others: &[ThreadId],
@@ -162,8 +162,8 @@ fn target(q: &Query, bytes: &Range<usize>, lo: u64, hi: u64) -> access::Target {
     }
 }
 
-/// Asks of each byte of a part, which another thread accessed last, perhaps only behind the cursor's instant,
-/// whether anybody wrote to it between the two: then it may still have been what it was before.
+/// Another thread made the last access to these bytes, perhaps only after the cursor's instant. Asks for each byte
+/// whether anybody wrote it between the two. If so, it may still hold the earlier value.
 fn whether(
     view: &Viewpoint,
     others: &[ThreadId],
@@ -190,7 +190,7 @@ fn whether(
     Ok(())
 }
 
-/// Instructions of a thread that may come between the cursor's instant and something in the segment `seen`.
+/// The instructions of a thread that may lie between the cursor's instant and something in the segment `seen`.
 fn between(scan: &Scan, thread: ThreadId, now: &Instant, seen: &Segment) -> (u64, u64) {
     let end = |s: &Segment| s.closes.unwrap_or(u64::MAX);
     let late = match end(seen) > end(&now.segment) {
@@ -204,13 +204,13 @@ fn between(scan: &Scan, thread: ThreadId, now: &Instant, seen: &Segment) -> (u64
     }
 }
 
-/// Bytes of a word that were accessed last in the same interval or step, and when that was.
+/// Bytes of a word that were accessed last in the same interval or step, with that time.
 pub fn runs(
     q: &Query,
     others: &[ThreadId],
     word: Range<usize>,
 ) -> Vec<(Range<usize>, Option<When>)> {
-    // What was known before in an image that this one came from is not this one's to judge.
+    // This image does not judge what was known in an image from which it came.
     let when =
         |i: usize| q.when[i].filter(|w| q.m.bytes[i].is_some() && others.contains(&w.thread));
     let mut out: Vec<(Range<usize>, Option<When>)> = Vec::new();
@@ -223,9 +223,9 @@ pub fn runs(
     out
 }
 
-/// Threads that may have given bytes other values than the one that they were given at `when`, an interval; and
-/// if it may be that this has not happened yet, one that may have written to them in between. As far as can be told
-/// without finding out when exactly it was.
+/// Threads that may have written other values to bytes than the one from `when`, which is an interval. Also a thread
+/// that may have written them in between, if the access at `when` may not have happened yet. It tells as much as is
+/// possible without finding the exact time.
 pub fn rivals(
     view: &Viewpoint,
     others: &[ThreadId],
@@ -271,7 +271,7 @@ pub fn rivals(
     Ok((out, unsure))
 }
 
-/// Says that a thread may have given more values.
+/// Notes that a thread may have written more values than are listed.
 pub fn unnamed(q: &mut Query, thread: ThreadId, address: u64, len: u64) {
     let all = &mut q.m.unnamed;
     let covers = |u: &Unnamed| {
@@ -291,9 +291,9 @@ pub fn unnamed(q: &mut Query, thread: ThreadId, address: u64, len: u64) {
     }
 }
 
-/// The last values that threads gave to bytes, in the order in which they are asked for.
+/// The last values that threads wrote, one answer for each question, in the same order.
 fn written(view: &mut Viewpoint, q: &Query, wanted: &[RaceQuery]) -> Result<Vec<access::Lasts>> {
-    // What a thread may have written before something, and what behind it, are far from one another.
+    // What a thread wrote before an instant, and what it wrote after it, lie far apart. They are separate questions.
     let key = |w: &RaceQuery| (w.thread, w.target.hi);
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by_key(|i| key(&wanted[*i]));
@@ -325,7 +325,7 @@ fn written(view: &mut Viewpoint, q: &Query, wanted: &[RaceQuery]) -> Result<Vec<
     Ok(out)
 }
 
-/// Adds a value that a thread gave to bytes of a word.
+/// Adds a value that a thread wrote to bytes of a word.
 fn offer(
     view: &Viewpoint,
     q: &mut Query,
@@ -342,8 +342,8 @@ fn offer(
     Ok(())
 }
 
-/// The values that bytes had before segments that ran at the same time as the cursor's. `bytes`: with when they
-/// were accessed last.
+/// Adds the values that bytes had before the segments that ran at the same time as the cursor's. `bytes` has the times
+/// of their last accesses.
 fn before(
     view: &mut Viewpoint,
     (image, here): (u32, Position),
@@ -374,7 +374,7 @@ fn before(
             },
             // Nobody accessed it before.
             (Some(b), None) => add(q, address, vec![b.value], last.thread, position),
-            // What it was is not known: so it is not known what it is.
+            // The earlier value is not known, so the present one is not known either.
             (None, _) => q.doubt(i, i + 1, *last, Why::Race, position),
         }
     }
@@ -387,7 +387,7 @@ fn before(
     Ok(())
 }
 
-/// What is known of bytes before segments that ran at the same time as the cursor's.
+/// What is known of bytes before the segments that ran at the same time as the cursor's.
 pub fn old(
     view: &mut Viewpoint,
     (image, here): (u32, Position),
@@ -413,7 +413,7 @@ pub fn old(
     Ok(old)
 }
 
-/// Adds a candidate, unless it is what is known anyway, or there already.
+/// Adds a candidate, unless it is the known value or already there.
 fn add(q: &mut Query, address: u64, bytes: Vec<u8>, thread: ThreadId, position: Position) {
     let offset = (address - q.m.address) as usize;
     let known = q.m.bytes[offset..offset + bytes.len()].iter();

@@ -9,53 +9,53 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A stretch of a thread.
+/// A stretch of a thread: instructions `.0 .. .1`.
 pub type Stretch = (u64, u64);
 
-/// What is said of a line by an interval of a thread, up to where it is.
+/// What an interval of a thread says of a line, up to where the thread is.
 pub struct View {
     pub part: Arc<Part>,
     pub ends: Arc<IntervalSummary>,
     pub page: u32,
     pub line: usize,
-    /// The steps that may have accessed it, by their numbers, and where they begin and end.
+    /// The steps that may have accessed the line: their numbers, beginnings and ends.
     pub steps: Vec<(usize, Stretch)>,
-    /// Which bytes they only read, and which they wrote, as far as it was asked.
+    /// For steps that were asked about: the bytes that they only read, and those that they wrote.
     accessed: RefCell<HashMap<usize, [u64; 2]>>,
-    /// How it was accessed last, if the interval was over.
+    /// How the line was accessed last, if the interval is over.
     pub masks: Option<[u64; 2]>,
-    /// What it holds: before the step in which the thread is, by its number, unless the interval was over.
+    /// The content of the line. If the interval is not over, it is that before the thread's present step, `here`.
     pub holds: OnceCell<[u8; LINE]>,
     pub here: usize,
-    /// Where that step begins, if it may have accessed the line.
+    /// Where the present step begins, if it may have accessed the line.
     pub partial: Option<u64>,
     pub from: u64,
     pub to: u64,
-    /// What something else may have changed meanwhile, by address and length.
+    /// What something else may have changed meanwhile: address and length.
     pub changed: Vec<(u64, u64)>,
 }
 
 /// What a thread left of a byte in an interval.
 pub struct Left {
-    /// The thread, by its number in the list.
+    /// The index of the thread in the list.
     pub k: usize,
-    /// Where the interval begins, and where it ends or the thread is.
+    /// Where the interval begins. `to` is where it ends, or where the thread is.
     pub from: u64,
     pub to: u64,
-    /// In this stretch it accessed it, and not behind it, but for the step in which it is.
+    /// It accessed the byte in this stretch. It did not do so later, except perhaps in its present step.
     pub sure: Option<Stretch>,
     pub value: u8,
     pub write: bool,
-    /// What it wrote there may be unknown, which is only seen when that is played.
+    /// It may have written an unknown value there. Playing the stretch shows that.
     pub unseen: bool,
-    /// It accesses it in the step in which the thread is, which has not been played, perhaps only later.
+    /// It accesses the byte in its present step, perhaps only after the present instant. The step was not played.
     pub partial: bool,
-    /// It writes to it there.
+    /// It writes to the byte in that step.
     pub writes_on: bool,
 }
 
 impl Left {
-    /// What was accessed for sure in a stretch, and nothing behind it.
+    /// A certain access in a stretch, with none after it.
     pub fn known(k: usize, stretch: Stretch, value: u8, write: bool) -> Left {
         Left {
             k,
@@ -70,7 +70,7 @@ impl Left {
         }
     }
 
-    /// Behind the last instruction that may have accessed it.
+    /// One past the last instruction that may have accessed the byte.
     pub fn until(&self) -> u64 {
         match self.partial {
             true => self.to,
@@ -78,7 +78,7 @@ impl Left {
         }
     }
 
-    /// Whether it is to be played to know more.
+    /// Whether playing it would tell more.
     pub fn is_open(&self) -> bool {
         self.partial || self.unseen
     }
@@ -148,7 +148,7 @@ impl View {
         Ok(self.holds.get_or_init(|| held))
     }
 
-    /// Behind the last instruction that may have accessed it.
+    /// One past the last instruction that may have accessed the line.
     pub fn until(&self) -> u64 {
         match self.partial {
             Some(_) => self.to,
@@ -156,7 +156,7 @@ impl View {
         }
     }
 
-    /// The bytes of the line that a step, by its number in the interval, only read, and those that it wrote.
+    /// The bytes of the line that a step only read, and those that it wrote.
     pub fn accessed(&self, engine: &Arc<Engine>, step: usize) -> Result<[u64; 2]> {
         if let Some(a) = self.accessed.borrow().get(&step) {
             return Ok(*a);
@@ -169,8 +169,8 @@ impl View {
 }
 
 impl Left {
-    /// Takes over what marks since one place say at another. `None`: what is held there is not known; `false`: nothing is left
-    /// of it.
+    /// Takes over what the marks of a played stretch say. `None`: the value is not known. `Some(false)`: nothing is
+    /// left of this entry.
     pub fn take(
         &mut self,
         (since, to): Stretch,
@@ -185,7 +185,7 @@ impl Left {
             return None;
         }
         if marked && since < self.from {
-            // One that plays on from before the interval may have marked it there.
+            // A player that goes on from before the interval may have made the mark there.
             return None;
         }
         let partial = std::mem::take(&mut self.partial);
@@ -199,7 +199,7 @@ impl Left {
             return Some(true);
         }
         match self.sure {
-            // What was played is where it was accessed.
+            // The played stretch is that of the access.
             Some(sure) if !partial || since <= sure.0 => None,
             sure => Some(sure.is_some()),
         }
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_is_played_says_more_of_what_is_open() {
-        // It is in a step that may have accessed it, and did so before.
+        // The thread is in a step that may have accessed the byte. It accessed it before, too.
         let left = || Left {
             partial: true,
             to: 250,
@@ -229,11 +229,11 @@ mod tests {
         let mut l = left();
         l.sure = None;
         assert_eq!(l.take((200, 250), [0, 0], 8), Some(false));
-        // Where something else was played, nothing follows.
+        // Another stretch was played, so nothing follows.
         let mut l = left();
         assert_eq!(l.take((100, 200), [0, 0], 8), Some(true));
         assert!(l.is_open());
-        // What it wrote may be unknown.
+        // It may have written an unknown value.
         let unseen = || Left {
             unseen: true,
             ..Left::known(0, (100, 200), 7, true)
