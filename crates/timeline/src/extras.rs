@@ -1,4 +1,4 @@
-//! What is made of the facade's answers.
+//! Further answers, built on those of the facade.
 
 pub mod branch;
 mod exits;

@@ -1,4 +1,4 @@
-//! What a trace says, without replaying anything.
+//! What a trace says without a replay.
 
 mod chunks;
 mod clobbers;
@@ -27,17 +27,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// A trace, and what was read from it. Everything is read when it is asked for first.
+/// A trace, and what was read from it. Each thing is read when somebody asks for it first.
 pub struct Recording {
     pub trace: Trace,
     pub path: PathBuf,
-    /// Threads that may work at the same time.
+    /// How many threads may work at the same time.
     pub jobs: usize,
-    /// Instructions of an interval of the index, if that was asked for, else 0.
+    /// Instructions in an interval of the index. 0: the caller did not choose.
     pub interval: u64,
     pub threads: Vec<ThreadId>,
     scans: OnceLock<BTreeMap<ThreadId, Scan>>,
-    /// Threads of which others say that a signal killed them, and which.
+    /// Threads that a signal killed, with its number, as other threads tell.
     killed: OnceLock<BTreeMap<ThreadId, u32>>,
     codes: Mutex<BTreeMap<u32, Arc<Code>>>,
     changes: Mutex<BTreeMap<u32, Arc<Vec<Change>>>>,
@@ -46,20 +46,20 @@ pub struct Recording {
     files: Mutex<LruCache<ModuleHash, Arc<Vec<u8>>>>,
     /// Whether recorded processes may have written into the memory of others by system calls.
     pub meddled: OnceLock<bool>,
-    /// Chunks in wire form that were used lately, the last one first.
+    /// Chunks in wire form that were used lately. The last one comes first.
     chunks: Mutex<VecDeque<Wire>>,
 }
 
 /// A chunk in wire form, by thread and number.
 type Wire = ((ThreadId, usize), Arc<Vec<u8>>);
 
-/// Bytes of modules that are kept, or one.
+/// This many bytes of modules stay in memory, or one module.
 const FILES: usize = 128 << 20;
-/// Chunks that are kept in wire form, of about a mebibyte each.
+/// This many chunks stay in memory in wire form. A chunk has about one MiB.
 const CHUNKS: usize = 16;
 
 impl Recording {
-    /// Of a trace that [`Trace::open`] has opened; nothing else of it is read yet.
+    /// A recording for a trace that is open. Nothing else of it is read yet.
     pub fn new(trace: Trace, path: PathBuf, jobs: usize, interval: u64) -> Result<Recording> {
         if trace.header().predictor_bits != Predictor::WINDOW.bits {
             return Err(Error::Unsupported(
@@ -104,12 +104,12 @@ impl Recording {
         all.filter(|t| self.image(*t) == image).collect()
     }
 
-    /// Whether the intervals of a thread are made in steps: it is not alone.
+    /// Whether the intervals of a thread are made in steps. They are if the thread is not alone in its image.
     pub fn has_steps(&self, t: ThreadId) -> bool {
         self.threads_of(self.image(t)).len() > 1
     }
 
-    /// The image that an image came from; 0: none.
+    /// The image from which an image came. 0: none.
     pub fn parent(&self, image: u32) -> u32 {
         self.trace.image(image).map_or(0, |i| i.parent)
     }
@@ -132,7 +132,7 @@ impl Recording {
         Ok(code)
     }
 
-    /// The content of a module; the last few are kept.
+    /// The content of a module. The last few stay in memory.
     pub fn file(&self, hash: ModuleHash) -> Result<Arc<Vec<u8>>> {
         if let Some(f) = lock(&self.files).get(&hash) {
             return Ok(f);
@@ -142,7 +142,7 @@ impl Recording {
         Ok(file)
     }
 
-    /// A chunk of a thread in wire form; `None` behind the last one.
+    /// A chunk of a thread in wire form. `None`: there is no such chunk.
     pub fn chunk(
         &self,
         t: ThreadId,

@@ -1,4 +1,4 @@
-//! The events of one thread that a front end may ask for, and its segments.
+//! The segments of one thread, and the events for which a front end may ask.
 
 mod clobber;
 mod segments;
@@ -20,66 +20,63 @@ pub use waits::Waited;
 
 const RSP: usize = 4;
 
-/// System calls that make processes and threads: `clone`, `fork`, `vfork`, `clone3`.
+/// System calls that create processes and threads: `clone`, `fork`, `vfork`, `clone3`.
 pub const FORKS: [u64; 4] = [56, 57, 58, 435];
 
-/// What a stream says besides the values that were read.
+/// What a stream says apart from the values that were read.
 #[derive(Default, Debug)]
 pub struct Scan {
-    /// Sequence numbers and the positions at which they stand, both ascending.
+    /// Order numbers and their positions, both ascending.
     pub numbers: Vec<(u64, u64)>,
     /// System calls and signals, with their positions.
     pub events: Vec<(u64, Raw)>,
-    /// Where handlers of signals begin: position and address of the handler.
+    /// Where signal handlers begin: position, and address of the handler.
     handlers: Vec<(u64, u64)>,
-    /// Where the kernel has the thread go on somewhere else, in a handler or behind one, and where: position and
-    /// address.
+    /// Where the kernel lets the thread go on elsewhere, at a handler's beginning or after one: position and address.
     entries: Vec<(u64, u64)>,
-    /// Positions of string instructions that are interrupted before they are done: what comes next is not what they do.
+    /// Positions of string instructions that are interrupted before they are done.
     interrupted: Vec<u64>,
-    /// What a front end is shown besides, with positions: gaps, marks, regimes.
+    /// Further events for front ends, with positions: gaps, marks, regimes.
     pub notes: Vec<(u64, Kind)>,
-    /// What the kernel said of children, by the number of the call's event.
+    /// What the kernel said of children, with the index of the call in `events`.
     reports: Vec<(usize, waits::Report)>,
     /// Cells that become zero: position, address, length.
     pub zeros: Vec<(u64, u64, u64)>,
-    /// Memory that the recording gives at positions, by address and length.
+    /// Memory whose content the recording gives: position, address, length.
     pub given: Vec<(u64, u64, u64)>,
-    /// The same for what is restated at key frames, which was so before.
+    /// Memory that key frames restate: position, address, length. It had that content before.
     pub restated: Vec<(u64, u64, u64)>,
-    /// It is being restated.
+    /// Memory is being restated.
     restating: bool,
-    /// What the kernel wrote in system calls and with signals: the instructions completed before, address,
-    /// length.
+    /// What the kernel wrote in system calls and for signals: instructions completed before, address, length.
     pub written: Vec<(u64, u64, u64)>,
-    /// Memory that is not known to be what it was: position, address, length.
+    /// Memory that may no longer be what it was: position, address, length.
     pub changed: Vec<(u64, u64, u64)>,
-    /// What made memory what it is, other than instructions of the thread and what the kernel wrote.
+    /// What made memory what it is, apart from the thread's instructions and the kernel's writes.
     pub sources: Sources,
-    /// What others cannot know of memory, in the order in which it began.
+    /// Changes of memory that others cannot know, in the order of their beginnings.
     raw_clobbers: Vec<RawClobber>,
-    /// The stack pointer where what is kept of the thread begins.
+    /// The stack pointer at the beginning of what the recording has of the thread.
     pub stack: Option<u64>,
     /// How many of `numbers` came before the last system call.
     call: usize,
-    /// Where the last string instruction is of which something is said.
+    /// The position of the last string instruction of which the stream says something.
     string: Option<u64>,
-    /// It was recorded what memory held at the beginning.
+    /// Whether the recording says what memory held at the beginning.
     pub told: bool,
-    /// Up to here memory is what instructions, `sources` and `given` made of it, and nothing else changes it;
-    /// 0: never.
+    /// Up to here, only instructions, `sources` and `given` change memory. 0: never.
     pub quiet_until: u64,
-    /// Where the thread ran unrecorded, ascending: what was known before is not known to hold behind.
+    /// Where the thread ran unrecorded, ascending. What was known before need not hold after it.
     pub gaps: Vec<Range<u64>>,
     /// When stretches of the thread happened, ascending.
     pub times: Vec<Stretch>,
-    /// First and last position.
+    /// The first and the last position.
     pub from: u64,
     pub to: u64,
     pub ending: Option<Ending>,
 }
 
-/// A stretch of a thread, from its first to its last event, and microseconds between which it happened.
+/// A stretch of a thread, from its first to its last event. It happened between two times, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stretch {
     pub first: u64,
@@ -88,7 +85,7 @@ pub struct Stretch {
     pub until: u64,
 }
 
-/// A [`Clobber`], with the numbers around it by their places in the list.
+/// A [`Clobber`], with the numbers around it as indices into the list.
 #[derive(Clone, Copy, Debug)]
 struct RawClobber {
     from: u64,
@@ -112,13 +109,13 @@ pub struct Source {
 /// Where memory came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// It is empty: fresh, or not there any more.
+    /// It is empty: fresh, or no longer there.
     Zero,
-    /// A module, by its number, from this offset on, with zeros behind its end.
+    /// A module, by number, from this offset on. After its end come zeros.
     File { module: u32, offset: u64 },
     /// The memory that was at this address.
     Moved(u64),
-    /// What the mapping says that is there.
+    /// What the mapping there says.
     Mapped,
     /// Nobody knows.
     Unknown,
@@ -139,13 +136,13 @@ pub enum Raw {
     },
 }
 
-/// System calls after which the kernel goes on writing into the program's memory: `io_submit`,
-/// `io_uring_setup`, `io_uring_enter`.
+/// Whether the kernel goes on writing into the program's memory after this system call: `io_submit`, `io_uring_setup`,
+/// `io_uring_enter`.
 fn works_on(number: u64) -> bool {
     matches!(number, 209 | 425 | 426)
 }
 
-/// Memory that is not at hand, and whether it was asked for.
+/// Memory that is not available. It notes whether somebody asked for it.
 struct Unseen<'a>(&'a std::cell::Cell<bool>);
 
 impl hindsight_syscalls::Memory for Unseen<'_> {
@@ -172,11 +169,11 @@ impl Scan {
         Ok(scan)
     }
 
-    /// `first`: the first position behind what is said of times.
+    /// Reads a chunk. `first` is the first position for which the time is not yet known.
     fn chunk(&mut self, wire: &[u8], offset: u64, first: &mut Option<u64>) -> Result<()> {
         let mut decoder = Decoder::default();
         let mut at = 0;
-        // What memory was said to be by the event before.
+        // The memory that the event before gave.
         let mut last = None;
         while at < wire.len() {
             let Some((pos, event, n)) = decoder.decode(&wire[at..]) else {
@@ -248,7 +245,7 @@ impl Scan {
                 }
                 Event::RepChunk { .. } => self.string = Some(pos),
                 Event::GapBegin { reason } => {
-                    // A second one within a gap only says more about it.
+                    // A second event within a gap only says more about the same gap.
                     if self.gaps.last().is_none_or(|g| g.end <= pos) {
                         self.gaps.push(pos..u64::MAX);
                         self.clobber(pos, false, 0, u64::MAX);
@@ -341,7 +338,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Keeps times ascending, whatever a trace says.
+    /// Adds a time. Times stay ascending, whatever a trace says.
     fn time(&mut self, first: u64, last: u64, since: u64, until: u64) {
         let before = self.times.last().map_or(0, |s| s.until);
         let since = since.max(before);
@@ -353,28 +350,28 @@ impl Scan {
         });
     }
 
-    /// Whether a signal comes at a position, to be handled by this function.
+    /// Whether a signal comes at a position whose handler is this function.
     pub fn handles(&self, pos: u64, function: u64) -> bool {
         let from = self.handlers.partition_point(|h| h.0 < pos);
         let here = self.handlers[from..].iter();
         here.take_while(|h| h.0 == pos).any(|h| h.1 == function)
     }
 
-    /// Where the kernel has the thread go on at a position before its next instruction, if it does: the addresses.
+    /// The addresses at which the kernel lets the thread go on, at a position, before its next instruction.
     pub fn entries(&self, pos: u64) -> impl Iterator<Item = u64> + '_ {
         let from = self.entries.partition_point(|e| e.0 < pos);
         let here = self.entries[from..].iter();
         here.take_while(move |e| e.0 == pos).map(|e| e.1)
     }
 
-    /// Whether the string instruction at a position is interrupted before it is done, after which the kernel has the
-    /// thread go on somewhere else.
+    /// Whether the string instruction at a position is interrupted before it is done. The kernel then lets the thread
+    /// go on elsewhere.
     pub fn interrupts(&self, pos: u64) -> bool {
         self.interrupted.binary_search(&pos).is_ok()
     }
 
-    /// Memory is given. It was written by the system call at hand, or by the one that is just done; if
-    /// there is none it had that content before.
+    /// Notes memory that is given. The present system call wrote it, or the one that has just ended. If there is none,
+    /// the memory had that content before.
     fn write(&mut self, pos: u64, addr: u64, len: u64) {
         self.given.push((pos, addr, len));
         if let Some((p, Raw::Syscall { .. })) = self.events.last()
@@ -384,7 +381,7 @@ impl Scan {
         }
     }
 
-    /// Memory is said to hold what it held before.
+    /// Notes memory that is restated: it had that content before.
     fn restate(&mut self, pos: u64, addr: u64, len: u64) {
         match self.restated.last_mut() {
             Some(r) if (r.0, r.1.wrapping_add(r.2)) == (pos, addr) => r.2 += len,
@@ -392,8 +389,8 @@ impl Scan {
         }
     }
 
-    /// A signal is delivered: `frame` is what was given just before, the signal's frame if it looks like
-    /// one (`struct rt_sigframe`), and not an output of the system call before.
+    /// A signal is delivered. `frame` is the memory that was given just before. It is the signal's frame if it looks
+    /// like one (`struct rt_sigframe`) and is no output of the system call before.
     fn frame_of(&mut self, pos: u64, frame: Option<(u64, u64)>) {
         const LEAST: u64 = 440;
         let Some((addr, len)) = frame.filter(|f| f.1 >= LEAST && f.0 % 16 == 8) else {
@@ -425,8 +422,8 @@ impl Scan {
         }
     }
 
-    /// The quiet regime ends. If that is because a file was mapped of which nothing is told, it is not the zeros that
-    /// the mapping began with for the virtual processor.
+    /// The quiet regime ends. If it ends because a file was mapped, the content of that file may not be recorded. Then
+    /// the memory does not hold the zeros with which the mapping began for the virtual processor.
     fn untold(&mut self, pos: u64) {
         let origin = self.fresh(pos);
         if let Some((_, Raw::Syscall { args, result, .. })) = self.events.last()
@@ -439,7 +436,7 @@ impl Scan {
         }
     }
 
-    /// What memory is that a system call at hand, or just done, has made anew.
+    /// What made the memory that the present system call, or the one that has just ended, has made anew.
     fn fresh(&self, pos: u64) -> Origin {
         const ANONYMOUS: u64 = 0x20;
         const MMAP: u64 = 9;
@@ -458,7 +455,8 @@ impl Scan {
         }
     }
 
-    /// Something else may have changed memory, in the system call at hand, or the one just done, or here.
+    /// Notes that something else may have changed memory: in the present system call, in the one that has just ended,
+    /// or here.
     fn clobber(&mut self, pos: u64, endless: bool, address: u64, len: u64) {
         let in_call = match self.events.last() {
             Some((p, Raw::Syscall { .. })) if *p == pos || p + 1 == pos => Some(*p),
@@ -494,7 +492,7 @@ impl Scan {
         }
     }
 
-    /// A system call that never returned may have written what it was to write.
+    /// A system call that never returned may have written its outputs.
     fn open_call(&mut self) {
         let Some((
             pos,
@@ -526,7 +524,7 @@ impl Scan {
         }
     }
 
-    /// What others cannot know of memory.
+    /// Changes of memory that others cannot know.
     pub fn clobbers(&self, thread: ThreadId) -> impl Iterator<Item = Clobber> + '_ {
         self.raw_clobbers.iter().map(move |d| Clobber {
             thread,
@@ -539,14 +537,13 @@ impl Scan {
         })
     }
 
-    /// Of each byte what made it what it was before anything else happened to it, the last one before
-    /// `count` instructions were completed.
+    /// For each byte, what made it what it was: the last source before `count` instructions were completed.
     pub fn sources_of(&self, address: u64, len: usize, count: u64) -> Vec<Option<Source>> {
         self.sources.of(address, len, count)
     }
 
-    /// Where something else than the thread's instructions changed memory, or may have, between two
-    /// positions, by address and length.
+    /// Where something else than the thread's instructions changed memory, or may have, between two positions. The
+    /// answer has addresses and lengths.
     pub fn changed(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let within = |z: &&(u64, u64, u64)| from <= z.0 && z.0 < to;
         let said = self.zeros.iter().chain(&self.given).chain(&self.changed);
@@ -557,7 +554,7 @@ impl Scan {
             .collect()
     }
 
-    /// `count`, or if the thread runs unrecorded there, the end or begin of that gap.
+    /// `count`, unless the thread runs unrecorded there. Then it is the end or the beginning of that gap.
     pub fn outside_gap(&self, count: u64, direction: Direction) -> u64 {
         let i = self.gaps.partition_point(|g| g.end <= count);
         match (self.gaps.get(i).filter(|g| g.start < count), direction) {

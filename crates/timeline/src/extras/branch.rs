@@ -1,5 +1,5 @@
-//! What would happen if: a virtual processor that goes on from a place of a recording with other
-//! registers and memory. Nothing of it is kept, and nothing reaches the kernel.
+//! Side branches: what would happen if registers or memory were different. A virtual processor goes on from an instant
+//! of a recording with other values. Afterwards all is thrown away, and nothing reaches the kernel.
 
 mod saving;
 
@@ -16,9 +16,9 @@ use std::sync::Arc;
 const PAGE: u64 = 4096;
 /// A position that no branch reaches.
 const FAR: u64 = 1 << 61;
-/// Most bytes that a repeated instruction goes over.
+/// A repeated instruction is assumed to process at most this many bytes.
 const LONGEST: u64 = 1 << 20;
-/// Bytes offered to a repeated comparison beyond what it surely reads.
+/// A repeated comparison gets this many bytes in addition to those that it certainly reads.
 const AHEAD: u64 = 4096;
 const WRITE: u32 = 2;
 const RAX: usize = 0;
@@ -29,7 +29,7 @@ const RCX: usize = 1;
 pub enum Halted {
     /// The step is done.
     Step,
-    /// Before the instruction at one of the given addresses.
+    /// It is before the instruction at one of the given addresses.
     Break,
     /// It was cancelled.
     Cancelled,
@@ -40,11 +40,11 @@ pub enum Halted {
 /// A side branch of a recording.
 pub struct Branch {
     machine: Machine<'static>,
-    /// Where it began: what it has not touched is as it is there.
+    /// Where it began. What the branch has not touched is as it is there.
     cursor: Cursor,
-    /// Bytes that were written here, or looked up.
+    /// Bytes that were written in the branch, or looked up.
     memory: HashMap<u64, u8>,
-    /// Code bytes by page, as far as they are known.
+    /// Known code bytes, by page.
     code: Vec<(u64, Vec<u8>)>,
     fetched: HashSet<u64>,
     finder: Finder,
@@ -52,7 +52,7 @@ pub struct Branch {
 }
 
 impl Branch {
-    /// Begins at a cursor's place.
+    /// Begins a branch at the instant of a cursor. The cursor stays.
     pub fn new(cursor: &mut Cursor) -> Result<Branch> {
         let mut base = cursor.timeline().cursor()?;
         base.seek_count(cursor.thread(), cursor.count())?;
@@ -72,7 +72,7 @@ impl Branch {
         Ok(branch)
     }
 
-    /// General registers, instruction pointer, flags, segment bases.
+    /// General registers, instruction pointer, flags and segment bases.
     pub fn registers(&self) -> CpuState {
         self.machine.registers()
     }
@@ -82,9 +82,9 @@ impl Branch {
         self.machine.vectors()
     }
 
-    /// Changes registers.
+    /// Sets the registers.
     pub fn set_registers(&mut self, cpu: &CpuState, vec: &VecState) -> Result<()> {
-        // A stream in which nothing ever happens.
+        // A stream without events.
         let mut wire = vec![0; MAX_EVENT];
         let n = Encoder::default().encode(FAR, &Event::CodeEpoch { epoch: 0 }, &mut wire);
         wire.truncate(n);
@@ -124,7 +124,7 @@ impl Branch {
         Ok(out)
     }
 
-    /// The bytes from an address on, zero where they are not known.
+    /// The bytes from an address on. Bytes that are not known are zero.
     fn known_or_zero(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
         let recorded = self.cursor.known_memory(address, len)?;
         let value = |(i, known): (usize, &Option<crate::Known>)| {
@@ -136,7 +136,7 @@ impl Branch {
         Ok(recorded.bytes.iter().enumerate().map(value).collect())
     }
 
-    /// Changes memory; `false` if the program could not write there.
+    /// Changes memory. `false`: the program cannot write there.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<bool> {
         if !self.writable(address, bytes.len() as u64)? {
             return Ok(false);
@@ -165,7 +165,8 @@ impl Branch {
         Ok(true)
     }
 
-    /// Executes one instruction, or until before the next one at `breaks` for which `stop` holds.
+    /// Executes one instruction if `step` is set. Otherwise it runs, up to the next instruction at `breaks` for which
+    /// `stop` holds.
     pub fn run(
         &mut self,
         step: bool,
@@ -189,7 +190,7 @@ impl Branch {
         }
     }
 
-    /// Executes one instruction; says why it could not.
+    /// Executes one instruction. Returns the reason if it cannot.
     fn one(&mut self) -> Result<Option<String>> {
         let cpu = self.registers();
         let mut buf = [0; 15];
@@ -204,7 +205,7 @@ impl Branch {
         let string = StringOp::decode(bytes);
         let mut after = cpu;
         if let Some(op) = &string {
-            // As if it went over all that its count says.
+            // It is assumed to process everything that its count says.
             let size = op.size as u64;
             let compares = matches!(
                 i.mnemonic(),
@@ -231,7 +232,7 @@ impl Branch {
             after.gpr[RCX] = cpu.gpr[RCX].wrapping_sub(count);
         }
         let mut list = std::mem::take(&mut self.list);
-        // What `xrstor` reads, the area's header says.
+        // The header of the area tells what `xrstor` reads.
         let mut header = Vec::new();
         if matches!(i.mnemonic(), Mnemonic::Xrstor | Mnemonic::Xrstor64)
             && let Some(area) = i.virtual_address(0, 0, |r, _, _| access::register(&cpu, r))
@@ -245,7 +246,7 @@ impl Branch {
             if a.unknown
                 && let Some(parts) = saving::written(&i, &cpu, &vec)
             {
-                // What it leaves alone nobody looks at if it is not known.
+                // Nobody looks at the bytes that it leaves alone, if they are not known.
                 let mut area = self.known_or_zero(a.address, a.len as usize)?;
                 for (at, bytes) in parts {
                     if let Some(to) = area.get_mut(at..at + bytes.len()) {
@@ -320,7 +321,7 @@ impl Branch {
         Ok(None)
     }
 
-    /// Looks up the code of a page; whether that was any use.
+    /// Looks up the code of a page. Returns whether that brought something new.
     fn learn(&mut self, address: u64) -> Result<bool> {
         let page = address / PAGE * PAGE;
         if !self.fetched.insert(page) {
@@ -346,7 +347,7 @@ impl Branch {
     }
 }
 
-/// Why an instruction has no result here: it comes from outside of the program.
+/// Why an instruction has no result in a branch: the result comes from outside of the program.
 fn outside(i: &Instruction, cpu: &CpuState) -> Option<String> {
     use Mnemonic::*;
     match i.mnemonic() {

@@ -1,19 +1,23 @@
-//! Out of a stretch of code.
+//! Where code at some addresses can be left.
 
 use crate::{Cursor, Result};
 use hindsight_replay::access::decode;
 use iced_x86::{FlowControl, OpKind};
 
-/// Longest stretch that is looked at.
+/// The longest stretch that is looked at, in bytes.
 const LONGEST: u64 = 16 << 10;
 const WRITE: u32 = 2;
-/// Bytes of the longest instruction.
+/// The longest instruction, in bytes.
 const INSTRUCTION: usize = 15;
 
 impl Cursor {
-    /// Where one comes who leaves the code at `start..end`, which begins with an instruction: addresses outside to which
-    /// it leads, and instructions in it that may lead anywhere. A run with breakpoints at all of these does not miss
-    /// that the code is left (but by a signal). `None`: that cannot be said, since the code may change, or is not known.
+    /// Where a thread can leave the code at `start..end`. An instruction must begin at `start`. The answer has
+    ///
+    /// - the addresses outside to which the code leads;
+    /// - the instructions inside that may lead anywhere.
+    ///
+    /// A run with breakpoints at all of these stops when the code is left, except by a signal. `None`: the code may
+    /// change, or is not known.
     pub fn exits(&mut self, start: u64, end: u64) -> Result<Option<Vec<u64>>> {
         if end <= start || end - start > LONGEST {
             return Ok(None);
@@ -61,7 +65,8 @@ fn exits(code: &[u8], start: u64, end: u64) -> Option<Vec<u64>> {
         }
         at = i.next_ip();
     }
-    // What is behind the stretch, and what begins in the middle of an instruction, of which nothing is known.
+    // The address after the stretch. And targets in the middle of an instruction: nothing is known of what begins
+    // there.
     out.push(at);
     out.extend(
         inner

@@ -1,4 +1,4 @@
-//! What threads are called.
+//! The names of threads.
 
 use crate::recording::forked_by;
 use crate::scan::FORKS;
@@ -12,43 +12,46 @@ const OPEN: u64 = 2;
 const PRCTL: u64 = 157;
 const OPENAT: u64 = 257;
 const PR_SET_NAME: u64 = 15;
-/// Opened to be written (`O_WRONLY`, `O_RDWR`).
+/// Opened for writing (`O_WRONLY`, `O_RDWR`).
 const WRITABLE: u64 = 3;
-/// Bytes of a name, without the zero behind it (prctl(2)).
+/// Bytes of a name, without the zero at its end (prctl(2)).
 const LONGEST: usize = 15;
-/// Bytes of the path of a thread's name, and of what is written there.
+/// The most bytes that are read of the path of a thread's name, and of what is written there.
 const PATH: usize = 64;
 
-/// The names that threads of a program image had: those that they gave themselves by `prctl`, or each other by
-/// `/proc/self/task/TID/comm` (`pthread_setname_np`); and new ones that of the thread that made them. What other processes call
-/// them is not among them. Memory is looked at for a name when it is asked for: a part of the index may be made for that.
+/// The names that threads of a program image had. Threads give themselves names by `prctl`. They name each other by
+/// `/proc/self/task/TID/comm` (`pthread_setname_np`). A new thread has the name of the one that created it. Names that
+/// other processes give are not known.
+///
+/// Memory is read when somebody asks for a name. For that, a part of the index may be made.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     given: Vec<Given>,
-    /// Threads by their ids, and when they begin, ascending.
+    /// For each thread id, the threads that had it and when they began, ascending.
     all: HashMap<i32, Vec<(Position, ThreadId)>>,
-    /// Threads, and where which other made them.
+    /// For each thread, which other thread created it, and where.
     makers: HashMap<ThreadId, (ThreadId, Position)>,
-    /// The first thread of a forked process, and which thread, at which instruction of it, made that.
+    /// The first thread of a forked process. Then the thread that forked it, and at which instruction.
     forked: Option<(ThreadId, (ThreadId, u64))>,
 }
 
-/// Where a thread may have given a name.
+/// A place where a thread may have given a name.
 #[derive(Clone, Debug)]
 struct Given {
     at: Position,
     by: ThreadId,
     count: u64,
-    /// Where the name is in memory, and how long it may be.
+    /// The address of the name, and how long it may be.
     name: (u64, usize),
-    /// The path of the file that it was written to, and where that was opened; `None`: it is the thread's own name.
+    /// The path of the file to which it was written, and where the file was opened. `None`: it is the thread's own
+    /// name.
     file: Option<(u64, u64)>,
-    /// Whose name it is, if it is one, and the name, once that was asked for.
+    /// The thread that got the name, and the name. It is set once somebody has asked.
     found: OnceLock<Option<(ThreadId, String)>>,
 }
 
 impl Timeline {
-    /// What threads of a program image are called.
+    /// The names of the threads of a program image.
     pub fn names(&self, image: u32) -> Result<Names> {
         let mut names = Names::default();
         let threads = self.0.threads_of(image);
@@ -119,7 +122,7 @@ impl Timeline {
     }
 }
 
-/// The thread whose name a file is, for a thread of the same process.
+/// The thread whose name a file holds, as seen by a thread of the same process.
 fn of_path(
     path: &str,
     who: &Thread,
@@ -135,7 +138,7 @@ fn of_path(
     Some(begun.1)
 }
 
-/// Text at an address, up to a zero. What is not known of it is shown as such.
+/// The text at an address, up to a zero. It says where bytes are not known.
 fn text(cursor: &mut Cursor, address: u64, most: usize) -> Result<String> {
     let known = cursor.known_memory(address, most)?.prefix();
     let end = known.iter().position(|b| *b == 0);
@@ -147,13 +150,14 @@ fn text(cursor: &mut Cursor, address: u64, most: usize) -> Result<String> {
 }
 
 impl Names {
-    /// What a thread is called at a position: as its program, until it, or one that made it, is given a name.
+    /// The name of a thread at a position. A thread is called as its program, until it, or a thread that created it,
+    /// gets another name.
     pub fn of(&self, timeline: &Timeline, thread: &Thread, here: Position) -> Result<String> {
         let (mut id, mut before) = (thread.id, here);
         for _ in 0..=self.makers.len() {
             let end = self.given.partition_point(|g| g.at < before);
             for given in self.given[..end].iter().rev() {
-                // For which nothing has to be looked at.
+                // This needs no look at memory.
                 if given.file.is_none() && given.by != id {
                     continue;
                 }
@@ -176,7 +180,7 @@ impl Names {
         }
     }
 
-    /// Whose name was given, and which.
+    /// The thread that got the name, and the name.
     fn found<'a>(
         &self,
         timeline: &Timeline,

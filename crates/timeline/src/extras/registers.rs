@@ -1,13 +1,14 @@
-//! Who changed a register.
+//! Finds who changed a register.
 
 use crate::play::Player;
 use crate::{Cancel, Cursor, Error, Position, Result, ThreadId};
 
-/// Instructions that are looked at first, backwards from the cursor; then many more at a time.
+/// This many instructions are looked at first, backwards from the cursor. Each next time, `MORE` times as many are, at
+/// most `MOST`.
 const FIRST: u64 = 1 << 10;
 const MORE: u64 = 16;
 const MOST: u64 = 1 << 22;
-/// Instructions between two looks whether it was cancelled.
+/// The number of instructions between two looks at the flag that cancels.
 const OFTEN: u64 = 1 << 12;
 
 /// An instruction that changed a register.
@@ -16,20 +17,22 @@ const OFTEN: u64 = 1 << 12;
 pub struct Changed {
     /// The thread that did it.
     pub thread: ThreadId,
-    /// Before the instruction.
+    /// The instant before the instruction.
     pub position: Position,
-    /// Instructions that the thread had completed there.
+    /// The number of instructions that the thread had completed there.
     pub count: u64,
-    /// Its address.
+    /// The instruction's address.
     pub pc: u64,
-    /// What the register held before it, and behind it.
+    /// What the register held before it, and after it.
     pub values: [u64; 2],
 }
 
 impl Cursor {
-    /// The last instruction before the cursor, of its thread, that changed a general register (by its hardware number): a
-    /// system call that did counts as one. `None`: none did since the thread began. All instructions from there on are
-    /// executed one by one. The cursor stays.
+    /// The last instruction of the cursor's thread, before the cursor, that changed a general register. `register` is
+    /// the register's hardware number. A system call that changed it counts, too. `None`: nothing changed it since the
+    /// thread began.
+    ///
+    /// All instructions from there on are executed one by one. The cursor stays.
     pub fn last_register_change(
         &mut self,
         register: u8,
@@ -61,7 +64,7 @@ impl Cursor {
 
 type Last = (u64, u64, [u64; 2]);
 
-/// The last of instructions `lo..hi` that changed a register.
+/// The last of the instructions `lo..hi` that changed a register.
 fn last(
     p: &mut Player,
     (lo, hi): (u64, u64),

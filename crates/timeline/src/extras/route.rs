@@ -1,5 +1,4 @@
-//! What a debugger could stop at on the way to a position: the steps of a thread for
-//! [`crate::breakpath`].
+//! What a debugger could stop at on the way to a position. It gives the steps of a thread to [`crate::breakpath`].
 
 use crate::ThreadInstant;
 use crate::breakpath::{Breakpath, StopCandidate};
@@ -15,20 +14,20 @@ use std::collections::HashMap;
 
 /// Bytes that one hardware watchpoint watches.
 const WORD: u64 = 8;
-/// `mmap`, which maps the parts of a module.
+/// `mmap` maps the parts of a module.
 const MMAP: u64 = 9;
 const PROT_EXEC: u32 = 4;
-/// Steps between looks at [`Cancel`].
+/// Steps between two looks at [`Cancel`].
 const BREATH: u64 = 1 << 16;
 
 /// What to set in the live program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// Path of the module; its first mapping is where offsets begin.
+    /// Path of the module. Offsets count from its first mapping.
     pub module: String,
-    /// Bytes from the first mapping's address on.
+    /// The offset in bytes from the first mapping's address.
     pub offset: u64,
-    /// A word of data of eight bytes, read or written; otherwise an instruction.
+    /// It is a word of eight bytes that is read or written. Otherwise it is an instruction.
     pub data: bool,
 }
 
@@ -37,32 +36,32 @@ pub struct Setting {
 pub struct Halt {
     /// What to stop at.
     pub setting: Setting,
-    /// Where the recording is then.
+    /// The position of the recording at that stop.
     pub position: Position,
-    /// Address of the instruction that comes next, in the recording.
+    /// The address of the next instruction, in the recording.
     pub pc: u64,
 }
 
 /// How to reach a position of a live program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Instructions from the program's start.
+    /// The number of instructions from the program's start.
     pub steps: u64,
-    /// The stops; the last one is at the position.
+    /// The stops. The last one is at the position.
     pub halts: Vec<Halt>,
 }
 
-/// A module, as far as it is of use.
+/// A module, and the steps in which it can be used.
 struct ModuleSpan {
     module: Module,
-    /// The step from which all of it is mapped.
+    /// The first step at which all of it is mapped.
     usable: u32,
     /// The first step at which it no longer is.
     gone: u32,
     code: Vec<std::ops::Range<u64>>,
 }
 
-/// Memory operands whose addresses come from general registers alone.
+/// A memory operand whose address comes from general registers alone.
 #[derive(Clone, Copy)]
 struct Operand {
     base: Option<u8>,
@@ -79,10 +78,10 @@ enum Kind {
 }
 
 impl Timeline {
-    /// The fewest stops to reach a position in a live run of the recorded program, with one
-    /// breakpoint or hardware watchpoint at a time. Only settings in files count, since all else
-    /// lies elsewhere in each run. At most `limit` steps are considered; each takes eight bytes
-    /// of memory, and each different setting forty.
+    /// The fewest stops to reach a position in a live run of the recorded program. Only one breakpoint or hardware
+    /// watchpoint is set at a time. Only settings in files count, because all else lies elsewhere in each run.
+    ///
+    /// At most `limit` steps are considered. Each takes eight bytes of memory, and each different setting forty.
     pub fn route(&self, to: Position, limit: u64, cancel: &Cancel) -> Result<Route> {
         let ThreadInstant { thread, count } = self.locate(to)?;
         let t = self.thread(thread)?;
@@ -210,14 +209,14 @@ impl Timeline {
     }
 }
 
-/// Makes settings of what a machine does.
+/// Turns what a machine does into settings.
 struct Collector {
     places: Vec<ModuleSpan>,
     path: Breakpath,
     kinds: HashMap<u64, Kind>,
     finder: Finder,
     info: InstructionInfoFactory,
-    /// What the instruction before this step touched.
+    /// What the instruction before this step accessed.
     touched: Vec<StopCandidate>,
     /// The module that was used last.
     last: usize,
@@ -238,7 +237,7 @@ impl Collector {
         }
     }
 
-    /// The module at an address; its number and the step from which it can be used.
+    /// The module at an address: sets its index, and returns the step from which it can be used.
     fn place(&mut self, address: u64, step: u32) -> Option<u32> {
         let at = |p: &ModuleSpan| {
             (p.module.start..p.module.end).contains(&address) && p.usable <= step && step < p.gone
@@ -257,8 +256,8 @@ impl Collector {
             let code = self.places[self.last].code.iter().any(|r| r.contains(&rip));
             let mut buf = [0; 15];
             let n = m.code(rip, &mut buf);
-            // A debugger that steps over a breakpoint at a repeated instruction does one of its
-            // repetitions, and stops there again.
+            // A debugger that steps over a breakpoint at a repeated instruction executes one repetition, and stops
+            // there again.
             let exact = code && StringOp::decode(&buf[..n]).is_none();
             touches.insert(
                 0,
@@ -277,7 +276,7 @@ impl Collector {
     /// The thread executes the instruction of a step.
     fn execute(&mut self, step: u32, m: &Machine) {
         let cpu = m.registers();
-        // What is unloaded may be followed by something else.
+        // Something else may be mapped where a module was unloaded.
         let lasting =
             self.place(cpu.rip, step).is_some() && self.places[self.last].gone == u32::MAX;
         if lasting && !self.kinds.contains_key(&cpu.rip) {
@@ -301,7 +300,7 @@ impl Collector {
             _ => {
                 let mut buf = [0; 15];
                 let n = m.code(cpu.rip, &mut buf);
-                // A repeated instruction is taken to go over all that it may go over.
+                // A repeated instruction is assumed to process everything that its count says.
                 let mut after = cpu;
                 if let Some(op) = StringOp::decode(&buf[..n]) {
                     after.gpr[1] = cpu.gpr[1].saturating_sub(LONGEST / op.size as u64);
@@ -326,7 +325,7 @@ impl Collector {
                         }
                         word += WORD;
                     }
-                    // The next module's, or nothing more.
+                    // Goes on with the next module, if there is one.
                     None => {
                         let starts = self.places.iter().map(|p| p.module.start);
                         let Some(next) = starts.filter(|s| *s > word).min() else {
@@ -389,7 +388,7 @@ impl Collector {
     }
 }
 
-/// Bytes that a repeated instruction is taken to go over at most.
+/// A repeated instruction is assumed to process at most this many bytes.
 const LONGEST: u64 = 1 << 20;
 
 impl Operand {
@@ -401,7 +400,7 @@ impl Operand {
     }
 }
 
-/// The operands of an instruction if they are all simple; those that are popped or pushed too.
+/// The operands of an instruction, including those that are popped or pushed. `None`: some are not simple.
 fn simple(i: &Instruction, info: &mut InstructionInfoFactory) -> Option<Vec<Operand>> {
     use iced_x86::Mnemonic::*;
     let odd = matches!(

@@ -1,7 +1,8 @@
-//! System calls as strace shows them: arguments and results by their names and in their structures.
+//! Shows system calls as strace does: arguments and results with their names and structures.
 //!
-//! What the arguments mean stands in one table, `hindsight_syscalls::signature`. The bytes behind pointers come from the
-//! recording, as of before or behind the call. Where it does not say, the pointer is shown as it is, or a question mark.
+//! One table says what the arguments mean: `hindsight_syscalls::signature`. The bytes at pointers come from the
+//! recording, before or after the call. Where the recording does not have them, the pointer is shown, or a question
+//! mark.
 
 mod lists;
 mod names;
@@ -16,7 +17,7 @@ use hindsight_syscalls::{Arg, Returns, Set, Shape, arguments, signature};
 use shapes::Bytes;
 use text::{SHOWN, address, bits, hexadecimal, octal, one, quoted, signal};
 
-/// Longest text that is read: that of a path.
+/// The longest text that is read: that of a path.
 const PATH: usize = 4096;
 /// Results from here on are errors.
 const ERRORS: u64 = -4095i64 as u64;
@@ -25,11 +26,11 @@ const ERRORS: u64 = -4095i64 as u64;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SystemCall {
-    /// The call's name, or `syscall_N` for one without a name.
+    /// The call's name, or `syscall_N` if it has none.
     pub name: String,
     /// One text for each argument.
     pub arguments: Vec<String>,
-    /// What it returned, with the error's name; `?` if it did not return.
+    /// What it returned, with the error's name. `?` if it did not return.
     pub result: String,
 }
 
@@ -45,7 +46,7 @@ impl std::fmt::Display for SystemCall {
     }
 }
 
-/// What memory a call finds, and what it leaves.
+/// Reads the memory that a call finds (`behind` unset), or leaves.
 trait Seen {
     fn read(&mut self, address: u64, len: usize, behind: bool) -> Result<Vec<Option<u8>>>;
 }
@@ -59,7 +60,7 @@ struct Recorded<'a> {
 impl Seen for Recorded<'_> {
     fn read(&mut self, address: u64, len: usize, behind: bool) -> Result<Vec<Option<u8>>> {
         let h = self.happening;
-        // Nothing is played for it unless it is needed.
+        // The virtual processor goes there only when it is needed.
         self.cursor
             .view
             .note_position(h.thread, h.count + behind as u64);
@@ -69,7 +70,7 @@ impl Seen for Recorded<'_> {
 }
 
 impl Cursor {
-    /// A happening in words if it is a system call. The cursor then stands at it, or behind.
+    /// A system call in words. `None`: the event is another one. The cursor stands before or after the call afterwards.
     pub fn system_call(&mut self, happening: &Happening) -> Result<Option<SystemCall>> {
         let Kind::Syscall {
             number,
@@ -95,7 +96,7 @@ impl Cursor {
 }
 
 impl Cursor {
-    /// The system call that the instruction at the cursor makes, if it makes one. The cursor stays.
+    /// The system call that the instruction at the cursor makes. `None`: it makes none. The cursor stays.
     pub fn system_call_here(&mut self) -> Result<Option<SystemCall>> {
         let (thread, count) = (self.thread(), self.count());
         let position = self.position()?;
@@ -122,7 +123,7 @@ impl Cursor {
             count,
             kind,
         });
-        // Also where it failed: nothing is played for it.
+        // This also holds if it failed. The virtual processor goes back only when it is needed.
         self.view.note_position(thread, count);
         call
     }
@@ -167,7 +168,7 @@ impl Call<'_> {
         self.result.is_none_or(|r| r >= ERRORS)
     }
 
-    /// The result as a length, 0 if it failed.
+    /// The result as a length. 0 if the call failed.
     fn len(&self) -> usize {
         match self.failed() {
             true => 0,
@@ -190,7 +191,7 @@ impl Call<'_> {
         Ok(b.iter().rev().try_fold(0, value))
     }
 
-    /// `None`: the call has no more arguments.
+    /// An argument in words. `None`: the call has no more arguments.
     fn argument(&mut self, i: usize, arg: Arg) -> Result<Option<String>> {
         let v = self.args[i];
         let int = |v: u64| (v as i32).to_string();
@@ -241,7 +242,7 @@ impl Call<'_> {
             }
             Arg::Out(Shape::Dirents) => self.entries(v)?,
             Arg::In(shape) => self.shape(v, shape, false)?,
-            // What has waited without success has said how long, or what it found.
+            // A call that waited in vain has still said how long, or what it found.
             Arg::Out(_) if self.failed() => address(v),
             Arg::Out(Shape::Status | Shape::Rusage | Shape::Siginfo)
                 if self.result == Some(0) && self.name == "wait4" =>
@@ -314,7 +315,7 @@ impl Call<'_> {
         let mut out = Vec::new();
         while at != 0 && out.len() < most {
             let from = at.wrapping_add(out.len() as u64);
-            // Not into the next page before it is needed: it may not be there.
+            // It must not reach into the next page before that is needed: that page may not exist.
             let step = STEP - from as usize % STEP;
             let b = self.seen.read(from, step.min(most - out.len()), false)?;
             if let Some(end) = b.iter().position(|b| *b == Some(0)) {
@@ -322,7 +323,7 @@ impl Call<'_> {
                 // An unknown byte before its end may be the end, too.
                 let unknown = out.iter().position(Option::is_none);
                 out.truncate(unknown.map_or(out.len(), |n| n + 1));
-                // Nothing at all is an empty text, and known.
+                // A text of no bytes is empty, and known.
                 return Ok((out, true));
             }
             let lost = b.iter().any(Option::is_none);
@@ -367,7 +368,7 @@ impl Call<'_> {
         Ok(shapes::shown(shape, &b).unwrap_or_else(|| address(at)))
     }
 
-    /// Before the call and, if it is something else then, behind it.
+    /// A structure before the call, and after it if it differs then.
     fn both(&mut self, at: u64, shape: Shape) -> Result<String> {
         let before = self.shape(at, shape, false)?;
         if at == 0 || self.failed() {
@@ -422,7 +423,7 @@ impl Call<'_> {
     }
 }
 
-/// Those of a text whose first byte is known, or that are none.
+/// The bytes, unless the first one is unknown. No bytes are fine.
 fn some(bytes: &[Option<u8>]) -> Option<&[Option<u8>]> {
     bytes.first().is_none_or(Option::is_some).then_some(bytes)
 }

@@ -1,10 +1,13 @@
-//! Places in a program image, or a thread, that is not the one whose turn it is there.
+//! Goes to a thread or program image at a position at which another one runs.
 
 use crate::{Cursor, Error, Position, Result, ThreadId};
 
 impl Cursor {
-    /// Goes to a position, and there to a thread or to a program image: to where that thread, or the thread of the image
-    /// that did something last, then was. An error where there was none yet.
+    /// Goes to a position, and there to a thread or a program image. With a program image, it goes to the thread of it
+    /// that did something last.
+    ///
+    /// # Errors
+    /// If the thread or the image had not begun there, or does not exist, or the thread is not of that image.
     pub fn seek_within(
         &mut self,
         position: Position,

@@ -1,11 +1,11 @@
-//! A thread's stream as a machine takes it.
+//! Gives a machine the stream of a thread.
 
 use super::Recording;
 use crate::ThreadId;
 use hindsight_replay::Source;
 use std::sync::Arc;
 
-/// The chunks of a stream from one on.
+/// The chunks of a stream, from one of them on.
 pub struct Chunks {
     recording: Arc<Recording>,
     thread: ThreadId,

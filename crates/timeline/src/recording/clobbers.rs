@@ -1,8 +1,8 @@
-//! What may have changed memory without the recording saying to what: the kernel in system calls, threads
-//! where they are not recorded, new mappings.
+//! What may have changed memory where the recording does not say which bytes. Three things may: the kernel in system
+//! calls, threads where they are not recorded, and new mappings.
 //!
-//! Within a thread replay forgets what was known at the right place. This is about what others knew, and
-//! what happened at the same time.
+//! Within a thread, the replay itself forgets what was known at the right place. This module is about what other
+//! threads knew, and about what happened at the same time.
 
 use super::Recording;
 use crate::base::sync::lock;
@@ -12,11 +12,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a page of the list, and pages from which on something is in no page's list.
+/// The list is divided by pages of `PAGE` bytes. What covers `LARGE` pages or more is in no page's list.
 const PAGE: u64 = 4096;
 const LARGE: u64 = 16;
 
-/// What a thread did before what is kept of it begins: it may have written anything, since another one made it.
+/// What a thread did in the stretch that the recording no longer has. It may have written anything since another thread
+/// created it.
 fn unkept(
     scans: &BTreeMap<ThreadId, Scan>,
     of: &[ThreadId],
@@ -51,24 +52,24 @@ fn unkept(
     }
 }
 
-/// Those of an image.
+/// The unrecorded changes in an image.
 #[derive(Default, Debug)]
 pub struct Clobbers {
     list: Vec<Clobber>,
-    /// By page.
+    /// Indices into the list, by page.
     pages: HashMap<u64, Vec<u32>>,
     large: Vec<u32>,
-    /// What threads may have done before what is kept of them begins.
+    /// What threads may have done in stretches that the recording no longer has.
     unkept: Vec<Clobber>,
-    /// Where the stacks of threads are, if there is such a thread. Nobody else is taken to have written there before: what
-    /// idle threads wait for would not be known otherwise.
+    /// The stacks of threads, if there are stretches that the recording no longer has. Only a stack's own thread is
+    /// assumed to have written there. Otherwise it would not be known what idle threads wait for.
     stacks: Vec<(ThreadId, Range<u64>)>,
-    /// Threads that ended by themselves: their ids, and the last number before.
+    /// Threads that ended by themselves: their ids, and their last order numbers.
     gone: Vec<(i32, ThreadId, u64)>,
 }
 
 impl Recording {
-    /// What may have changed memory of an image without being recorded.
+    /// What may have changed the memory of an image without being recorded.
     pub fn clobbers(&self, image: u32) -> Result<Arc<Clobbers>> {
         if let Some(d) = lock(&self.clobbers).get(&image) {
             return Ok(Arc::clone(d));
@@ -84,7 +85,7 @@ impl Recording {
             let Some(i) = mapped.iter().position(|m| m.start <= rsp && rsp < m.end) else {
                 continue;
             };
-            // The kernel's grows downwards, to the next mapping at most.
+            // The kernel's stack grows downwards, at most to the next mapping.
             let from = match (&mapped[i].path[..], i.checked_sub(1)) {
                 ("[stack]", below) => below.map_or(0, |b| mapped[b].end),
                 _ => mapped[i].start,
@@ -98,7 +99,7 @@ impl Recording {
 }
 
 impl Clobbers {
-    /// Collects them. `tid`: the id that a thread had.
+    /// Collects the changes of an image's threads, `of`. `tid` tells the id that a thread had.
     pub fn new(
         scans: &BTreeMap<ThreadId, Scan>,
         of: &[ThreadId],
@@ -135,8 +136,8 @@ impl Clobbers {
         self.list.push(d);
     }
 
-    /// Whether the value that a byte had at `when` may have been changed by `now`. `seen`: the segment of
-    /// the access.
+    /// Whether something may have changed a byte between the access at `when` and `now`. `seen` is the segment of the
+    /// access.
     pub fn hold(&self, address: u64, when: When, seen: &Segment, now: &Instant) -> bool {
         let small = self.pages.get(&(address / PAGE)).map_or(&[][..], |p| p);
         let own = |s: &(ThreadId, Range<u64>)| s.0 == when.thread && s.1.contains(&address);
@@ -152,7 +153,7 @@ impl Clobbers {
                 true => d.from < now.home.1,
                 false => now.may_follow(d.thread, d.opens),
             };
-            // Those of the same thread are where they are in its stream, and replay knows of them.
+            // Changes of the same thread have their places in its stream, and the replay knows of them.
             let over = match d.thread == when.thread {
                 true => !d.endless,
                 false => d.closes.is_some_and(|c| c <= seen.opens),
@@ -183,8 +184,9 @@ impl Clobbers {
         !self.gone.is_empty()
     }
 
-    /// Whether a word may be the id of a thread that has ended: the kernel clears words that say so
-    /// (`set_tid_address`, robust locks), and it is not recorded when. `known`: which bytes are.
+    /// Whether a word may be the id of a thread that has ended. The kernel clears words that hold such ids
+    /// (`set_tid_address`, robust locks), and the recording does not say when. `known`: which bytes of the word are
+    /// known.
     pub fn names_the_dead(&self, word: [u8; 4], known: [bool; 4], now: &Instant) -> bool {
         const ID: u32 = 0x3fff_ffff;
         self.gone.iter().any(|(tid, t, number)| {

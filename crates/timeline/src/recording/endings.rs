@@ -8,8 +8,8 @@ use hindsight_trace::meta;
 use std::collections::BTreeMap;
 
 impl Recording {
-    /// How a thread ended. Of what was killed from outside its own stream says nothing; but how the recorded program
-    /// itself ended was seen by who recorded it, and a child's end by its parent.
+    /// How a thread ended. If it was killed from outside, its own stream does not say. But the recorder saw how the
+    /// recorded program ended, and a parent saw how its child ended.
     pub fn ending(&self, t: ThreadId, scan: &Scan) -> Ending {
         if let Some(e) = &scan.ending {
             return e.clone();
@@ -23,7 +23,7 @@ impl Recording {
         signal.map_or(Ending::Unknown, Ending::Signal)
     }
 
-    /// Threads of which others say that a signal killed them.
+    /// Threads that a signal killed, as others tell.
     fn find_killed(&self, scans: &BTreeMap<ThreadId, Scan>) -> BTreeMap<ThreadId, u32> {
         let mut waits: Vec<(ThreadId, Waited)> = Vec::new();
         for (t, scan) in scans {
@@ -47,7 +47,7 @@ impl Recording {
         self.trace.stream_info(t.0).map(|i| i.pid)
     }
 
-    /// The signal that ended the recorded program, if the thread is one of it.
+    /// The signal that ended the recorded program, if the thread belongs to it.
     fn as_program(&self, t: ThreadId) -> Option<u32> {
         let program = (self.trace.streams().into_iter())
             .filter_map(|s| self.trace.stream_info(s))
@@ -58,8 +58,8 @@ impl Recording {
         }
     }
 
-    /// Whether what a wait found out is about this thread's process. Numbers are used again: of two processes with
-    /// the same one the first was waited for before the second began.
+    /// Whether a wait found out about this thread's process. Process ids are used again. Of two processes with the same
+    /// one, the first was waited for before the second began.
     fn may_tell(
         &self,
         scans: &BTreeMap<ThreadId, Scan>,
@@ -74,7 +74,7 @@ impl Recording {
         self.pid(*by) == self.maker(t, pid) && waiting.closes.is_none_or(|c| born < c)
     }
 
-    /// The process that made the process of a thread.
+    /// The process that created the process of a thread.
     fn maker(&self, t: ThreadId, pid: i32) -> Option<i32> {
         let mut image = self.trace.image(self.image(t))?;
         // A child that still runs in its parent's memory belongs to its parent's image.

@@ -1,10 +1,10 @@
-//! Where processes were made.
+//! Where processes were created.
 
 use super::Recording;
 use crate::scan::{FORKS, Raw};
 use crate::{Result, ThreadId};
 
-/// The call by which an image was made as a copy of its parent: thread, and instructions completed before.
+/// The call that made an image as a copy of its parent: the thread, and the instructions completed before.
 pub fn forked_by(
     recording: &Recording,
     parent: u32,
@@ -15,7 +15,7 @@ pub fn forked_by(
     else {
         return Ok(None);
     };
-    // The number with which the child began, which is behind that of the call.
+    // The order number with which the child began. It is greater than that of the call.
     let begin = recording
         .scan(thread)?
         .numbers

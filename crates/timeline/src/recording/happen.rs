@@ -1,4 +1,4 @@
-//! What happened in a recording.
+//! Lists the events of a recording.
 
 use super::Recording;
 use crate::model::contents::*;
@@ -6,7 +6,7 @@ use crate::scan::Raw;
 use crate::{Error, Result};
 
 impl Recording {
-    /// An error unless the recording has the thread and the program image that a filter names.
+    /// Fails if the recording lacks the thread or the program image that a filter names.
     pub fn has(&self, filter: &Filter) -> Result<()> {
         if let Some(t) = filter.thread {
             self.thread(t)?;
@@ -18,7 +18,7 @@ impl Recording {
         }
     }
 
-    /// What happened, in the total order.
+    /// The events that `filter` lets through, in the total order.
     pub fn events(&self, filter: &Filter) -> Result<Vec<Happening>> {
         self.has(filter)?;
         let mut out = Vec::new();
@@ -42,7 +42,7 @@ impl Recording {
         Ok(out)
     }
 
-    /// What happened in threads, and their beginnings and ends.
+    /// Adds what happened in threads, and their beginnings and ends.
     fn add_thread_events(&self, filter: &Filter, out: &mut Vec<Happening>) -> Result<()> {
         let wants = |k| wants(filter, k);
         for (t, scan) in self.scans()? {
@@ -107,7 +107,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Where program images begin and end.
+    /// Adds beginnings and ends of program images.
     fn add_process_events(&self, filter: &Filter, out: &mut Vec<Happening>) -> Result<()> {
         let scans = self.scans()?;
         for p in self.processes()? {
@@ -139,7 +139,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Where files come and go in memory.
+    /// Adds files that were mapped and unmapped.
     fn add_module_events(&self, filter: &Filter, out: &mut Vec<Happening>) -> Result<()> {
         let images = self.trace.images().iter().map(|i| i.number);
         for image in images.filter(|i| filter.image.is_none_or(|f| f == *i)) {
@@ -169,7 +169,7 @@ impl Recording {
     }
 }
 
-/// Whether a filter lets events of a kind pass.
+/// Whether a filter lets events of a kind through.
 fn wants(filter: &Filter, kind: KindOf) -> bool {
     filter.kinds.is_empty() || filter.kinds.contains(&kind)
 }

@@ -1,4 +1,4 @@
-//! What is in a recording: processes, threads, mappings.
+//! Lists what is in a recording: processes, threads, mappings.
 
 use super::Recording;
 use super::maps::{self, Change};
@@ -53,7 +53,7 @@ impl Recording {
             tid: info.tid,
             pid: info.pid,
             image: info.image,
-            // As the kernel cuts it.
+            // The kernel cuts names to this length.
             name: name.chars().take(15).collect(),
             first,
             last,
@@ -63,7 +63,7 @@ impl Recording {
         }
     }
 
-    /// The files that a program image had mapped, in the order in which they were.
+    /// The files that a program image had mapped, in the order of their first mappings.
     pub fn modules(&self, image: u32) -> Result<Vec<Module>> {
         Ok(maps::modules(&self.trace, &self.changes(image)?))
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// A change of an image's mappings.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// `None`: there from the beginning.
+    /// `None`: it was there from the beginning.
     pub when: Option<Position>,
     pub what: What,
 }
@@ -29,7 +29,7 @@ impl What {
     }
 }
 
-/// System calls that change mappings.
+/// Numbers of system calls that change mappings.
 mod nr {
     pub const MMAP: u64 = 9;
     pub const MPROTECT: u64 = 10;
@@ -43,7 +43,7 @@ mod nr {
 
 /// A system call that changes mappings.
 struct Call {
-    /// When it was over.
+    /// The instant after it.
     when: Position,
     start: u64,
     end: u64,
@@ -53,7 +53,7 @@ struct Call {
 }
 
 impl Call {
-    /// Whether it may have made this change.
+    /// Whether this call may have made a change.
     fn explains(&self, what: &What) -> bool {
         let (start, end, prot) = match what {
             What::Map(m) => (m.start, m.end, Some(m.prot)),
@@ -62,10 +62,10 @@ impl Call {
         if start < self.start || self.end < end {
             return false;
         }
-        // What a call has mapped is not removed by the same call.
+        // A call does not remove what it has mapped itself.
         match self.number {
             nr::BRK => true,
-            // Of what is between the two places it changes nothing.
+            // It changes nothing between the old place and the new one.
             nr::MREMAP => {
                 let within = |at: u64, len: u64| {
                     at <= start && end <= at.saturating_add(len).saturating_add(4095) & !4095
@@ -80,15 +80,16 @@ impl Call {
     }
 }
 
-/// How many calls are looked at to find those that made changes, in all, and from then on for each change.
+/// `PATIENCE` is how many calls are looked at, for all changes together, to find those that made them. After that,
+/// `AHEAD` are looked at for each change.
 const PATIENCE: usize = 100_000_000;
 const AHEAD: usize = 256;
 
-/// What protection consists of, besides flags for `mprotect` itself.
+/// The bits of protection, without the flags that only `mprotect` takes.
 const RWX: u32 = 7;
 
-/// All changes, in order. The image's own stream says what changed; when it did follows from the
-/// system calls of its threads (`scans`, with the position of an instruction count).
+/// All changes of an image's mappings, in order. The image's own stream says what changed. The system calls of its
+/// threads (`scans`) tell when. `position` converts an instruction count of a thread.
 pub fn changes(
     trace: &Trace,
     image: u32,
@@ -121,14 +122,14 @@ pub fn changes(
     let mut out = Vec::new();
     let mut next = 0;
     let mut when = None;
-    // The end of what the call at hand changed last, if it changes each mapping once, ascending.
+    // Where the last change of the present call ends, if that call changes each mapping once, in ascending order.
     let mut reached = 0;
     let mut looked = 0;
     for (what, initial) in stream(trace, image)? {
         let (start, end) = what.range();
         let done = usize::from(start < reached);
         let rest = calls.get(next + done..).unwrap_or(&[]);
-        // Nearly always it is the first. Where nothing fits, all are gone through, but not each time.
+        // Nearly always it is the first one. If none fits, all were looked at in vain; that must not happen each time.
         let ahead = if looked < PATIENCE {
             rest.len()
         } else {
@@ -142,7 +143,7 @@ pub fn changes(
         if let Some(i) = found {
             let call = &rest[i];
             when = Some(call.when);
-            // Others may change several mappings; this one makes one.
+            // Other calls may change several mappings. This one makes one.
             next += done + i + usize::from(call.number == nr::MMAP);
             reached = match call.number {
                 nr::MPROTECT | nr::PKEY_MPROTECT => end,
@@ -154,7 +155,7 @@ pub fn changes(
     Ok(out)
 }
 
-/// The pages that a successful call may have changed. `heap`: where the heap's end was seen last.
+/// The pages that a successful call may have changed. `heap` is the last known end of the heap.
 fn touched(
     number: u64,
     args: &[u64; 6],
@@ -186,10 +187,10 @@ fn touched(
     }
 }
 
-/// What an image's stream says, in order, and whether it was there when the image began.
+/// The changes that an image's stream tells, in order. The flag says whether it was so when the image began.
 fn stream(trace: &Trace, image: u32) -> Result<Vec<(What, bool)>> {
     let mut out = Vec::new();
-    // Nothing is executed before what there is has been told.
+    // The stream tells what is mapped at the beginning before anything is executed.
     let mut initial = true;
     for s in trace.image(image).map_or(&[][..], |i| &i.streams) {
         for c in trace.chunks(*s) {
@@ -228,7 +229,7 @@ fn stream(trace: &Trace, image: u32) -> Result<Vec<(What, bool)>> {
     Ok(out)
 }
 
-/// The mappings at a position, in order of address; `None`: at the end.
+/// The mappings at a position, in order of address. `None`: at the end.
 pub fn at(changes: &[Change], position: Option<Position>) -> Vec<Mapping> {
     let mut layout = Layout::default();
     let until = |c: &&Change| position.is_none_or(|p| c.when.is_none_or(|w| w <= p));
@@ -238,8 +239,8 @@ pub fn at(changes: &[Change], position: Option<Position>) -> Vec<Mapping> {
     layout.0.into_values().map(|(m, ())| m).collect()
 }
 
-/// Whether memory that was mapped at any time shares cells of the window with these bytes: its
-/// addresses differ by a multiple of 2^32.
+/// Whether memory that was mapped at any time shares cells of the window with these bytes. It does if its addresses
+/// differ from theirs by a multiple of 2^32.
 pub fn aliased(changes: &[Change], address: u64, len: u64) -> bool {
     changes.iter().any(|c| {
         let What::Map(m) = &c.what else { return false };
@@ -247,13 +248,13 @@ pub fn aliased(changes: &[Change], address: u64, len: u64) -> bool {
         let ahead = address.wrapping_sub(m.start);
         let cells = ahead as u32 as u64;
         let same = ahead < size || m.start.wrapping_sub(address) < len;
-        // What nobody can access has no values.
+        // Memory that nobody can access has no values.
         let shares = cells < size || (1 << 32) - cells < len;
         m.prot != 0 && shares && (!same || size > 1 << 32)
     })
 }
 
-/// Mappings, of which none overlap, by where they begin; each with what it belongs to.
+/// Mappings that do not overlap, by their first addresses. Each has an owner.
 struct Layout<T>(BTreeMap<u64, (Mapping, T)>);
 
 impl<T> Default for Layout<T> {
@@ -263,7 +264,7 @@ impl<T> Default for Layout<T> {
 }
 
 impl<T: Copy> Layout<T> {
-    /// Maps or unmaps a range; the mappings of which something was there, as they were.
+    /// Maps or unmaps a range. Returns the mappings that had something there, as they were.
     fn change(&mut self, what: &What, whose: T) -> Vec<(Mapping, T)> {
         let (start, end) = what.range();
         if start >= end {
@@ -294,21 +295,21 @@ impl<T: Copy> Layout<T> {
     }
 }
 
-/// Modules of the same file that are looked at to find the one that a mapping belongs to. There are seldom two.
+/// To find the module of a mapping, at most this many modules of the same file are looked at. There are seldom two.
 const NEIGHBOURS: usize = 16;
-/// Distance at which two mappings of a file are those of two modules.
+/// Two mappings of a file that are this far apart belong to two modules.
 const APART: u64 = 1 << 30;
 
-/// The modules that are mapped while the changes are gone through.
+/// The modules that are mapped, while the changes are gone through.
 #[derive(Default)]
 struct Files<'a> {
     all: Vec<Module>,
-    /// How many parts each has.
+    /// How many mappings each module has.
     parts: Vec<usize>,
     layout: Layout<Option<usize>>,
-    /// Those that are mapped, by path and where they begin.
+    /// The modules that are mapped, by path and first address.
     live: HashMap<&'a str, BTreeSet<(u64, usize)>>,
-    /// Those that are, but of which nothing is mapped just now.
+    /// Modules of which nothing is mapped just now, but that are not over.
     empty: Vec<usize>,
 }
 
@@ -318,7 +319,7 @@ impl<'a> Files<'a> {
             What::Map(m) if m.path.starts_with('/') => Some(m),
             _ => None,
         };
-        // Which one it is may depend on what goes.
+        // Which module it is may depend on what is removed.
         let mut touched: Vec<usize> = std::mem::take(&mut self.empty);
         let mut gone: HashMap<usize, Vec<Mapping>> = HashMap::new();
         for (m, whose) in self.layout.change(&c.what, None) {
@@ -337,7 +338,7 @@ impl<'a> Files<'a> {
                 self.empty.push(i);
                 continue;
             }
-            // What it had last stays to be seen.
+            // The list shows the last mappings that it had.
             m.parts = gone.remove(&i).unwrap_or_default();
             m.unload = c.when;
             let key = (m.start, i);
@@ -388,7 +389,7 @@ impl<'a> Files<'a> {
 
 /// The files among the mappings, with the times at which they came and went.
 pub fn modules(trace: &Trace, changes: &[Change]) -> Vec<Module> {
-    // Of several of the same path the last one.
+    // Of several with the same path, the last one counts.
     let named = trace.modules().iter();
     let hash = named.map(|m| (m.path.as_bytes(), m.hash)).collect();
     let mut files = Files::default();

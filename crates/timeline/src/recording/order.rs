@@ -1,4 +1,4 @@
-//! Segments and positions: the total order.
+//! The total order: segments and positions.
 
 use super::Recording;
 use crate::ThreadInstant;
@@ -6,7 +6,7 @@ use crate::model::contents::{Segment, ThreadId};
 use crate::{Ending, Error, Position, Result};
 
 impl Recording {
-    /// The segments of a thread, in order; empty ones are left out.
+    /// The segments of a thread, in order. Empty ones are left out.
     pub fn segments(&self, thread: ThreadId) -> Result<impl Iterator<Item = Segment> + '_> {
         let scan = self.scan(thread)?;
         let all = (0..=scan.numbers.len()).map(move |i| scan.nth(thread, i));
@@ -24,7 +24,7 @@ impl Recording {
         Ok(self.position_in(thread, scan, count))
     }
 
-    /// The thread that is at a position, and the number of instructions it has completed there.
+    /// The thread that runs at a position, and how many instructions it has completed there.
     pub fn locate(&self, position: Position) -> Result<ThreadInstant> {
         for (t, scan) in self.scans()? {
             if let Some(s) = scan.opened_by(*t, position.segment) {
@@ -39,9 +39,10 @@ impl Recording {
         Err(Error::NoPosition(position))
     }
 
-    /// Instructions that a thread has completed at a position of the total order; `None` if it has
-    /// not begun. What follows in the segment that it runs then counts as completed when the segment
-    /// was opened before.
+    /// The number of instructions that a thread has completed at a position of the total order. `None`: it has not
+    /// begun.
+    ///
+    /// The thread may be in a segment that was opened before the position. Then the whole segment counts as completed.
     pub fn count_at(&self, thread: ThreadId, position: Position) -> Result<Option<u64>> {
         let scan = self.scan(thread)?;
         if let Some(s) = scan.opened_by(thread, position.segment) {
@@ -52,8 +53,8 @@ impl Recording {
         Ok(begun.then(|| scan.nth(thread, i).to))
     }
 
-    /// Whether a thread has begun at a position and not yet ended. One that then waits in the kernel until its process ends
-    /// has completed all that it ever does, and lives: threads that wait for each other are to be seen.
+    /// Whether a thread has begun at a position and has not yet ended. A thread may wait in the kernel until its
+    /// process ends. It has completed its last instruction then, but it lives: questions about deadlocks must see it.
     pub fn is_alive(&self, thread: ThreadId, position: Position) -> Result<bool> {
         let Some(count) = self.count_at(thread, position)? else {
             return Ok(false);

@@ -1,16 +1,16 @@
-//! The segments of a thread: what lies between two of its sequence numbers.
+//! The segments of a thread. A segment lies between two of the thread's order numbers.
 
 use super::Scan;
 use crate::{Segment, ThreadId};
 
 impl Scan {
-    /// The segment in which the thread has completed `count` instructions; of several the last.
+    /// The segment in which the thread has completed `count` instructions. If there are several, it is the last.
     pub fn segment(&self, thread: ThreadId, count: u64) -> Segment {
         let i = self.numbers.partition_point(|n| n.1 <= count);
         self.nth(thread, i)
     }
 
-    /// The segments in order, by number: the first is opened by nothing.
+    /// The segment with index `i`. No number opens the first one.
     pub fn nth(&self, thread: ThreadId, i: usize) -> Segment {
         let opens = i.checked_sub(1).map(|i| self.numbers[i]);
         let closes = self.numbers.get(i);
@@ -23,8 +23,8 @@ impl Scan {
         }
     }
 
-    /// From where to where the thread ran segments that were not over when `seen` began, and had begun when
-    /// `now` ended.
+    /// The instructions of the thread in segments that may have run between `seen` and `now`. These were not over when
+    /// `seen` began, and had begun when `now` ended.
     pub fn concurrent(&self, thread: ThreadId, seen: &Segment, now: &Segment) -> (u64, u64) {
         let first = self.numbers.partition_point(|n| n.0 <= seen.opens);
         let end = match now.closes {
@@ -37,7 +37,7 @@ impl Scan {
         (self.nth(thread, first).from, self.nth(thread, end).to)
     }
 
-    /// The segment that this number opens, which must be this thread's; 0: the one before any number.
+    /// The segment that this number opens, if the number is this thread's. 0 names the segment before any number.
     pub fn opened_by(&self, thread: ThreadId, number: u64) -> Option<Segment> {
         if number == 0 {
             let first = self.nth(thread, 0);
@@ -47,7 +47,7 @@ impl Scan {
         Some(self.nth(thread, i + 1))
     }
 
-    /// Whether the thread ran before its first number, as the first thread of a recording does.
+    /// Whether the thread ran before its first number, as a recording's first thread does.
     pub fn begins_without_number(&self) -> bool {
         self.numbers.first().is_none_or(|n| n.1 > self.from)
     }

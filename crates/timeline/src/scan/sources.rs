@@ -1,9 +1,9 @@
-//! What made memory what it is, found by address.
+//! Finds by address what made memory what it is.
 
 use super::Source;
 use std::collections::HashMap;
 
-/// Bytes of a page of the list, and pages from which on a source is in no page's list.
+/// The list is divided by pages of `PAGE` bytes. What covers `LARGE` pages or more is in no page's list.
 const PAGE: u64 = 4096;
 const LARGE: u64 = 16;
 
@@ -11,13 +11,13 @@ const LARGE: u64 = 16;
 #[derive(Default, Debug)]
 pub struct Sources {
     list: Vec<Source>,
-    /// By page.
+    /// Indices into the list, by page.
     pages: HashMap<u64, Vec<u32>>,
     large: Vec<u32>,
 }
 
 impl Sources {
-    /// Adds one behind all others.
+    /// Adds a source. Its position must not be before that of any other.
     pub fn push(&mut self, s: Source) {
         let i = self.list.len() as u32;
         let (first, last) = (s.address / PAGE, s.address.saturating_add(s.len - 1) / PAGE);
@@ -32,7 +32,7 @@ impl Sources {
         self.list.push(s);
     }
 
-    /// Of each byte the last source before `count` instructions were completed.
+    /// For each byte, the last source before `count` instructions were completed.
     pub fn of(&self, address: u64, len: usize, count: u64) -> Vec<Option<Source>> {
         let mut out: Vec<Option<Source>> = vec![None; len];
         let before = self.list.partition_point(|s| s.at < count) as u32;
@@ -47,7 +47,7 @@ impl Sources {
         out
     }
 
-    /// Looks at both lists, the last ones first.
+    /// Looks at both lists, the last sources first.
     fn fill(
         &self,
         out: &mut [Option<Source>],
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(when(0xff8, 6)[..9], [0, 0, 0, 0, 0, 0, 0, 0, 5]);
         assert_eq!(when(0x1ffe, 10)[..8], [7, 7, 9, 9, 9, 9, 7, 7]);
         assert_eq!(list.of(0x2002, 1, 10)[0].unwrap().len, 1);
-        // Behind the last page comes nothing.
+        // Nothing comes after the last page.
         assert_eq!(when(u64::MAX - 16, 10), [7; 16]);
         assert_eq!(when(u64::MAX - 4095, 7), [0; 16]);
     }

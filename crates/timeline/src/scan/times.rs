@@ -1,16 +1,16 @@
-//! When instants of a thread were, by the clock.
+//! Converts between instructions of a thread and the clock.
 
 use super::Scan;
 use crate::Moment;
 use std::time::Duration;
 
 impl Scan {
-    /// When this many instructions were completed; `None` where the trace does not say.
+    /// When this many instructions were completed. `None`: the trace does not say.
     pub fn moment(&self, count: u64) -> Option<Moment> {
         let i = self.times.partition_point(|s| s.last < count);
         let s = *self.times.get(i)?;
         let before = i.checked_sub(1).map(|i| self.times[i]);
-        // The events themselves, or what is executed before the first of them.
+        // Either the events themselves, or the instructions before the first of them.
         let (since, from, to) = match before {
             _ if count > s.first => (s.since, (s.first, s.since), (s.last, s.until)),
             Some(b) => (b.since, (b.last, b.until), (s.first, s.since)),
@@ -26,7 +26,7 @@ impl Scan {
         })
     }
 
-    /// Instructions that were completed at a time, in microseconds; `None` before the thread began.
+    /// How many instructions were completed at a time, in microseconds. `None`: the thread had not begun.
     pub fn count_at_time(&self, at: u64) -> Option<u64> {
         let i = self.times.partition_point(|s| s.since <= at);
         let s = self.times[i.checked_sub(1)?];
@@ -55,7 +55,8 @@ mod tests {
             since,
             until,
         };
-        // Events at 0 to 100 in a millisecond, 1900 instructions in 98 ms, a call that waits for a second.
+        // Three stretches: events at 0 to 100 in a millisecond, 1900 instructions in 98 ms, a call that waits for a
+        // second.
         let s = Scan {
             to: 2000,
             times: vec![

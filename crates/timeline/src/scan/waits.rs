@@ -1,10 +1,10 @@
-//! What a process learned of the ends of its children.
+//! What a process learned about the ends of its children.
 
 use super::{Raw, Scan};
 
 const WAIT4: u64 = 61;
 const WAITID: u64 = 247;
-/// `struct siginfo_t` of a child: what happened, its process id, and the signal or exit status.
+/// Offsets in the `siginfo_t` of a child: what happened, its process id, and the signal or exit status.
 const CODE: usize = 8;
 const PID: usize = 16;
 const STATUS: usize = 24;
@@ -14,24 +14,25 @@ const CLD_DUMPED: u32 = 3;
 /// What the kernel wrote.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Report {
-    /// A status as `wait4` gives it.
+    /// A status, in the form of `wait4`.
     Status(u32),
     /// Code, process id and status.
     Info(u32, u32, u32),
 }
 
-/// A wait for a child that has ended.
+/// A wait that found a child that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waited {
-    /// Instructions completed before the system call.
+    /// The number of instructions completed before the system call.
     pub count: u64,
     pub pid: i32,
-    /// The signal that killed it; `None`: it ended by itself.
+    /// The signal that killed it. `None`: it ended by itself.
     pub signal: Option<u32>,
 }
 
 impl Scan {
-    /// Memory is given: what the system call at hand, or just done, says of a child, if it is that.
+    /// Takes note of memory that is given, if it is what a wait tells of a child. That is the present system call, or
+    /// the one that has just ended.
     pub(super) fn report(&mut self, pos: u64, addr: u64, bytes: &[u8]) {
         let Some((p, Raw::Syscall { number, args, .. })) = self.events.last() else {
             return;
@@ -54,7 +55,7 @@ impl Scan {
         }
     }
 
-    /// The waits for children that have ended.
+    /// The waits that found children that have ended.
     pub fn waited(&self) -> impl Iterator<Item = Waited> + '_ {
         self.reports.iter().filter_map(|(event, report)| {
             let (count, Raw::Syscall { result, .. }) = self.events[*event] else {
@@ -62,7 +63,7 @@ impl Scan {
             };
             let result = result? as i64;
             let (pid, signal) = match *report {
-                // Not one that was stopped, or goes on.
+                // A child that was stopped, or goes on, has not ended.
                 Report::Status(s) if result > 0 => match s & 0x7f {
                     0 => (result as i32, None),
                     0x7f => return None,

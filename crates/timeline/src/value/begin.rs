@@ -35,7 +35,7 @@ pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<bool> {
             && k.ground == Ground::Read
             && !scan.told
         {
-            // The first instruction read or wrote it.
+            // The first instruction read it.
             k.ground = Ground::Exposed;
         }
         if (changed.iter()).any(|c| c.0 <= at && at - c.0 < c.1) {

@@ -1,5 +1,5 @@
-//! The state of the processor as a program saves it. The recording has no use for it, since what a program reads of that
-//! is recorded; a branch makes it by itself. The dynamic linker saves it whenever it binds a function.
+//! Instructions that save the state of the processor. The recording does not need what they write, because it has what
+//! a program reads of that. A branch must compute it. The dynamic linker saves the state each time it binds a function.
 
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{CpuState, VecState};
@@ -11,7 +11,7 @@ const RDX: usize = 2;
 const LEGACY_AND_HEADER: usize = 576;
 const COMPACT: u64 = 1 << 63;
 
-/// What the instruction writes, by place in the area; `None` if that is not known for one like it.
+/// What the instruction writes, by offset in the area. `None`: that is not known for this kind of instruction.
 pub fn written(i: &Instruction, cpu: &CpuState, v: &VecState) -> Option<Vec<(usize, Vec<u8>)>> {
     if !matches!(i.mnemonic(), Mnemonic::Xsavec | Mnemonic::Xsavec64) {
         return None;
@@ -34,7 +34,7 @@ pub fn written(i: &Instruction, cpu: &CpuState, v: &VecState) -> Option<Vec<(usi
     );
     put(0, 32, v.st.concat());
     put(1, 160, registers(0..16, 0..16));
-    // Those that follow stand without room between them.
+    // The components that follow stand without gaps.
     let masks = v.k.iter().flat_map(|k| k.to_le_bytes()).collect();
     let mut at = LEGACY_AND_HEADER;
     for (component, bytes) in [

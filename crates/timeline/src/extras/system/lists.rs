@@ -1,4 +1,4 @@
-//! Arguments of which there are several: lists, buffers, messages, sets.
+//! Arguments with several elements: lists, buffers, messages, sets.
 
 use super::names::names;
 use super::text::{SHOWN, address, bits, known, quoted};
@@ -6,7 +6,7 @@ use super::{Call, shapes, sockets, some};
 use crate::Result;
 use hindsight_syscalls::{Set, Shape};
 
-/// Elements of lists that are shown.
+/// At most this many elements of a list are shown.
 const LIST: usize = 32;
 
 impl Call<'_> {
@@ -83,7 +83,7 @@ impl Call<'_> {
         Ok(format!("[{}]", out.join(", ")))
     }
 
-    /// `filled`: only so much of them all has been written.
+    /// A list of buffers. `filled`: only this many bytes of all buffers together were written.
     pub(super) fn buffers(&mut self, at: u64, count: u64, filled: Option<u64>) -> Result<String> {
         if at == 0 {
             return Ok("NULL".into());
@@ -149,7 +149,7 @@ impl Call<'_> {
             ))
     }
 
-    /// `None`: not known.
+    /// The descriptors of `poll`. `None`: they are not known.
     pub(super) fn polled(
         &mut self,
         at: u64,
@@ -194,14 +194,14 @@ impl Call<'_> {
         })
     }
 
-    /// How many entries a directory gave.
+    /// The number of entries that a directory gave.
     pub(super) fn entries(&mut self, at: u64) -> Result<String> {
         if self.failed() {
             return Ok(address(at));
         }
-        /// What is read of them at most.
+        /// At most this many bytes of entries are read.
         const MOST: usize = 1 << 20;
-        /// The shortest one.
+        /// The size of the shortest entry.
         const LEAST: usize = 24;
         let len = self.len().min(MOST);
         let b = self.seen.read(at, len, true)?;
@@ -218,7 +218,7 @@ impl Call<'_> {
     }
 }
 
-/// The numbers of the bits that are set.
+/// The numbers of the set bits.
 fn set_bits(bytes: &[Option<u8>]) -> Option<Vec<usize>> {
     let bytes: Vec<u8> = bytes.iter().copied().collect::<Option<_>>()?;
     let is_set = |n: &usize| bytes[n / 8] >> (n % 8) & 1 != 0;

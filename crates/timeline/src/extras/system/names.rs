@@ -10,7 +10,7 @@ macro_rules! names {
     };
 }
 
-/// The names of a set; combinations of bits before their parts.
+/// The names of a set. Combinations of bits stand before their parts.
 #[rustfmt::skip]
 pub fn names(set: Set) -> Names {
     match set {
@@ -173,7 +173,7 @@ pub fn names(set: Set) -> Names {
     }
 }
 
-/// Names of `poll` and `epoll`.
+/// Names of what `poll` and `epoll` report.
 pub const EVENTS: Names = &[
     (0x1, "IN"),
     (0x2, "PRI"),
@@ -215,7 +215,7 @@ pub const FILE_SYSTEMS: Names = &[
     (0x5846_5342, "XFS_SUPER_MAGIC"),
 ];
 
-/// How a file system is mounted.
+/// Flags with which a file system is mounted.
 pub const MOUNTED: Names = &[
     (0x20, "ST_VALID"),
     (1, "ST_RDONLY"),
@@ -229,7 +229,7 @@ pub const MOUNTED: Names = &[
     (0x1000, "ST_RELATIME"),
 ];
 
-/// What a file's permissions have beside them.
+/// What a file's mode has beside the permissions.
 pub const FILE_BITS: Names = names![S_ISUID, S_ISGID, S_ISVTX];
 
 pub const FILE_ATTRIBUTES: Names = names![
@@ -254,7 +254,7 @@ pub const FILE_TYPES: Names = &[
     (0o010000, "S_IFIFO"),
 ];
 
-/// Names of errors, and what they mean in the C library's words.
+/// The name of an error, and what it means in the C library's words.
 #[rustfmt::skip]
 pub fn error(number: u64) -> Option<(&'static str, String)> {
     const ERRORS: Names = names![
@@ -278,7 +278,7 @@ pub fn error(number: u64) -> Option<(&'static str, String)> {
         return Some((name, (*text).into()));
     }
     let name = ERRORS.iter().find(|e| e.0 == number)?.1;
-    // As the C library says it in English, whatever the language here.
+    // The C library's text is English, whatever the language of the user.
     let text = std::io::Error::from_raw_os_error(number as i32).to_string();
     let end = text.rfind(" (os error").unwrap_or(text.len());
     Some((name, text[..end].into()))

@@ -1,4 +1,4 @@
-//! Calls whose arguments depend on what is requested of them.
+//! Calls whose arguments depend on the request.
 
 use super::names::names;
 use super::text::{address, bits, known, one, signal};
@@ -6,7 +6,7 @@ use super::{Call, shapes};
 use crate::Result;
 use hindsight_syscalls::{Set, Shape};
 
-/// What is done to a futex, and how.
+/// The operation on a futex, with its flags.
 pub fn futex(op: u64) -> String {
     const PRIVATE: u64 = 128;
     const REALTIME: u64 = 256;
@@ -21,7 +21,7 @@ pub fn futex(op: u64) -> String {
     out
 }
 
-/// How a file is looked at: as `stat` does, unless it says otherwise.
+/// How `statx` looks at a file: as `stat` does, unless the flags say otherwise.
 pub fn statx(v: u64) -> String {
     let flags = v as u32 as u64;
     let sync = (libc::AT_STATX_FORCE_SYNC | libc::AT_STATX_DONT_SYNC) as u64;
@@ -33,7 +33,7 @@ pub fn statx(v: u64) -> String {
     }
 }
 
-/// The kind of a socket, which is a number, and more.
+/// The type of a socket: a number and flags.
 pub fn socket_type(v: u64) -> String {
     let kind = one(v & 0xf, &names(Set::SocketType)[..4]);
     match bits(v as u32 as u64 & !0xf, &names(Set::SocketType)[4..]).as_str() {
@@ -42,7 +42,7 @@ pub fn socket_type(v: u64) -> String {
     }
 }
 
-/// A protocol, which has a name only in the families of the internet.
+/// A protocol. It has a name only in the families of the internet.
 pub fn protocol(family: u64, v: u64) -> String {
     match family as i32 {
         libc::AF_INET | libc::AF_INET6 => one(v as u32 as u64, names(Set::Protocol)),
@@ -51,7 +51,7 @@ pub fn protocol(family: u64, v: u64) -> String {
     }
 }
 
-/// An option of a socket at a level.
+/// An option of a socket, at a level.
 pub fn option_name(level: u64, v: u64) -> String {
     const TCP: [(u64, &str); 12] = [
         (1, "TCP_NODELAY"),
@@ -80,7 +80,7 @@ pub fn option_name(level: u64, v: u64) -> String {
 }
 
 impl Call<'_> {
-    /// An argument of which the request says what it is; `None`: it has none.
+    /// An argument whose meaning depends on the request. `None`: the request has no such argument.
     pub(super) fn requested(&mut self, i: usize) -> Result<Option<String>> {
         let v = self.args[i];
         match self.name.as_str() {
@@ -162,7 +162,7 @@ impl Call<'_> {
     }
 
     fn prctl(&mut self, i: usize, v: u64) -> Result<Option<String>> {
-        // How many arguments follow.
+        // The number of arguments that follow, and the first of them in words.
         let (more, shown) = match self.args[0] as i32 {
             libc::PR_SET_NAME => (1, None),
             libc::PR_SET_PDEATHSIG => (1, Some(signal(v))),
@@ -215,7 +215,7 @@ impl Call<'_> {
         })
     }
 
-    /// The arguments of `clone`, by their names, as far as its flags say that it has them.
+    /// The arguments of `clone` with their names. The flags say which of them it has.
     pub(super) fn clone_arguments(&mut self) -> Result<Vec<String>> {
         let [flags, stack, parent, child, tls, _] = self.args;
         let has = |bit: i32| flags & bit as u32 as u64 != 0;
@@ -250,7 +250,7 @@ impl Call<'_> {
         Ok(out)
     }
 
-    /// What `clone3` was given, with the thread's id where it has been written.
+    /// The arguments of `clone3`, with the thread's id if that was written.
     pub(super) fn made(&mut self, before: String) -> Result<String> {
         let at = self.args[0];
         let (flags, parent) = (self.pointer(at)?, self.pointer(at.wrapping_add(24))?);
@@ -266,7 +266,7 @@ impl Call<'_> {
         })
     }
 
-    /// What is to be said behind a result.
+    /// The text that follows a result.
     pub(super) fn result_in_words(&mut self, r: u64) -> Result<String> {
         Ok(match self.name.as_str() {
             "poll" | "ppoll" | "select" | "pselect6" if r == 0 => " (Timeout)".into(),
@@ -278,7 +278,7 @@ impl Call<'_> {
                 let mut parts = Vec::new();
                 for (i, name) in ["in", "out", "except"].into_iter().enumerate() {
                     let set = self.descriptors(self.args[1 + i], true)?;
-                    // What is empty is not said.
+                    // Empty sets are left out.
                     if set.starts_with('[') && set != "[]" {
                         parts.push(format!("{name} {set}"));
                     }

@@ -7,7 +7,7 @@ use super::sockets;
 use super::text::{address, bits, known, octal, quoted, signal, signals};
 use hindsight_syscalls::{Set, Shape};
 
-/// Bytes of a structure, those that are known.
+/// The bytes of a structure, where they are known.
 pub struct Bytes(pub Vec<Option<u8>>);
 
 impl Bytes {
@@ -39,7 +39,7 @@ impl Bytes {
         })
     }
 
-    /// Up to its end a text that has room for `len` bytes.
+    /// A text in a field of `len` bytes. It may end earlier.
     pub fn text(&self, at: usize, len: usize) -> String {
         let all = self
             .0
@@ -53,7 +53,7 @@ impl Bytes {
         self.0.iter().any(Option::is_some)
     }
 
-    /// Seconds and parts of them.
+    /// Seconds and parts of a second.
     fn time(&self, at: usize, part: &str) -> String {
         format!(
             "{{tv_sec={}, tv_{part}={}}}",
@@ -63,7 +63,7 @@ impl Bytes {
     }
 }
 
-/// Bytes of a structure.
+/// The size of a structure in bytes.
 pub fn size(shape: Shape) -> usize {
     match shape {
         Shape::Stat => 144,
@@ -87,7 +87,7 @@ pub fn size(shape: Shape) -> usize {
     }
 }
 
-/// A structure in words; `None` if nothing of it is known.
+/// A structure in words. `None`: nothing of it is known.
 pub fn shown(shape: Shape, b: &Bytes) -> Option<String> {
     if !b.is_known() {
         return None;
@@ -198,7 +198,7 @@ pub fn shown(shape: Shape, b: &Bytes) -> Option<String> {
     })
 }
 
-/// Flags of `open`: how, and more.
+/// Flags of `open`: first the access mode, then the others.
 pub fn open_flags(flags: u64) -> String {
     let how = ["O_RDONLY", "O_WRONLY", "O_RDWR", "O_ACCMODE"][flags as usize & 3];
     match bits(flags & !3, names(Set::Open)).as_str() {
@@ -393,7 +393,7 @@ fn clone_args(b: &Bytes) -> String {
     format!("{{{}}}", out.join(", "))
 }
 
-/// How a child has ended.
+/// How a child ended.
 fn status(s: u64) -> String {
     let (signo, code) = (s & 0x7f, s >> 8 & 0xff);
     match signo {
@@ -463,7 +463,7 @@ mod tests {
         ] {
             assert_eq!(status(value), text);
         }
-        // What is not known is not made up.
+        // What is not known is not invented.
         let unknown = Bytes(vec![None; 16]);
         assert_eq!(
             (shown(Shape::Timespec, &unknown), address_of(&unknown)),

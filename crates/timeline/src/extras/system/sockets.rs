@@ -1,4 +1,4 @@
-//! Addresses of sockets, and what is awaited of descriptors.
+//! Addresses of sockets, and what a program waits for at descriptors.
 
 use super::names::{EVENTS, names};
 use super::shapes::Bytes;
@@ -22,7 +22,7 @@ pub fn events(kind: &str, v: u64) -> String {
     }
 }
 
-/// One descriptor of `poll`; `come`: with what has come, if anything has.
+/// One descriptor of `poll`. `come`: shows what has come, and `None` if nothing has.
 pub fn polled(b: &Bytes, come: bool) -> Option<String> {
     let fd = b.signed(0, 4);
     match (come, b.at(6, 2)) {
@@ -38,7 +38,7 @@ pub fn polled(b: &Bytes, come: bool) -> Option<String> {
     }
 }
 
-/// An address of a socket; `None` if nothing of it is known.
+/// The address of a socket. `None`: nothing of it is known.
 pub fn address_of(b: &Bytes) -> Option<String> {
     let family = b.at(0, 2)?;
     let name = one(family, names(Set::Family));

@@ -1,11 +1,11 @@
-//! How single values are shown: texts, numbers, names of bits.
+//! Shows single values: texts, numbers, names of bits.
 
 use std::fmt::Write;
 
-/// Bytes of a text or buffer that are shown, as strace does.
+/// This many bytes of a text or buffer are shown. strace shows as many.
 pub const SHOWN: usize = 32;
 
-/// Bytes in quotes, as C writes them; `more`: there are others behind them. What is not known ends it with a question mark.
+/// Bytes in quotes, as C writes them. An unknown byte ends them with a question mark. `more`: further bytes follow.
 pub fn quoted(bytes: &[Option<u8>], more: bool) -> String {
     let known: Vec<u8> = bytes.iter().map_while(|b| *b).collect();
     let mut out = String::from("\"");
@@ -18,7 +18,7 @@ pub fn quoted(bytes: &[Option<u8>], more: bool) -> String {
             0x0c => out.write_str("\\f"),
             b'"' | b'\\' => write!(out, "\\{}", *b as char),
             0x20..=0x7e => out.write_char(*b as char),
-            // A digit behind it would belong to it.
+            // A digit after it would belong to it.
             _ => match known.get(i + 1) {
                 Some(b'0'..=b'7') => write!(out, "\\{b:03o}"),
                 _ => write!(out, "\\{b:o}"),
@@ -34,7 +34,7 @@ pub fn quoted(bytes: &[Option<u8>], more: bool) -> String {
     out
 }
 
-/// Bytes in quotes, all as hexadecimal numbers: what is random is no text.
+/// Bytes in quotes, all as hexadecimal numbers: random bytes are no text.
 pub fn hexadecimal(bytes: &[Option<u8>], more: bool) -> String {
     let known: Vec<u8> = bytes.iter().map_while(|b| *b).collect();
     let text: String = known.iter().map(|b| format!("\\x{b:02x}")).collect();
@@ -46,7 +46,7 @@ pub fn hexadecimal(bytes: &[Option<u8>], more: bool) -> String {
     format!("\"{text}\"{end}")
 }
 
-/// The names of the bits of `value`, and what has no name as a number.
+/// The names of the bits of `value`. Bits without a name are shown as a number.
 pub fn bits(value: u64, names: &[(u64, &str)]) -> String {
     let mut left = value;
     let mut out: Vec<String> = Vec::new();
@@ -73,7 +73,7 @@ pub fn one(value: u64, names: &[(u64, &str)]) -> String {
     found.map_or_else(|| number(value), |n| n.1.into())
 }
 
-/// A small number as such, a large one as its bits.
+/// Small numbers in decimal, large ones in hexadecimal.
 fn number(value: u64) -> String {
     match value {
         0..=0xffff => value.to_string(),
@@ -88,7 +88,7 @@ pub fn address(value: u64) -> String {
     }
 }
 
-/// Permissions, with a zero in front.
+/// Permissions in octal, with a leading zero.
 pub fn octal(value: u64) -> String {
     match value {
         0 => "000".into(),
@@ -96,7 +96,7 @@ pub fn octal(value: u64) -> String {
     }
 }
 
-/// A structure's field that may not be known.
+/// A field of a structure that may not be known.
 pub fn known(value: Option<u64>, show: impl Fn(u64) -> String) -> String {
     value.map_or("?".into(), show)
 }
@@ -121,7 +121,7 @@ pub fn signal(n: u64) -> String {
     signal_name(n).map_or_else(|| (n as i32).to_string(), |name| format!("SIG{name}"))
 }
 
-/// A set of signals; one with most of them by what it lacks.
+/// A set of signals. A set with most of them is shown by what it lacks.
 pub fn signals(set: u64) -> String {
     let most = set.count_ones() >= 64 * 2 / 3;
     let listed = if most { !set } else { set };
