@@ -1,8 +1,9 @@
-//! Files that are in the program's memory while it is quiet (see [`crate::memory::regime`]), and files that it
-//! may write: what changes a file changes the memory to which it is mapped, so none may be both.
+//! The files that are in a quiet program's memory, and those that it may write (see
+//! [`crate::memory::regime`]). What changes a file also changes the memory to which it is mapped.
+//! So no file may be both.
 //!
-//! Others may change a mapped file too. That is noticed when it is mapped no longer, or at the end;
-//! then at least it is told.
+//! Other processes may change a mapped file, too. The recorder notices that when the file is
+//! unmapped, or at the end. It cannot undo it, but says so.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::memory::maps::regions;
@@ -14,22 +15,22 @@ use alloc::vec::Vec;
 use core::ffi::CStr;
 use linux_raw_sys::general::*;
 
-/// Most bytes of a file that is mapped as data.
+/// Bytes. A larger file is not mapped as data in the quiet regime.
 const MAX_FILE: u64 = 256 << 20;
-/// Age of a file's last change below which another may follow at any moment, in nanoseconds.
+/// Nanoseconds. If a file was changed more recently, another change may follow at any moment.
 const FRESH: u64 = 2_000_000_000;
-/// Most files that the program may write.
+/// The most files that the program may be able to write.
 const MAX_WRITABLE: usize = 1000;
-/// Descriptors that are looked at one by one where there is no `/proc`.
+/// Where there is no `/proc`, this many descriptors are tried one by one.
 const PROBED: i32 = 1024;
-/// `struct msghdr`: where its control data are named, in words.
+/// Index of the word in a `struct msghdr` that has the address of the control data.
 const CONTROL: usize = 4;
-/// Most control data of a message that are looked at.
+/// Bytes. Longer control data of a message are not looked at.
 const MAX_CONTROL: u64 = 64 << 10;
 const SCM_RIGHTS: u32 = 1;
 const SOL_SOCKET: u32 = 1;
 
-/// Why the regime ends where a file is read by its device, without the kernel's memory in between.
+/// Why the quiet regime ends if a device writes what is read from a file straight into memory.
 pub const DIRECT: Reason = "a file is opened for direct access";
 
 /// Which file it is: device and inode.
@@ -39,10 +40,12 @@ fn id(s: &stat) -> Id {
     (s.st_dev, s.st_ino)
 }
 
-/// A file, in a state of it.
+/// A file, as it was at one time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct File {
+    /// Device and inode.
     pub id: Id,
+    /// Bytes.
     pub size: u64,
     /// When it was last written, in nanoseconds.
     pub modified: u64,
@@ -58,21 +61,21 @@ impl File {
         }
     }
 
-    /// It was written just now, so that whoever writes it may not be done.
+    /// Whether it was written just now. Then whoever writes it may not be done.
     pub fn is_fresh(&self) -> bool {
         sys::time_of_day().saturating_sub(self.modified) < FRESH
     }
 }
 
-/// Files that the program has opened for writing, or came with.
+/// Files that the program has opened for writing, also before it was recorded.
 static WRITABLE: Lock<Vec<Id>> = Lock::new(Vec::new());
 
-/// A file that is, or was, mapped.
+/// A file that is mapped, or was.
 struct Mapped {
     file: File,
-    /// As in [`crate::memory::maps`].
+    /// The path, as in [`crate::memory::maps`].
     path: Vec<u8>,
-    /// The collector has it (see [`handing`]).
+    /// The collector has the file (see [`handing`]).
     handed: bool,
 }
 
@@ -81,8 +84,8 @@ impl Mapped {
         regions().has_path(&self.path)
     }
 
-    /// The same file, as it was. One that was removed or replaced cannot be looked at, but then nobody
-    /// writes it by name either.
+    /// Whether it is the same file as before. A file that was removed or replaced cannot be looked
+    /// at. But then nobody writes to it by name either.
     fn is_unchanged(&self) -> bool {
         stat(&self.path).is_none_or(|s| id(&s) != self.file.id || File::of(&s) == self.file)
     }
@@ -98,7 +101,7 @@ fn stat(path: &[u8]) -> Option<stat> {
         .and_then(|p| sys::stat(p).ok())
 }
 
-/// Whether a file is the system's, which changes such files only by replacing them.
+/// Whether a file belongs to the system. The system changes its files only by replacing them.
 pub fn is_of_system(path: &[u8]) -> bool {
     [&b"/usr/"[..], b"/lib", b"/etc/"]
         .iter()
@@ -108,14 +111,16 @@ pub fn is_of_system(path: &[u8]) -> bool {
 /// A file that is in memory.
 #[derive(Clone, Copy)]
 pub struct Held {
+    /// The file, as it was when it was mapped.
     pub file: File,
     /// The collector has it.
     pub handed: bool,
-    /// That has not been asked before.
+    /// Nobody has asked for it before.
     pub new: bool,
 }
 
-/// An open file is being mapped: what it is, or why that cannot be quiet.
+/// Notes that an open file is being mapped. `path` is its name. Returns which file it is, or why
+/// the program cannot stay quiet with it.
 pub fn map(fd: i32, path: &[u8]) -> Result<Held, Reason> {
     let s = match (sys::fstat(fd), stat(path)) {
         (Ok(s), Some(n)) if id(&s) == id(&n) => s,
@@ -151,12 +156,13 @@ pub fn map(fd: i32, path: &[u8]) -> Result<Held, Reason> {
     Ok(Held { file, handed, new })
 }
 
-/// Whether an open file is as it was.
+/// Whether an open file is the one that it was, unchanged.
 pub fn is_still(fd: i32, file: &File) -> bool {
     sys::fstat(fd).is_ok_and(|s| File::of(&s) == *file)
 }
 
-/// The program's file, or its interpreter's, is being mapped before there is a regime.
+/// Notes that the file of the program or of its ELF interpreter is being mapped. That happens
+/// before there is a regime.
 pub fn loaded(fd: i32, path: &[u8]) {
     if let Ok(s) = sys::fstat(fd) {
         let handed = handing::hand(fd);
@@ -166,7 +172,7 @@ pub fn loaded(fd: i32, path: &[u8]) {
     }
 }
 
-/// The file that was mapped from this path, if only one was, whatever is there now.
+/// The file that was mapped from this path, if only one was. What is there now does not matter.
 pub fn known(path: &[u8]) -> Result<Held, Reason> {
     let list = MAPPED.lock();
     let mut its = list.iter().filter(|m| m.path == path);
@@ -180,13 +186,15 @@ pub fn known(path: &[u8]) -> Result<Held, Reason> {
     }
 }
 
-/// The file that has been mapped from this path, if only one has, it is still there as it was, and the collector has it.
+/// The file that was mapped from this path. `None` unless only one was, it is unchanged, and the
+/// collector has it.
 pub fn as_it_was(path: &[u8]) -> Option<File> {
     let held = known(path).ok().filter(|h| h.handed)?;
     (File::of(&stat(path)?) == held.file).then_some(held.file)
 }
 
-/// Whether a file is in memory, which is then no longer watched: it is the program that changes it.
+/// Whether a file is in memory. If so it is not watched any more, since it is the program that
+/// changes it.
 fn is_in_memory(file: Id) -> bool {
     let mut found = false;
     MAPPED.lock().retain(|m| {
@@ -197,7 +205,8 @@ fn is_in_memory(file: Id) -> bool {
     found
 }
 
-/// The program has a descriptor. Why it cannot be quiet any more, if that is so.
+/// Notes that the program has a descriptor that it may write to. Returns why the program cannot
+/// stay quiet, if that is so.
 pub fn opened(fd: i32) -> Option<Reason> {
     let s = sys::fstat(fd).ok()?;
     if s.st_mode & S_IFMT != S_IFREG {
@@ -217,13 +226,15 @@ pub fn opened(fd: i32) -> Option<Reason> {
     (list.len() > MAX_WRITABLE).then_some("very many files are opened for writing")
 }
 
-/// A file was cut or extended by its name.
+/// Notes that the file named by the string at `path` was cut or extended. Returns why the program
+/// cannot stay quiet, if that is so.
 pub fn resized(path: u64) -> Option<Reason> {
     let s = stat(&guard::read_path(path)?)?;
     is_in_memory(id(&s)).then_some("a file that is in memory is cut or extended")
 }
 
-/// A message was received, whose `struct msghdr` is at `msg`: it may have brought descriptors.
+/// Notes a message that was received and may have brought descriptors. Its `struct msghdr` is at
+/// `msg`. Returns why the program cannot stay quiet, if that is so.
 pub fn received(msg: u64) -> Option<Reason> {
     let mut header = [0; 56];
     guard::read(msg, &mut header).ok()?;
@@ -255,7 +266,8 @@ pub fn received(msg: u64) -> Option<Reason> {
     None
 }
 
-/// The program has a descriptor that somebody else has opened. Why it cannot be quiet, if that is so.
+/// Notes that the program has a descriptor that somebody else has opened. Returns why the program
+/// cannot stay quiet, if that is so.
 fn came(fd: i32) -> Option<Reason> {
     let flags = sys::file_flags(fd).ok()?;
     if flags & O_DIRECT != 0 && sys::fstat(fd).is_ok_and(|s| s.st_mode & S_IFMT != S_IFIFO) {
@@ -267,7 +279,8 @@ fn came(fd: i32) -> Option<Reason> {
     None
 }
 
-/// Takes note of what the program comes with. Why it cannot be quiet, if that is so.
+/// Notes the descriptors with which the program begins. Returns why it cannot be quiet, if that is
+/// so.
 pub fn inherited() -> Option<Reason> {
     let mut why = None;
     match sys::open_read(c"/proc/self/fd") {
@@ -290,8 +303,8 @@ pub fn watched() -> bool {
     MAPPED.lock().iter().any(|m| !is_of_system(&m.path))
 }
 
-/// Whether somebody has changed a file as long as it was in memory. `all`: of files that still are,
-/// too; the others are forgotten.
+/// Whether somebody has changed a file while it was in memory. Looks at files that are not in
+/// memory any more, and forgets them. With `all` it looks at all files.
 pub fn changed(all: bool) -> bool {
     let mut changed = false;
     MAPPED.lock().retain(|m| {

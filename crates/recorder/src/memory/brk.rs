@@ -1,19 +1,20 @@
-//! The end of the program's heap, as `brk` moves it.
+//! The program's heap and its end, as `brk` moves it.
 
 use crate::memory::maps::{kernel_mappings, regions};
 use crate::sys::lock::Lock;
 use crate::sys::{self, PAGE};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
-/// The program's heap end: lowest allowed, and present. A change is one store.
+/// The program's heap: its lowest and its present end. A change is a single store, so it needs no
+/// mending.
 pub static BRK: Lock<(u64, u64)> = Lock::mended((0, 0), |_| {});
 
-/// Where the program's heap begins.
+/// Sets where the program's heap begins.
 pub fn set_brk(start: u64) {
     *BRK.lock() = (start, start);
 }
 
-/// The kernel's idea of the heap is the program's.
+/// Whether the kernel manages the program's heap.
 pub static KERNEL_BRK: AtomicBool = AtomicBool::new(false);
 
 /// Leaves the heap to the kernel, in a process that had one before it was recorded.
@@ -23,7 +24,7 @@ pub fn keep_kernel_brk() {
     *BRK.lock() = (end, end);
 }
 
-/// The heap, if the kernel does not know of it; else 0 to 0.
+/// The heap, if the recorder manages it. Otherwise an empty range.
 pub fn virtual_heap() -> core::ops::Range<u64> {
     if KERNEL_BRK.load(Relaxed) {
         0..0
@@ -43,7 +44,8 @@ pub fn heap() -> core::ops::Range<u64> {
     start..end
 }
 
-/// Where the kernel's mappings say that the heap ends, which begins in the page `first` and ended at `last`.
+/// Where the heap ends by the kernel's mappings. It begins in the page `first`, and ended at `last`
+/// before.
 fn heap_end(first: u64, last: u64) -> u64 {
     let mut end = first;
     for m in kernel_mappings(first, last - first) {
@@ -51,7 +53,7 @@ fn heap_end(first: u64, last: u64) -> u64 {
             end = m.end;
         }
     }
-    // What is mapped behind and nobody knows of has come to it.
+    // A mapping behind the heap that nobody knows of belongs to the heap now.
     let regions = regions();
     let behind = kernel_mappings(last, u64::MAX - last);
     match behind.first() {
@@ -63,7 +65,7 @@ fn heap_end(first: u64, last: u64) -> u64 {
     }
 }
 
-/// Takes note of where the heap ends, if whoever changed that was killed.
+/// Corrects the heap's end, if somebody was killed while changing it.
 pub fn catch_up() {
     if KERNEL_BRK.load(Relaxed) {
         return;

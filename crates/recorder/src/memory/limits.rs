@@ -1,8 +1,8 @@
-//! Limits on the process's resources.
+//! Limits on what the process may use.
 //!
-//! The kernel counts what the recorder maps, the windows above all, into `RLIMIT_AS` and `RLIMIT_DATA`.
-//! These two are therefore kept here, held against the program's own mappings, and not given to the
-//! kernel until a program runs natively.
+//! The kernel counts into `RLIMIT_AS` and `RLIMIT_DATA` what the recorder maps, the windows above
+//! all. So the recorder keeps these two itself and compares them with the program's own mappings.
+//! The kernel gets them only when a program runs natively.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::memory::maps::{Region, is_data, regions};
@@ -12,7 +12,7 @@ use crate::thread::call::errno;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
-/// Index in [`Limits`].
+/// Index of a limit in [`Limits`]. `None` if the kernel keeps it.
 fn index(resource: u32) -> Option<usize> {
     match resource {
         RLIMIT_AS => Some(0),
@@ -21,7 +21,8 @@ fn index(resource: u32) -> Option<usize> {
     }
 }
 
-/// Performs a call that asks for or sets one of these limits of this process.
+/// Performs a call that reads or sets one of these limits of this process. `None` if the call is
+/// about something else.
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     let (resource, new, old) = match nr {
         __NR_getrlimit => (a[0], 0, a[1]),
@@ -60,8 +61,8 @@ fn words(b: &[u8; 16]) -> [u64; 2] {
     core::array::from_fn(|i| u64::from_le_bytes(core::array::from_fn(|j| b[8 * i + j])))
 }
 
-/// Whether the program may have `len` more bytes of address space, of which what is mapped in
-/// `replaced..replaced+len` is given up. `data`: they are private and writable.
+/// Whether the program may have `len` more bytes of address space. What is mapped in
+/// `replaced..replaced+len` is given up. `data`: the new memory is private and writable.
 pub fn allow(t: &Thread, len: u64, replaced: Option<u64>, data: bool) -> bool {
     let [[space, _], [most, _]] = *t.limits.lock();
     if space == u64::MAX && (most == u64::MAX || !data) {
@@ -79,11 +80,11 @@ pub fn allow(t: &Thread, len: u64, replaced: Option<u64>, data: bool) -> bool {
         && (!data || (all_data - gone(&is_data)).saturating_add(len) <= most)
 }
 
-/// Gives the kernel the limits, for a program that runs natively.
+/// Gives the kernel the limits, for a program that runs natively. [`lift`] undoes it.
 pub fn apply(t: &Thread) {
     for (resource, l) in [RLIMIT_AS, RLIMIT_DATA].into_iter().zip(*t.limits.lock()) {
         if resources::get(resource) != (l[0], l[1]) {
-            // Not the hard limit, which could not be raised again if the program cannot be executed.
+            // The hard limit stays: it could not be raised again if the program cannot be executed.
             let (_, hard) = resources::get(resource);
             let _ = sys::limit(resource, Some((l[0].min(hard), hard)));
         }

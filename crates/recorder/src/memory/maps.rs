@@ -1,5 +1,5 @@
-//! What the program has mapped: kept current by the loader and by the system calls that change
-//! it, and repeated to the process stream.
+//! What the program has mapped. The loader, and the system calls that change mappings, keep the
+//! list up to date. Each change goes to the process stream, too.
 
 mod cells;
 mod kernel;
@@ -18,25 +18,27 @@ use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_PRIVATE, MAP_SHAR
 use table::Table;
 pub use table::{SPAN, is_data};
 
-/// One mapping, or a part of one with uniform protection.
+/// One mapping, or a part of one with the same protection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
+    /// First address.
     pub start: u64,
+    /// Address behind the last byte.
     pub end: u64,
     /// As for `mmap`.
     pub prot: u32,
     /// As for `mmap`.
     pub flags: u32,
-    /// Offset in the file or in the shared memory; 0 for private anonymous memory.
+    /// Offset in the file or in the shared memory, in bytes. 0 for private anonymous memory.
     pub offset: u64,
-    /// Which shared memory it is; see [`Event::Map`].
+    /// Which shared memory it is (see [`Event::Map`]). 0: it is none, or not known.
     object: u64,
-    /// Index for [`Regions::path`].
+    /// Number for [`Regions::path`].
     path: u32,
 }
 
 impl Region {
-    /// Private memory that is no file's and that the program may read and write.
+    /// Private anonymous memory that the program may read and write.
     #[cfg(test)]
     pub fn anonymous(range: core::ops::Range<u64>) -> Region {
         Region {
@@ -80,26 +82,27 @@ impl Region {
     }
 }
 
-/// What the kernel maps of a new program's stack below its pointer.
+/// Bytes that the kernel maps of a new program's stack below its stack pointer.
 const STACK_START: u64 = 128 << 10;
 
-/// Size of the vDSO's code on all kernels so far.
+/// Bytes of the vDSO's code on all kernels so far.
 const VDSO: u64 = 2 * PAGE;
 
 /// All mappings of the program, in order of address.
 pub struct Regions(Table);
 
 static REGIONS: Lock<Regions> = Lock::mended(Regions(Table::new()), |r| {
-    // What it was cannot be relied on; the kernel knows, but for which shared memory is which.
+    // The old value cannot be relied on. The kernel knows the mappings, except which shared memory
+    // each is.
     core::mem::forget(core::mem::replace(r, Regions(Table::new())));
     VERSION.fetch_add(1, AcqRel);
     r.add_existing();
 });
 
-/// Increases when what may be executed changes.
+/// See [`version`].
 static VERSION: AtomicU64 = AtomicU64::new(1);
 
-/// A number that is greater when what may be executed has changed.
+/// A number that grows whenever what may be executed changes.
 pub fn version() -> u64 {
     VERSION.load(Acquire)
 }
@@ -110,28 +113,29 @@ fn changed(r: &Region) {
     }
 }
 
-/// Whether any of these is shared memory of which it is known which it is.
+/// Whether any of these is shared memory of which it is known which one it is.
 fn shares<'r>(mut list: impl Iterator<Item = &'r Region>) -> bool {
     list.any(|r| r.object != 0)
 }
 
-/// Says when what is told next happened: others can have the memory too.
+/// Records the order number of what comes next, since others can have the memory too.
 fn emit_order() {
     ring::emit_process(&Event::Seq {
         number: ring::coming_sequence(),
     });
 }
 
-/// The number of new shared memory that only this process and its descendants can have.
+/// A number for new shared memory that only this process and its descendants can have. It is odd.
 pub fn fresh_object() -> u64 {
     let mut b = [0; 8];
     sys::getrandom(&mut b);
     u64::from_le_bytes(b) | 1
 }
 
-/// The number of shared memory that has a name of two numbers, as files have: device and inode.
+/// The number of shared memory that is named by two numbers, as files are by device and inode. It
+/// is even.
 pub fn named_object(a: u64, b: u64) -> u64 {
-    // The finalizer of SplitMix64 on both, one after the other.
+    // The finalizer of SplitMix64, applied to both numbers in turn.
     let mix = |v: u64| {
         let v = (v ^ v >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let v = (v ^ v >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -140,13 +144,13 @@ pub fn named_object(a: u64, b: u64) -> u64 {
     mix(mix(a.wrapping_add(1)) ^ b).max(2) & !1
 }
 
-/// The process's mappings.
+/// Waits for the list of the process's mappings.
 pub fn regions() -> Guard<'static, Regions> {
     REGIONS.lock()
 }
 
 impl Regions {
-    /// All of them.
+    /// All mappings, in order of address.
     pub fn all(&self) -> impl Iterator<Item = &Region> {
         self.0.all()
     }
@@ -161,13 +165,13 @@ impl Regions {
         self.0.growing()
     }
 
-    /// Bytes of all mappings, and of those that count as data.
+    /// Bytes of all mappings, and bytes of those that count as data.
     pub fn bytes(&self) -> (u64, u64) {
         self.0.bytes()
     }
 
-    /// What may share low address bits with `len` bytes at `addr`, and what grows and so may come to it. With
-    /// two mappings that share such bits, all mappings.
+    /// All mappings that may share low address bits with `len` bytes at `addr`, and the stack,
+    /// which may grow there. If any two mappings share low bits, all mappings.
     pub fn near_cells(&self, addr: u64, len: u64) -> Vec<Region> {
         if self.0.cells.is_tangled() {
             return self.0.all().copied().collect();
@@ -177,8 +181,8 @@ impl Regions {
         meeting.chain(self.0.special()).copied().collect()
     }
 
-    /// Stretches of low address bits of at least `len` bytes that no mapping has but [`Regions::special`], the
-    /// shortest first: beginning and length. `None`: it is not known.
+    /// Free stretches of low address bits, of at least `len` bytes, the shortest first: beginning
+    /// and length. Mappings in [`Regions::special`] do not count as used. `None`: not known.
     pub fn free_cells(&self, len: u64) -> Option<impl Iterator<Item = (u64, u64)>> {
         let cells = &self.0.cells;
         (!cells.is_tangled()).then(|| cells.free(len))
@@ -189,17 +193,18 @@ impl Regions {
         self.0.cells.longest()
     }
 
-    /// The mappings that grow, and those of 4 GiB and more.
+    /// The mappings that grow, and those of 4 GiB or more.
     pub fn special(&self) -> impl Iterator<Item = &Region> {
         self.0.special()
     }
 
-    /// Has questions for low address bits be answered quickly, if no two mappings share any by now.
+    /// Makes questions for low address bits quick to answer again, if no two mappings share any
+    /// now.
     pub fn sort_cells(&mut self) {
         self.0.sort_cells();
     }
 
-    /// Whether `addr` may be executed.
+    /// Whether code at `addr` may be executed.
     pub fn is_exec(&self, addr: u64) -> bool {
         self.find(addr).is_some_and(|r| r.prot & PROT_EXEC != 0)
     }
@@ -210,7 +215,7 @@ impl Regions {
             .is_some_and(|r| r.prot & PROT_WRITE != 0 || r.is_shared())
     }
 
-    /// Whether any of `addr..addr+len` may be executed.
+    /// Whether any byte of `addr..addr+len` may be executed.
     pub fn any_exec(&self, addr: u64, len: u64) -> bool {
         self.overlapping(addr, len).any(|r| r.prot & PROT_EXEC != 0)
     }
@@ -220,22 +225,22 @@ impl Regions {
         self.0.overlapping(addr..addr.saturating_add(len))
     }
 
-    /// File (or `[stack]` and the like) behind a mapping; empty for anonymous memory.
+    /// The file of a mapping, or a name such as `[stack]`. Empty for anonymous memory.
     pub fn path(&self, r: &Region) -> &[u8] {
         self.0.paths.get(r.path)
     }
 
-    /// Whether any mapping is of this file.
+    /// Whether this file is mapped anywhere.
     pub fn has_path(&self, path: &[u8]) -> bool {
         self.0.paths.is_mapped(path)
     }
 
-    /// Notes a new mapping, which replaces whatever was there.
+    /// Notes a new mapping. It replaces whatever was there.
     pub fn add(&mut self, start: u64, len: u64, prot: u32, flags: u32, offset: u64, path: &[u8]) {
         self.add_object(start..start + len, prot, flags, offset, path, 0);
     }
 
-    /// As [`Regions::add`], of the shared memory `object`.
+    /// Notes a new mapping of the shared memory `object`. It replaces whatever was there.
     pub fn add_object(
         &mut self,
         range: Range<u64>,
@@ -286,7 +291,7 @@ impl Regions {
         self.0.put(whole);
     }
 
-    /// Cuts `start..end` out of the list; returns what was there.
+    /// Cuts `start..end` out of the list. Returns what was there.
     fn take(&mut self, start: u64, end: u64) -> Vec<Region> {
         let all: Vec<Region> = self.0.overlapping(start..end).copied().collect();
         let mut out = Vec::with_capacity(all.len());
@@ -304,7 +309,7 @@ impl Regions {
         out
     }
 
-    /// Notes that a range is mapped no longer.
+    /// Notes that a range was unmapped.
     pub fn remove(&mut self, start: u64, len: u64) {
         let len = len.next_multiple_of(PAGE);
         let old = self.take(start, start + len);
@@ -316,7 +321,7 @@ impl Regions {
         }
     }
 
-    /// Repeats all mappings to the process stream.
+    /// Writes all mappings to the process stream.
     pub fn tell(&self) {
         if shares(self.0.all()) {
             emit_order();
@@ -326,7 +331,7 @@ impl Regions {
         }
     }
 
-    /// From now on somebody else can have the shared memory that only processes of this recording had.
+    /// Notes that from now on somebody outside this recording can have its shared memory.
     pub fn disown(&mut self) {
         if shares(self.0.all()) {
             emit_order();
@@ -360,7 +365,8 @@ impl Regions {
         }
     }
 
-    /// Notes that `old..old+old_len` moved or changed its size. `keep`: the old place stays mapped.
+    /// Notes that `old..old+old_len` was moved or resized. `keep`: the old range stays mapped as
+    /// well.
     pub fn moved(&mut self, old: u64, old_len: u64, new: u64, new_len: u64, keep: bool) {
         let whole = (
             old_len.next_multiple_of(PAGE),
@@ -385,7 +391,7 @@ impl Regions {
             });
         }
         if parts.len() > 1 && whole.0 == whole.1 {
-            // Several mappings; what is free between them stays as it is at the new place.
+            // Several mappings were moved. Holes between them move with them.
             for r in parts {
                 let (start, end) = (new + (r.start - old), new + (r.end - old));
                 self.insert(Region { start, end, ..r });
@@ -399,8 +405,8 @@ impl Regions {
         });
     }
 
-    /// Notes what the kernel had mapped before the recorder began: stack, vDSO and its data. `stack`
-    /// and `vdso` are addresses in them, for where there is no `/proc`.
+    /// Notes what the kernel had mapped before the recorder began: the stack, the vDSO and its
+    /// data. `stack` and `vdso` are addresses in them. They are used where there is no `/proc`.
     pub fn add_initial(&mut self, stack: core::ops::Range<u64>, vdso: Option<u64>) {
         let text = read_maps();
         if text.is_empty() {
@@ -434,7 +440,7 @@ impl Regions {
         }
     }
 
-    /// Notes what a program has mapped that ran before it was recorded.
+    /// Notes what a program had mapped before it was recorded.
     pub fn add_existing(&mut self) {
         let text = read_maps();
         for m in text.split(|b| *b == b'\n').filter_map(parse) {
@@ -445,13 +451,13 @@ impl Regions {
         }
     }
 
-    /// Whether the kernel has given a part of this mapping another protection than is known.
+    /// Whether the kernel has given a part of this mapping another protection than the list says.
     pub fn is_protected_otherwise(&self, m: &Kernels) -> bool {
         self.overlapping(m.start, m.end - m.start)
             .any(|r| r.prot != m.prot)
     }
 
-    /// Takes note of how far down the stack has grown, if that may matter for `addr..addr+len`.
+    /// Notes how far down the stack has grown, if that may matter for `addr..addr+len`.
     pub fn follow_stack(&mut self, addr: u64, len: u64) {
         let end = addr.saturating_add(len);
         if let Some(stack) = self.0.growing() {
@@ -462,7 +468,7 @@ impl Regions {
         }
     }
 
-    /// Asks the kernel how far down the stack has grown. Returns whether it has.
+    /// Asks the kernel how far down the stack has grown. Returns whether it has grown.
     pub fn refresh_stack(&mut self) -> bool {
         let Some(&old) = self.0.growing() else {
             return false;

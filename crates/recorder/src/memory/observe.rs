@@ -1,4 +1,5 @@
-//! What a thread does now and then between two instructions, and where memory becomes fresh.
+//! What a thread does now and then between two instructions, and what happens where memory becomes
+//! fresh.
 
 use crate::memory::{page_sharing, placement, regime};
 use crate::sys::config;
@@ -7,9 +8,10 @@ use hindsight_events::Event;
 use hindsight_events::ring::wish;
 
 impl Thread {
-    /// Does what is due: key frames, digests, and sharing pages.
+    /// Does what is due: key frames, digests, page sharing.
     pub fn observe(&mut self) {
-        // What the kernel has just written belongs to what came before: a key frame waits for the next instruction.
+        // What the kernel has just written belongs to what came before. So a key frame waits for
+        // the next instruction.
         let apart = self.emit.position() < self.pos;
         let due = self.pos >= self.next_keyframe;
         if apart && due && self.quiet {
@@ -22,7 +24,7 @@ impl Thread {
             self.next_digest = self.pos + config::get().digest_interval;
         }
         if self.emit.wishes() & wish::POSITION != 0 {
-            // One that replay compares, so that the place is proven.
+            // Replay compares a digest, so this proves the position.
             if self.emit.position() < self.pos {
                 let (cpu, vec) = (self.cpu().digest(), self.vec().digest());
                 self.event(&Event::Digest { cpu, vec });
@@ -33,9 +35,11 @@ impl Thread {
         self.schedule();
     }
 
-    /// Clears the predictor for `addr..addr+len` and says so in the stream. Ranges of
-    /// [`ZERO_LIMIT`] and more are left alone, and so is all of it in a gap. In the quiet regime cells
-    /// of other memory in use are spared.
+    /// Records that `addr..addr+len` holds zeros now, and clears its cells.
+    ///
+    /// - In a gap nothing is done.
+    /// - In the quiet regime, cells of other memory in use are left alone.
+    /// - Ranges of [`ZERO_LIMIT`] bytes or more are not cleared.
     pub fn zero_window(&mut self, addr: u64, len: u64) {
         if self.gap.is_some() {
             return;

@@ -1,15 +1,18 @@
-//! Memory and cells that share their pages.
+//! Page sharing: memory and its cells use the same physical pages.
 //!
-//! A checked read takes two lines of the processor's caches where the program by itself takes one: that of the
-//! memory and that of its cells. Where a large block is only read, the two are equal and stay so. Then both are mapped
-//! to the same pages of a file in memory, privately: the first write to either gives the writer its own copy, by
-//! whomever it is made, the kernel included. So each comparison is made as before, and finds what it would have
-//! found; but what is compared are the same lines of the caches.
+//! A checked read takes two lines of the processor's caches, that of the memory and that of its
+//! cells. The program alone would take one. Where a large block is only read, memory and cells are
+//! equal and stay so. Then both are mapped to the same pages of a file in memory, privately. The
+//! first write to either gives the writer its own copy, whoever writes, the kernel included. So
+//! each comparison finds what it would have found. But it reads the same cache line twice.
 //!
-//! Mapping memory anew takes that nobody else writes to it meanwhile, so it is only done while the thread is alone, and the
-//! kernel does nothing behind its back. What the program could notice of it makes an end of it ([`end`]); what works with
-//! anonymous memory only, or gives memory a property that it would lose, has this process never do it again ([`never`]);
-//! system calls that take memory for one mapping find one ([`before`], [`whole`]).
+//! While memory is mapped anew, nobody else may write to it. So that is done only while the thread
+//! is alone and the kernel does nothing in the background. The program must not notice:
+//!
+//! - Where it could notice, shared pages are separated again ([`end`]).
+//! - Some calls work with anonymous memory only, or give memory a property that mapping it anew
+//!   would lose. After such a call this process never shares pages again ([`never`]).
+//! - Some calls require that memory is one mapping. They find one ([`before`], [`whole`]).
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::line;
@@ -26,27 +29,29 @@ use hindsight_events::event::digest;
 use hindsight_isa::Predictor;
 use linux_raw_sys::general::*;
 
+/// Instructions between two looks, at most.
 const MAX_INTERVAL: u64 = 2 << 30;
-/// Pages that are looked at each time: few enough that looking cannot be measured (docs/speed.md).
+/// Pages looked at each time. They are so few that the cost of looking cannot be measured.
 const PAGES: u64 = 2048;
-/// Number of looks at which a page must have held the same: one that is written after all costs two copies.
+/// A page must have held the same at this many looks. If it is written later, it costs two copies.
 const LOOKS: u8 = 3;
-/// Least number of pages that are shared at a time. Each block is a mapping of its own, and one that fits
-/// the caches twice gains nothing.
+/// The fewest pages that are shared at a time. Each block is a mapping of its own. A block that
+/// fits into the caches twice gains nothing.
 const LEAST: u64 = 128;
-/// Most pages of which it is noted what they held.
+/// The most pages for which a digest is kept.
 const MAX_NOTED: usize = 64 << 10;
-/// Most blocks. The kernel has 65530 mappings for a process at most.
+/// The most blocks. The kernel allows a process 65530 mappings.
 const MAX_BLOCKS: usize = 1000;
-/// Largest region that is looked at, in bytes.
+/// Bytes. A larger region is not looked at.
 const MAX_REGION: u64 = 1 << 30;
-/// Pages that are looked at in one piece.
+/// Pages looked at in one piece.
 const PIECE: u64 = 512;
 
-/// Memory that is never shared, since it has properties that the recorder has given it.
+/// Memory that is never shared, since the recorder has given it properties that it would lose.
 static SPARED: Lock<Vec<Range<u64>>> = Lock::new(Vec::new());
 
-/// The thread stands between two instructions: shares what has not changed for a while, if it is time to.
+/// Shares what has not changed for a while, if it is time to. The thread stands between two
+/// instructions.
 pub fn look(t: &mut Thread) {
     if t.pos < t.shared_pages.next {
         return;
@@ -74,7 +79,7 @@ fn may_share(t: &Thread) -> bool {
         && most == u64::MAX
 }
 
-/// Memory that may be shared.
+/// Memory that may be shared, in order of address.
 fn candidates() -> Vec<Range<u64>> {
     let fits = |r: &&Region| {
         r.prot == PROT_READ | PROT_WRITE
@@ -90,7 +95,7 @@ fn candidates() -> Vec<Range<u64>> {
     list
 }
 
-/// Memory that is not to be shared, whatever becomes of it.
+/// Makes sure that this memory is never shared, even after it was unmapped and mapped again.
 pub fn spare(addr: u64, len: u64) {
     SPARED.lock().push(addr..addr + len);
 }
@@ -100,7 +105,7 @@ fn pass(t: &mut Thread) {
     let list = candidates();
     let from = list.partition_point(|r| r.end <= t.shared_pages.cursor);
     let mut budget = PAGES;
-    // All of them once around.
+    // All regions once around, beginning at the cursor.
     for i in 0..list.len() {
         let region = &list[(from + i) % list.len()];
         let mut at = region.start;
@@ -114,7 +119,7 @@ fn pass(t: &mut Thread) {
             }
             let end = region.end.min(at + PIECE * PAGE);
             let looked = piece(t, at..end);
-            // Where there is nothing costs something too.
+            // Looking at nothing costs something, too.
             budget = budget.saturating_sub(looked.max((end - at) / PAGE / 16).max(1));
             at = end;
         }
@@ -122,11 +127,11 @@ fn pass(t: &mut Thread) {
     t.shared_pages.cursor = 0;
 }
 
-/// Looks at the pages of a range that has cells; returns how many those were.
+/// Looks at the pages of a range whose cells are in memory. Returns how many those are.
 fn piece(t: &mut Thread, range: Range<u64>) -> u64 {
     let len = range.end - range.start;
     let cell = t.predictor.cell(range.start);
-    // The first cells are mapped twice.
+    // The first cells are mapped a second time behind the window's end.
     if cell < SHARED || cell + len > t.predictor.size() - SHARED {
         return 0;
     }
@@ -156,14 +161,14 @@ fn piece(t: &mut Thread, range: Range<u64>) -> u64 {
     looked
 }
 
-/// Whether a page holds what it did when it was looked at before, and its cells hold the same.
+/// Whether a page has held the same at the last looks, and its cells hold the same.
 fn has_settled(t: &mut Thread, page: u64) -> bool {
     if t.shared_pages.is_shared(page) {
         return false;
     }
     let cells = t.cell(page) as u64;
-    // SAFETY: both are mapped readable, the one by the program and the other by the recorder, and nobody
-    // writes: the thread is alone, and here. The slices are gone before it goes on.
+    // SAFETY: `page` is mapped readable (`candidates`), and so is the window. Nobody writes to them
+    // while the slices exist: the thread is alone (`may_share`), and is here.
     let (memory, cells) = unsafe {
         let slice = |at: u64| core::slice::from_raw_parts(at as *const u8, PAGE as usize);
         (slice(page), slice(cells))
@@ -181,11 +186,12 @@ fn has_settled(t: &mut Thread, page: u64) -> bool {
     looks >= LOOKS && memory == cells
 }
 
-/// Maps memory and its cells, which hold the same, to the same pages. Where that is not possible, it is not tried again.
+/// Maps memory and its cells, which hold the same, to the same pages. If that is not possible, it
+/// is never tried again.
 fn share(t: &mut Thread, run: &Range<u64>) {
     let len = run.end - run.start;
     let cells = t.cell(run.start) as u64;
-    // SAFETY: as in `has_settled`.
+    // SAFETY: as in `has_settled`, for each page of `run`.
     let memory = unsafe { core::slice::from_raw_parts(run.start as *const u8, len as usize) };
     let Ok(fd) = sys::memfd_create(c"memory") else {
         return never(t);
@@ -214,7 +220,7 @@ fn share(t: &mut Thread, run: &Range<u64>) {
             restore(fd, cells, len);
         }
     } else if written && sys::resident(run.start, len).is_err() {
-        // The kernel has taken away what was there before it failed.
+        // The kernel has failed after it removed the old mapping.
         fresh_memory(run.start, len);
         restore(fd, run.start, len);
     }
@@ -224,9 +230,9 @@ fn share(t: &mut Thread, run: &Range<u64>) {
     }
 }
 
-/// Fills memory from the beginning of a file.
+/// Fills `addr..addr+len` from the beginning of a file. Ends the recording if that fails.
 fn restore(fd: i32, addr: u64, len: u64) {
-    // SAFETY: it has just been mapped, writable, and nothing else uses it.
+    // SAFETY: the caller has just mapped this range writable, and nothing else uses it.
     let memory = unsafe { core::slice::from_raw_parts_mut(addr as *mut u8, len as usize) };
     if sys::pread(fd, memory, 0) != Ok(len as usize) {
         fail::die(
@@ -236,7 +242,8 @@ fn restore(fd: i32, addr: u64, len: u64) {
     }
 }
 
-/// Maps anonymous memory of the program, or ends it: what was there cannot stay.
+/// Maps anonymous memory of the program, which loses what it held. Ends the recording if that
+/// fails.
 fn fresh_memory(addr: u64, len: u64) {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     if let Err(e) = sys::mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0) {
@@ -245,7 +252,7 @@ fn fresh_memory(addr: u64, len: u64) {
     }
 }
 
-/// Makes the blocks of the program's memory anonymous again of which any part is in `addr..addr+len`.
+/// Makes all blocks anonymous again that have a part in `addr..addr+len`.
 fn separate(t: &mut Thread, addr: u64, len: u64) {
     let range = addr..addr.saturating_add(len);
     let memory = core::mem::take(&mut t.shared_pages.memory);
@@ -269,13 +276,14 @@ fn separate(t: &mut Thread, addr: u64, len: u64) {
     }
 }
 
-/// Of whole pages. What has never been accessed stays so.
+/// Makes whole pages anonymous again. Pages that were never accessed stay untouched.
 fn make_anonymous(range: &Range<u64>, prot: u32) {
     let len = range.end - range.start;
     let pages = copy(range, prot);
     fresh_memory(range.start, len);
     for (at, bytes) in pages {
-        // SAFETY: it has just been mapped, writable; no other thread runs.
+        // SAFETY: `fresh_memory` has just mapped these pages writable, and `bytes` is one page
+        // long. No other thread runs.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
     }
     if prot != PROT_READ | PROT_WRITE {
@@ -283,7 +291,7 @@ fn make_anonymous(range: &Range<u64>, prot: u32) {
     }
 }
 
-/// The pages of memory with this protection that hold something, by their addresses.
+/// The pages of memory with this protection that do not hold only zeros, with their addresses.
 fn copy(range: &Range<u64>, prot: u32) -> Vec<(u64, Box<[u8; PAGE as usize]>)> {
     let len = range.end - range.start;
     if prot & PROT_READ == 0 {
@@ -315,7 +323,8 @@ fn unreadable() -> ! {
     )
 }
 
-/// Makes all of the program's memory anonymous again: others come who use it, or somebody may look.
+/// Makes all of the program's memory anonymous again, since others will use it or somebody may
+/// look.
 pub fn end(t: &mut Thread) {
     if t.shared_pages.memory.is_empty() {
         return;
@@ -327,20 +336,20 @@ pub fn end(t: &mut Thread) {
     }
 }
 
-/// As [`end`], for good, and for all threads that this process may still have.
+/// As [`end`], for good, and for all threads that this process may still get.
 pub fn never(t: &mut Thread) {
     end(t);
     NEVER.store(true, Relaxed);
     t.shared_pages.next = u64::MAX;
 }
 
-/// Before a system call that is not one of the commonest: prepares for one that needs anonymous memory, or gives memory
-/// a property that would be lost.
+/// Called before a system call, unless it is one of the commonest. Prepares for calls that need
+/// anonymous memory, or that give memory a property which would be lost.
 pub fn before(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     const PR_SET_VMA: u64 = 0x5356_4d41;
     let takes_pages = matches!(nr, __NR_madvise | __NR_mremap | __NR_mprotect);
     if takes_pages && !a[0].is_multiple_of(PAGE) {
-        // The kernel refuses it.
+        // The kernel refuses the call.
         return;
     }
     match nr {
@@ -360,7 +369,7 @@ pub fn before(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         | __NR_mseal => never(t),
         __NR_prctl if a[0] == PR_SET_VMA => never(t),
         __NR_mprotect if a[2] as u32 & PROT_EXEC != 0 => separate(t, a[0], a[1]),
-        // Which last, and would be lost.
+        // These properties last, and would be lost.
         __NR_madvise
             if !matches!(
                 a[2] as u32,
@@ -385,15 +394,16 @@ pub fn before(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     }
 }
 
-/// The kernel finds several mappings in this memory where the program has made one: makes it one, if that was
-/// done here. Whether it has been.
+/// Called when a call may have failed because the kernel finds several mappings where the program
+/// has made one. Makes them one mapping, if page sharing has split it. Returns whether it has done
+/// so.
 pub fn whole(t: &mut Thread, addr: u64, len: u64) -> bool {
     let len = len.next_multiple_of(PAGE);
     let prot = match regions().find(addr) {
         Some(r) if r.end >= addr.saturating_add(len) => r.prot,
         _ => return false,
     };
-    // With other threads about, nothing can be copied that they may write.
+    // What other threads may write cannot be copied.
     if len == 0 || !t.shared_pages.touches(addr, len) || !threads::is_alone() {
         return false;
     }

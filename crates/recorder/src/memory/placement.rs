@@ -1,11 +1,14 @@
-//! Where the program's mappings go, as long as its memory is quiet (see [`crate::memory::regime`]): replay has
-//! one cell for all addresses with the same low 32 bits, so no two pages in use may share them.
+//! Where the program's mappings go while its memory is quiet (see [`crate::memory::regime`]).
+//! Replay has one cell for all addresses with the same low 32 bits. So no two pages in use may
+//! share these bits.
 //!
-//! The kernel's choice is replaced for mappings whose address the program leaves open: they go,
-//! from the top down, into a stretch of less than 4 GiB that ends where the low bits of the
-//! program's own address would follow, so that neither meets the other or the heap, which grows up from
-//! the program. What the stack may need is left out. That is only to avoid meetings; what rests on
-//! there being none asks [`collides`].
+//! Where the program leaves the address open, the recorder chooses it in the kernel's place.
+//! Mappings go into a stretch of less than 4 GiB, from the top down. The stretch ends where the low
+//! bits of the program's own address would follow. So it meets neither the program nor the heap,
+//! which grows up from the program. What the stack may need is left out.
+//!
+//! All this makes collisions rare, but does not exclude them. Whoever relies on there being none
+//! asks [`collides`].
 
 use crate::memory::maps::{Region, SPAN, regions};
 use crate::sys::lock::Lock;
@@ -18,22 +21,22 @@ use linux_raw_sys::general::{
     MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_NORESERVE, MAP_PRIVATE, RLIMIT_STACK,
 };
 
-/// Left for the heap.
+/// Bytes left for the heap.
 const HEAP: u64 = 1 << 30;
-/// Kept free for a stack whose limit is raised while the program runs.
+/// Bytes kept free for a stack whose limit is raised while the program runs.
 const STACK_ROOM: u64 = 256 << 20;
-/// Mappings of this size and more begin at a multiple of it, for the kernel's large pages.
+/// Mappings of this many bytes or more begin at a multiple of it, for the kernel's large pages.
 const LARGE: u64 = 2 << 20;
 
-/// The stretch; no address is chosen while it is empty.
+/// The stretch. While it is empty, the kernel chooses addresses.
 static BOTTOM: AtomicU64 = AtomicU64::new(0);
 static TOP: AtomicU64 = AtomicU64::new(0);
 
-/// Chooses the stretch for a program that begins at `program`. Nothing is chosen if there is no
-/// room for it.
+/// Chooses the stretch for a program that begins at `program`. It stays empty if there is no room.
 pub fn begin(program: u64) {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    // Found by mapping it, and given back: nothing else runs in the process yet.
+    // A hole is found by mapping it. It can be given back at once, since nothing else runs in the
+    // process yet.
     let Ok(hole) = sys::mmap(0, 2 * SPAN, 0, flags, -1, 0) else {
         return;
     };
@@ -44,14 +47,14 @@ pub fn begin(program: u64) {
     BOTTOM.store(top - SPAN + HEAP, Relaxed);
 }
 
-/// Chooses no more.
+/// Leaves addresses to the kernel from now on.
 pub fn end() {
     TOP.store(0, Relaxed);
     BOTTOM.store(0, Relaxed);
 }
 
-/// Whether the low bits of `a..a+len` and of `b..b+other` meet, by how much the first would have to
-/// move down.
+/// Whether the low bits of `a..a+len` and of `b..b+other` meet. If they do: how far the first range
+/// has to move down.
 fn meets(a: u64, len: u64, b: u64, other: u64) -> Option<u64> {
     let ahead = b.wrapping_sub(a) & (SPAN - 1);
     if ahead < len {
@@ -61,11 +64,11 @@ fn meets(a: u64, len: u64, b: u64, other: u64) -> Option<u64> {
     (behind < other).then(|| behind + len)
 }
 
-/// The limit of the stack when it was looked at last. The program can change it, and others.
+/// The stack's limit at the last look, in bytes. The program can change it, and so can others.
 static LIMIT: AtomicU64 = AtomicU64::new(UNKNOWN);
 const UNKNOWN: u64 = u64::MAX - 1;
 
-/// Looks how large the stack may become; once in a system call, which may ask for it often.
+/// Reads the limit of the stack. Called once in a system call, which may need it often.
 pub fn look_at_limit() {
     LIMIT.store(crate::sys::resources::get(RLIMIT_STACK).0, Relaxed);
 }
@@ -77,7 +80,7 @@ fn stack_limit() -> u64 {
     LIMIT.load(Relaxed).min(STACK)
 }
 
-/// Whether a program of `len` bytes at `at`, and what its heap may need, would meet the stack.
+/// Whether a program of `len` bytes at `at`, with room for its heap, would meet the stack.
 pub fn meets_stack(at: u64, len: u64) -> bool {
     let limit = stack_room();
     regions().all().any(|r| {
@@ -86,23 +89,24 @@ pub fn meets_stack(at: u64, len: u64) -> bool {
     })
 }
 
-/// The low bits that a region takes: the stack also what it may grow by.
+/// Start and length of what a region takes. For the stack that is also what it may grow to.
 fn taken(r: &Region) -> (u64, u64) {
     grown(r, stack_limit)
 }
 
-/// The low bits that new memory is kept away from: programs such as compilers raise the limit of
-/// their stack after much has been mapped.
+/// Start and length of what new memory keeps away from. Programs such as compilers raise the limit
+/// of their stack after much was mapped, so more is left for the stack.
 fn avoided(r: &Region) -> (u64, u64) {
     grown(r, stack_room)
 }
 
-/// What it may grow to.
+/// Bytes that are kept free for the stack.
 fn stack_room() -> u64 {
     stack_limit().max(STACK_ROOM)
 }
 
-/// `stack`: what the stack may grow to, asked for it alone.
+/// Start and length of a region. `stack` says how large the stack may become, and is called for the
+/// stack only.
 fn grown(r: &Region, stack: impl Fn() -> u64) -> (u64, u64) {
     let start = match r.flags & MAP_GROWSDOWN != 0 {
         true => r.start.min(r.end.saturating_sub(stack())),
@@ -111,12 +115,13 @@ fn grown(r: &Region, stack: impl Fn() -> u64) -> (u64, u64) {
     (start, r.end - start)
 }
 
-/// A free place for `len` bytes of new memory, where the kernel can use large pages.
+/// A free address for `len` bytes of new memory, aligned so that the kernel can use large pages.
 pub fn choose_fresh(len: u64) -> Option<u64> {
     choose(len, if len >= LARGE { LARGE } else { PAGE })
 }
 
-/// A free place for `len` bytes at a multiple of `align`. Two threads may get the same: the mapping must not replace anything.
+/// A free address for `len` bytes at a multiple of `align`. Two threads may get the same one. So
+/// the caller must map there without replacing anything.
 pub fn choose(len: u64, align: u64) -> Option<u64> {
     let (bottom, top) = (BOTTOM.load(Relaxed), TOP.load(Relaxed));
     let len = len.checked_next_multiple_of(PAGE)?;
@@ -129,10 +134,11 @@ pub fn choose(len: u64, align: u64) -> Option<u64> {
         let all: Vec<Region> = regions.all().copied().collect();
         return below(&all, bottom, top, len, align);
     };
-    // Where the shortest are too short to be aligned, or not in the stretch, the longest may do.
+    // The shortest stretches may be too short when aligned, or lie outside. Then the longest may
+    // do.
     let longest = regions.longest_free_cells();
     for (at, size) in free.take(TRIES).chain(longest) {
-        // As addresses of the stretch, at whose top the space of low bits is cut.
+        // As addresses in the stretch. The circle of low bits is cut at the stretch's top.
         let start = top - SPAN + (at.wrapping_sub(top) & (SPAN - 1));
         let end = start + size;
         let parts = [
@@ -152,10 +158,10 @@ pub fn choose(len: u64, align: u64) -> Option<u64> {
     None
 }
 
-/// Free stretches that are tried before the longest.
+/// Number of free stretches that are tried before the longest one.
 const TRIES: usize = 64;
 
-/// The highest multiple of `align` in `bottom..top` where `len` bytes keep away from `others`.
+/// The highest multiple of `align` in `bottom..top` where `len` bytes meet none of `others`.
 fn below(others: &[Region], bottom: u64, top: u64, len: u64, align: u64) -> Option<u64> {
     let limit = stack_room();
     let mut at = top.checked_sub(len)? & !(align - 1);
@@ -178,9 +184,9 @@ fn below(others: &[Region], bottom: u64, top: u64, len: u64, align: u64) -> Opti
     None
 }
 
-/// Moves the stack, which the kernel has put anywhere, out of the way if what it may need shares the low
-/// bits of its addresses with a program at `start..end` that cannot be elsewhere, or with its heap. Returns
-/// where it was, and by how much it has moved (modulo 2^64).
+/// Moves the stack out of the way of a program at `start..end` that must be there. That is needed
+/// if what the stack may need shares low address bits with the program or its heap. Returns where
+/// the stack was, and by how much it has moved, modulo 2^64.
 pub fn separate_stack(start: u64, end: u64) -> Option<(Range<u64>, u64)> {
     let stack = *regions().stack()?;
     let (low, len) = avoided(&stack);
@@ -192,9 +198,9 @@ pub fn separate_stack(start: u64, end: u64) -> Option<(Range<u64>, u64)> {
     Some((stack.start..stack.end, at.wrapping_sub(stack.start)))
 }
 
-/// Moves the vDSO and its data, which the kernel has put anywhere, out of the way if they share the
-/// low bits of their addresses with what the stack may need, or with the program at `program..end` or its heap. Returns
-/// where the vDSO is then.
+/// Moves the vDSO and its data out of the way. That is needed if they share low address bits with
+/// what the stack may need, with the program at `program..end`, or with its heap. Returns where the
+/// vDSO is after that.
 pub fn separate_vdso(program: u64, end: u64) -> Option<u64> {
     let regions = regions();
     let parts: Vec<Region> = regions
@@ -210,7 +216,7 @@ pub fn separate_vdso(program: u64, end: u64) -> Option<u64> {
     let (first, last) = (parts.first()?, parts.last()?);
     let (start, len) = (first.start, last.end - first.start);
     let whole = parts.windows(2).all(|p| p[0].end == p[1].start);
-    // Its code reads its data at fixed distances: all moves or nothing.
+    // The vDSO's code reads its data at fixed distances. So all of it moves, or nothing.
     let data = parts.len() > 1 && regions.path(last) == b"[vdso]";
     drop(regions);
     let free = meets(program, end - program + HEAP, start, len).is_none() && !collides(start, len);
@@ -235,11 +241,11 @@ pub fn separate_vdso(program: u64, end: u64) -> Option<u64> {
     Some(at + (last.start - start))
 }
 
-/// Memory that was accessible and is not any more, but keeps what it holds.
+/// Memory that the program has made inaccessible and that keeps what it holds: start and length.
 static HELD: Lock<Vec<(u64, u64)>> = Lock::new(Vec::new());
 const MAX_HELD: usize = 1000;
 
-/// Takes note of such memory. `false`: there is too much of it.
+/// Notes such memory. False if there is too much of it.
 pub fn hold(addr: u64, len: u64) -> bool {
     let mut held = HELD.lock();
     if !held.contains(&(addr, len)) {
@@ -248,8 +254,8 @@ pub fn hold(addr: u64, len: u64) -> bool {
     held.len() <= MAX_HELD
 }
 
-/// Whether pages of `addr..addr+len` share the low bits of their addresses with each other or with
-/// other memory of the program that may hold something, or with what the stack may need.
+/// Whether pages of `addr..addr+len` share low address bits with each other, with other memory of
+/// the program that may hold something, or with what the stack may need.
 pub fn collides(addr: u64, len: u64) -> bool {
     if len >= SPAN {
         return true;
@@ -259,15 +265,15 @@ pub fn collides(addr: u64, len: u64) -> bool {
     })
 }
 
-/// The parts of `addr..addr+len`, less than [`SPAN`], that share the low bits of their addresses with no other
-/// memory that may hold something: a mapping that cannot be accessed may be anywhere, and what it does to
-/// cells must leave those of others alone.
+/// The parts of `addr..addr+len` that share low address bits with no other memory that may hold
+/// something. `len` is less than [`SPAN`]. Inaccessible mappings may be anywhere, so clearing their
+/// cells must leave the cells of others alone.
 pub fn apart(addr: u64, len: u64) -> Vec<(u64, u64)> {
     let mut parts = alloc::vec![(addr, len)];
     any_other(addr, len, |start, size| {
         let size = size.min(SPAN);
         let ahead = start.wrapping_sub(addr) & (SPAN - 1);
-        // It may begin below the range too.
+        // The other range may also begin below this one.
         let below = addr + (ahead + size).saturating_sub(SPAN);
         for (a, b) in [(addr, below), (addr + ahead, addr + ahead + size)] {
             let rest = |&(at, len): &(u64, u64)| {
@@ -285,8 +291,8 @@ pub fn apart(addr: u64, len: u64) -> Vec<(u64, u64)> {
     parts
 }
 
-/// Whether `is` holds for any memory outside of `addr..addr+len` that may hold something, or that the stack may
-/// need: it is given its address and size.
+/// Whether `is` is true for any memory outside of `addr..addr+len` that may hold something, or that
+/// the stack may need. It is called with the memory's start and length.
 fn any_other(addr: u64, len: u64, mut is: impl FnMut(u64, u64) -> bool) -> bool {
     let end = addr.saturating_add(len);
     let mut other = |a: u64, b: u64| a < b && is(a, b - a);
@@ -297,7 +303,7 @@ fn any_other(addr: u64, len: u64, mut is: impl FnMut(u64, u64) -> bool) -> bool 
         .chain(HELD.lock().iter().copied())
         .any(|(start, size)| {
             let behind = start.saturating_add(size);
-            // What lies outside of the range itself, as far as it does.
+            // Of memory that overlaps the range, only the parts outside count.
             match start < end && addr < behind {
                 true => other(start, behind.min(addr)) || other(end.max(start), behind),
                 false => other(start, behind),
@@ -318,7 +324,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Whether two ranges of addresses have low bits in common, by definition.
+    /// Whether two ranges of addresses share low bits, by definition.
     fn share(a: u64, len: u64, b: u64, other: u64) -> bool {
         let (a, b) = (a % SPAN, b % SPAN);
         // The second range as it lies, and one span lower and higher.
@@ -335,7 +341,7 @@ mod tests {
     }
 
     proptest! {
-        /// Two ranges meet exactly if they share low bits, and the move that is asked for ends that.
+        /// Two ranges meet exactly if they share low bits. The move that is asked for ends that.
         #[test]
         fn ranges_meet_if_they_share_low_bits(
             a in pages(1 << 40), len in pages(1 << 31), b in pages(1 << 40), other in pages(1 << 31),
@@ -347,7 +353,7 @@ mod tests {
             }
         }
 
-        /// What is chosen lies in the stretch, aligned, and shares low bits with nothing.
+        /// The chosen address is in the stretch and aligned, and shares low bits with nothing.
         #[test]
         fn chosen_places_keep_away_from_all(
             others in proptest::collection::vec((pages(1 << 40), pages(1 << 29)), 0..8),

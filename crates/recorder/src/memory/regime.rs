@@ -1,14 +1,18 @@
-//! The quiet regime: as long as nothing but the program's only thread and the kernel can change the
-//! program's memory, and all that the kernel changes is known, reads need not be checked. The program
-//! runs in plain code, and what memory the kernel wrote is recorded when it returns.
+//! The quiet regime. As long as two conditions hold, reads need not be checked:
 //!
-//! Replay executes both regimes alike, on its window. In the quiet one its cells are the program's
-//! memory, and no two pages may share cells (see [`crate::memory::placement`]). Code of the vDSO, which reads what
-//! the kernel changes at any time, is recorded in checked code all the same.
+//! - Nothing but the program's only thread and the kernel can change the program's memory.
+//! - All that the kernel changes is known.
 //!
-//! Now and then a key frame says anew what memory holds (see [`restate`]), so that replay can begin there.
+//! The program then runs plain code. What the kernel wrote is recorded when a call returns.
 //!
-//! There is one way out, to the checked regime, with a key frame: the predictor is emptied, and what
+//! Replay plays both regimes alike, on its window. In the quiet regime its cells are the program's
+//! memory, so no two pages may share cells (see [`crate::memory::placement`]). The vDSO reads what
+//! the kernel changes at any time. So its code is checked all the same.
+//!
+//! Now and then a key frame restates what memory holds (see [`restate`]), and replay can begin
+//! there.
+//!
+//! There is one way out, into the checked regime, with a key frame. The window is emptied, and what
 //! memory holds shows when it is read.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
@@ -32,23 +36,24 @@ use hindsight_events::event::{MAX_BYTES, digest};
 use hindsight_syscalls as syscalls;
 use linux_raw_sys::general::*;
 
-/// Bytes of what the kernel usually writes at a time.
+/// Bytes. What the kernel writes at a time is mostly shorter.
 const SHORT: usize = 256;
-/// Most bytes of what the kernel wrote in a call that are recorded in the checked regime, where they show when they
-/// are read in any case.
+/// The most bytes that the kernel wrote in a call that are recorded in the checked regime. There
+/// they would also show when they are read.
 const SHOWN: usize = 4096;
-/// Least number of instructions between digests of registers at system calls: what was not recorded
-/// though it should have been is to show soon.
+/// The fewest instructions between two digests of the registers at system calls. If something was
+/// not recorded that should have been, it has to show soon.
 const CHECK_EVERY: u64 = 50_000;
-/// The same between digests of output on average, and how many may come at once: what short programs write shows whole.
+/// The same for digests of output, on average.
 const PASSED_EVERY: u64 = 1000;
+/// How many digests of output may come at once: all output of a short program shows.
 const PASSED_AT_ONCE: u64 = 64;
 
-/// Addresses of the vDSO.
+/// Start and end of the vDSO.
 static VDSO: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Begins the regime, behind the first key frame: all memory that the program has is told.
-/// `written`: what the loader wrote besides.
+/// Begins the quiet regime behind the first key frame: records all memory that the program has.
+/// `written` is what the loader wrote besides.
 pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
     regions().sort_cells();
     let list: Vec<Region> = regions().all().copied().collect();
@@ -96,14 +101,14 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
     }
 }
 
-/// Records what memory holds at `addr..addr+len`, as far as it can be read. Nothing if the thread is
-/// not quiet.
+/// Records what memory holds at `addr..addr+len`, as far as it can be read. Does nothing in the
+/// checked regime.
 pub fn tell(t: &mut Thread, addr: u64, len: u64) {
     if !t.quiet {
         return;
     }
     if len <= SHORT as u64 {
-        // Most are, and clearing a large buffer costs more than all the rest.
+        // Most ranges are short, and clearing a large buffer costs more than all the rest.
         let mut buf = [0; SHORT];
         let bytes = &mut buf[..len as usize];
         if guard::read(addr, bytes).is_ok() {
@@ -114,7 +119,7 @@ pub fn tell(t: &mut Thread, addr: u64, len: u64) {
     let end = addr.saturating_add(len);
     let mut at = addr;
     while at < end {
-        // Not across pages where a part cannot be read.
+        // In pieces that end with a page, where a later page cannot be read.
         let mut n = (end - at).min(MAX_BYTES as u64) as usize;
         if guard::read(at, &mut buf[..n]).is_err() {
             n = n.min((PAGE - at % PAGE) as usize);
@@ -130,14 +135,16 @@ pub fn tell(t: &mut Thread, addr: u64, len: u64) {
     }
 }
 
-/// The same as of when the instruction at hand is done, for what replay does not repeat of it.
+/// As [`tell`], at the position behind the instruction at hand, for what replay does not repeat of
+/// it.
 pub fn tell_behind(t: &mut Thread, addr: u64, len: u64) {
     t.pos += 1;
     tell(t, addr, len);
     t.pos -= 1;
 }
 
-/// Records that a file is in memory. `fd`: the file, if it is open.
+/// Records that a file is in memory at `addr`. `fd` is the file, if it is open. The error says why
+/// the regime has to end.
 fn tell_file(
     t: &mut Thread,
     addr: u64,
@@ -164,7 +171,7 @@ fn tell_file(
     Ok(())
 }
 
-/// Records that a file which is this one is in memory.
+/// Records that the file `f` is in memory at `addr`.
 fn of_file(t: &mut Thread, addr: u64, len: u64, offset: u64, f: &backing::File, path: &[u8]) {
     t.event(&Event::File {
         addr,
@@ -178,8 +185,8 @@ fn of_file(t: &mut Thread, addr: u64, len: u64, offset: u64, f: &backing::File, 
     });
 }
 
-/// Records what memory holds that is a part of a file of `size` bytes, which the collector cannot have. Nothing has
-/// written to it yet.
+/// Records memory that is a part of a file of `size` bytes which the collector cannot have. Nothing
+/// has written to that memory yet.
 fn tell_content(t: &mut Thread, addr: u64, len: u64, offset: u64, size: u64) -> Result<(), Reason> {
     const MOST: u64 = 16 << 20;
     let len = len.min(size.saturating_sub(offset).next_multiple_of(PAGE));
@@ -191,7 +198,7 @@ fn tell_content(t: &mut Thread, addr: u64, len: u64, offset: u64, size: u64) -> 
     Ok(())
 }
 
-/// A mapping has been made: its content is told, or the regime is over.
+/// Records the content of a new mapping, or ends the regime soon.
 pub fn mapped(t: &mut Thread, addr: u64, len: u64, prot: u32, flags: u32, fd: i32, offset: u64) {
     if !t.quiet {
         return;
@@ -213,7 +220,7 @@ fn content(
     if len > MAX_MAPPING {
         return Err("a very large mapping");
     }
-    // What cannot be accessed has no content, unless it is a file's.
+    // Memory that cannot be accessed has no content, unless it is a file's.
     let holds = prot != 0 || flags & MAP_ANONYMOUS == 0;
     if holds && placement::collides(addr, len) {
         return Err("two mappings have the same low address bits");
@@ -228,7 +235,7 @@ fn content(
         return Err("memory that the kernel may drop");
     }
     if flags & MAP_ANONYMOUS != 0 {
-        // What `zero_window` says.
+        // `zero_window` has recorded its content.
         return match flags & MAP_TYPE == MAP_PRIVATE {
             true => Ok(()),
             false => Err("memory that others can share is mapped"),
@@ -239,7 +246,7 @@ fn content(
         return Err("a mapping of unknown content");
     };
     let path: Vec<u8> = regions().path(&r).to_vec();
-    // Read-only sharing of what belongs to the system is as good as private.
+    // A shared mapping of the system's files that is only read is as good as a private one.
     let of_system = backing::is_of_system(&path);
     if flags & MAP_TYPE != MAP_PRIVATE && (prot & PROT_WRITE != 0 || !of_system) {
         return Err("a file is mapped that others can change");
@@ -257,7 +264,7 @@ pub fn leave_soon(t: &mut Thread, why: Reason) {
     }
 }
 
-/// Memory that could not be accessed can be.
+/// Notes that memory has become accessible.
 pub fn accessible(t: &mut Thread, addr: u64, len: u64) {
     if t.quiet && placement::collides(addr, len) {
         t.ends_quiet
@@ -265,14 +272,15 @@ pub fn accessible(t: &mut Thread, addr: u64, len: u64) {
     }
 }
 
-/// Memory that may hold something cannot be accessed for now.
+/// Notes that memory that may hold something is inaccessible for now.
 pub fn inaccessible(t: &mut Thread, addr: u64, len: u64) {
     if t.quiet && !placement::hold(addr, len) {
         leave_soon(t, "very many mappings are made inaccessible");
     }
 }
 
-/// The pages of this range are as they were when they were mapped.
+/// Notes that the pages of this range are as they were when they were mapped (`madvise` with
+/// `advice`).
 pub fn discarded(t: &mut Thread, addr: u64, len: u64, advice: u32) {
     if !t.quiet {
         return changed(t, addr, len);
@@ -294,8 +302,8 @@ pub fn discarded(t: &mut Thread, addr: u64, len: u64, advice: u32) {
     }
 }
 
-/// Before a system call, whose event is not yet written: ends the regime if the call makes others
-/// that can change memory, or copies of it.
+/// Called before a system call, before its event is written. Ends the regime if the call makes
+/// somebody who can change the memory, or shares it.
 pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if !t.quiet {
         return;
@@ -305,7 +313,8 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         let cpu = t.cpu().digest();
         t.event(&Event::Digest { cpu, vec: 0 });
     }
-    // The collector reads files by name: before the program can change or remove them.
+    // The collector reads files by name, so it has to do that before the program can change or
+    // remove them.
     if t.files_told && changes_files(nr, a) {
         t.emit.settle();
         t.files_told = false;
@@ -327,15 +336,16 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
 
 /// Bytes of a `struct mmsghdr`.
 const MMSGHDR: u64 = 64;
+/// Why the regime ends if a file in memory was changed.
 const CHANGED: Reason = "somebody changed a file while it was in memory";
 
-/// With what flags a call opens a file.
+/// The flags with which a call opens a file. `None` if it opens none.
 fn open_flags(nr: u32, a: &[u64; 6]) -> Option<u32> {
     Some(match nr {
         __NR_open => a[1] as u32,
         __NR_openat => a[2] as u32,
         __NR_creat => O_WRONLY,
-        // They stand first in the structure.
+        // The flags stand first in the structure.
         __NR_openat2 => {
             let mut flags = [0; 4];
             match guard::read(a[2], &mut flags) {
@@ -382,7 +392,7 @@ impl syscalls::Memory for Real {
     }
 
     fn takes(&self, addr: u64, len: u64) -> bool {
-        // Of a file, pages behind its end may be mapped.
+        // Pages behind the end of a mapped file cannot be written, so only anonymous memory counts.
         let plain = |r: &Region| r.prot & PROT_WRITE != 0 && r.flags & MAP_ANONYMOUS != 0;
         let mut at = addr;
         for r in regions().overlapping(addr, len) {
@@ -395,7 +405,8 @@ impl syscalls::Memory for Real {
     }
 }
 
-/// Behind a system call: records what the kernel wrote, and ends the regime if that is not known.
+/// Called after a system call. Records what the kernel wrote, and ends the regime if that is not
+/// known.
 pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if !t.quiet {
         return changed_by(t, nr, a);
@@ -426,14 +437,15 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     }
 }
 
-/// A call may have written anything, and the kernel may go on doing so, even while memory is mapped anew.
+/// A call may have written anything. The kernel may go on writing, even while memory is mapped
+/// anew.
 fn unknown(t: &mut Thread) {
     changed(t, 0, u64::MAX);
     page_sharing::never(t);
 }
 
-/// Behind a system call of a thread that is checked: says which memory the kernel may have written, and what
-/// stands there now, up to [`SHOWN`] bytes.
+/// Called after a system call of a checked thread. Records which memory the kernel may have
+/// written, and what stands there now, up to [`SHOWN`] bytes.
 fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if t.is_plain() {
         return;
@@ -452,10 +464,12 @@ fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     }
 }
 
-/// Records what memory holds at `addr..addr+len` (at most [`SHOWN`] bytes) and has the predictor agree, as if it had
-/// been read: what the program reads there later was predicted then. Other threads may have changed it since the
-/// kernel wrote it; they are not ordered with that, and what they wrote is told by their own streams. Returns how
-/// many bytes that were.
+/// Records what memory holds at `addr..addr+len` and brings its cells up to date, as if it had been
+/// read. So what the program reads there later is predicted. `len` is [`SHOWN`] at most. Returns
+/// how many bytes were recorded.
+///
+/// Other threads may have changed the memory since the kernel wrote it. They are not ordered with
+/// that, and what they wrote is in their own streams.
 fn show(t: &mut Thread, addr: u64, len: usize) -> usize {
     if len <= SHORT {
         return show_in(t, addr, &mut [0; SHORT][..len]);
@@ -466,7 +480,7 @@ fn show(t: &mut Thread, addr: u64, len: usize) -> usize {
 fn show_in(t: &mut Thread, addr: u64, buf: &mut [u8]) -> usize {
     let mut n = buf.len();
     if guard::read(addr, buf).is_err() {
-        // Not across pages where a part cannot be read.
+        // If not all pages can be read, the first one alone.
         n = n.min((PAGE - addr % PAGE) as usize);
         if guard::read(addr, &mut buf[..n]).is_err() {
             return 0;
@@ -478,16 +492,16 @@ fn show_in(t: &mut Thread, addr: u64, buf: &mut [u8]) -> usize {
     n
 }
 
-/// Says that what was known of this memory need not hold any more. Nothing in the quiet regime, where it is
-/// said what it holds.
+/// Records that what was known of this memory may not hold any more. Does nothing in the quiet
+/// regime, where events say what memory holds.
 pub fn changed(t: &mut Thread, addr: u64, len: u64) {
     if !t.quiet && !t.is_plain() && len != 0 {
         t.event(&Event::Changed { addr, len });
     }
 }
 
-/// Records a digest of what the program has given to the kernel, so that replay can tell whether it came
-/// to the same.
+/// Records a digest of what the program has given to the kernel. Replay compares it with what the
+/// program gives then.
 #[cold]
 fn passed(t: &mut Thread, addr: u64, len: u64) {
     let earliest = t.pos.saturating_sub(PASSED_AT_ONCE * PASSED_EVERY);
@@ -501,13 +515,14 @@ fn passed(t: &mut Thread, addr: u64, len: u64) {
     }
 }
 
-/// What follows from a call that returned `ret`, besides what it wrote: why the regime is over.
+/// What follows from a call that returned `ret`, besides what it wrote: why the regime has to end,
+/// if it has to.
 fn aftermath(nr: u32, a: &[u64; 6], ret: i64) -> Option<Reason> {
     if ret < 0 {
         return None;
     }
     match nr {
-        // The device then writes more than is read, up to the end of a block.
+        // With `O_DIRECT` the device writes more than is read, up to the end of a block.
         __NR_fcntl if a[1] as u32 == F_SETFL && a[2] as u32 & O_DIRECT != 0 => {
             Some(backing::DIRECT)
         }
@@ -523,7 +538,7 @@ fn aftermath(nr: u32, a: &[u64; 6], ret: i64) -> Option<Reason> {
         __NR_recvmsg => backing::received(a[1]),
         __NR_recvmmsg => (0..ret as u64).find_map(|i| backing::received(a[1] + MMSGHDR * i)),
         __NR_munmap => backing::changed(false).then_some(CHANGED),
-        // A child may have, which has ended.
+        // A child that has ended may have changed files.
         __NR_wait4 | __NR_waitid => backing::changed(true).then_some(CHANGED),
         __NR_setrlimit | __NR_prlimit64 if placement::stack_collides() => {
             Some("the stack may grow into the low address bits of other memory")
@@ -532,7 +547,7 @@ fn aftermath(nr: u32, a: &[u64; 6], ret: i64) -> Option<Reason> {
     }
 }
 
-/// The thread, which stands between two instructions, is checked from here on.
+/// Ends the regime. The thread stands between two instructions, and is checked from here on.
 pub fn leave(t: &mut Thread, why: Reason) {
     if !t.quiet {
         return;
@@ -550,9 +565,9 @@ pub fn leave(t: &mut Thread, why: Reason) {
     }
 }
 
-/// The program ends.
+/// Called before the program ends.
 fn end(t: &mut Thread) {
-    // Whoever waits for that may change the files, or unmount them.
+    // Whoever waits for the end may change the files, or unmount them.
     if t.files_told && backing::watched() {
         t.emit.settle();
     }
@@ -564,7 +579,8 @@ fn end(t: &mut Thread) {
     }
 }
 
-/// The thread is about to execute the instruction at `pc`. Before [`crate::code::select::arrive`].
+/// Called when the thread is about to execute the instruction at `pc`, before
+/// [`crate::code::select::arrive`].
 pub fn arrive(t: &mut Thread, pc: u64) {
     if t.quiet {
         if t.leaves_after != 0 {

@@ -1,18 +1,19 @@
-//! What has to be remembered to be shown in `/proc`.
+//! What the recorder has to remember in order to show it in `/proc`.
 
 use crate::sys::lock::Lock;
 use alloc::vec::Vec;
 
-/// Most that has been seen of the program's size and of its resident memory.
+/// The largest size of the program and of its resident memory that were seen, in bytes.
 static PEAK: Lock<(u64, u64)> = Lock::new((0, 0));
 
-/// The greatest sizes so far, these included.
+/// The largest sizes so far. The given ones count, too.
 pub fn peaks(size: u64, resident: u64) -> (u64, u64) {
     let mut p = PEAK.lock();
     *p = (p.0.max(size), p.1.max(resident));
     *p
 }
 
+/// The auxiliary vector with which the program begins.
 static AUXV: Lock<Vec<u8>> = Lock::new(Vec::new());
 
 /// Notes the auxiliary vector with which the program begins.
@@ -20,7 +21,7 @@ pub fn set_auxv(bytes: &[u8]) {
     *AUXV.lock() = bytes.to_vec();
 }
 
-/// What was noted of it.
+/// The auxiliary vector as it was noted.
 pub fn auxv() -> Vec<u8> {
     AUXV.lock().clone()
 }

@@ -254,9 +254,8 @@ pub fn sigreturn(t: &mut Thread) -> Flow {
     t.complete();
     let _ = set_altstack(t, r.stack);
     if !delivery::set_mask(t, r.mask) {
-        // A signal came while the handler's mask still applied. It is delivered under the new mask,
-        // as if it had come before this call. Its own return will restore the mask that this call
-        // has asked for.
+        // A signal came while the handler's mask still applied. It is delivered as if it had come
+        // before this call. Its own return will restore the mask that this call has asked for.
         t.signals.mask = r.mask & !UNBLOCKABLE;
     }
     Flow::Jump

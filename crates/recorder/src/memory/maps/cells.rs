@@ -1,18 +1,22 @@
-//! The low 32 bits of the addresses that are mapped: which are in use, by whom, and which stretches are free.
+//! Which low 32 bits of addresses are in use, by which mapping, and which stretches of them are
+//! free.
 //!
-//! As long as no two mappings share low bits, which is so in the quiet regime but for mappings that cannot be
-//! accessed, all answers take the same small time however many mappings there are. Once two do, this index says so, and
-//! whoever asks looks at all mappings instead.
+//! As long as no two mappings share low bits, every answer takes the same small time, however many
+//! mappings there are. In the quiet regime that is so, but for mappings that cannot be accessed.
+//! Once two mappings share low bits, this index says so. Then whoever asks looks at all mappings
+//! instead.
 
 use super::table::SPAN;
 use alloc::collections::{BTreeMap, BTreeSet};
 
 /// See the module's description.
 pub struct Cells {
-    /// Where each stretch in use begins, how long it is, and the whole address.
+    /// For each stretch in use, by its beginning: its length and the whole address.
     used: BTreeMap<u64, (u64, u64)>,
-    /// Length and beginning of each free one. The space is a circle.
+    /// Length and beginning of each free stretch. Low bits form a circle: the last is followed by
+    /// the first.
     free: BTreeSet<(u64, u64)>,
+    /// See [`Cells::is_tangled`].
     tangled: bool,
 }
 
@@ -21,6 +25,7 @@ fn low(addr: u64) -> u64 {
 }
 
 impl Cells {
+    /// Nothing is in use.
     pub const fn new() -> Cells {
         Cells {
             used: BTreeMap::new(),
@@ -29,7 +34,7 @@ impl Cells {
         }
     }
 
-    /// Two mappings share low bits, or did: nothing is known.
+    /// Two mappings share low bits, or have shared them. So nothing is known.
     pub fn is_tangled(&self) -> bool {
         self.tangled
     }
@@ -40,14 +45,14 @@ impl Cells {
         self.tangled = true;
     }
 
-    /// The last stretch that begins at `at` or before, around the circle.
+    /// The last stretch in use that begins at `at` or before it, around the circle.
     fn up_to(&self, at: u64) -> Option<(u64, u64)> {
         let mut before = self.used.range(..=at);
         let last = before.next_back().or_else(|| self.used.last_key_value());
         last.map(|(start, (len, _))| (*start, *len))
     }
 
-    /// Where what is free behind `at`, which is not in use, ends.
+    /// Where the free stretch around `at` ends. `at` is not in use.
     fn next(&self, at: u64) -> Option<u64> {
         let mut behind = self.used.range(at..);
         let next = behind.next().or_else(|| self.used.first_key_value());
@@ -67,7 +72,7 @@ impl Cells {
         Some((begin, low(end.wrapping_sub(begin))))
     }
 
-    /// The mapping of `len` bytes at `addr`, less than [`SPAN`], is there.
+    /// Adds a mapping of `len` bytes at `addr`. `len` is less than [`SPAN`].
     pub fn add(&mut self, addr: u64, len: u64) {
         if self.tangled {
             return;
@@ -87,14 +92,14 @@ impl Cells {
         self.used.insert(at, (len, addr));
     }
 
-    /// That mapping is there no longer.
+    /// Removes a mapping that was added.
     pub fn remove(&mut self, addr: u64, len: u64) {
         let at = low(addr);
         if self.tangled || self.used.remove(&at) != Some((len, addr)) {
             return;
         }
         if self.used.is_empty() {
-            // The free stretch has no beginning any more: it is none of the list.
+            // All is free now. Such a stretch has no beginning, so it is not in the list.
             return self.free.clear();
         }
         let Some((begin, size)) = self.around(at) else {
@@ -134,7 +139,7 @@ impl Cells {
         whole.into_iter().chain(list)
     }
 
-    /// The longest of them.
+    /// The longest free stretch.
     pub fn longest(&self) -> Option<(u64, u64)> {
         self.free.last().map(|(n, at)| (*at, *n))
     }

@@ -1,5 +1,5 @@
-//! Brings the list of mappings up to date with the kernel, where somebody was killed between a system call and its entry
-//! in the list.
+//! Brings the list of mappings up to date with the kernel. That is needed if somebody was killed
+//! between a system call and its entry in the list.
 
 use super::{Line, Region, Regions, parse, read_maps};
 use crate::sys::arena;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_GROWSDOWN, MAP_PRIVATE, MAP_SHARED};
 
-/// The parts of `whole` that are in none of these, which are in order.
+/// The parts of `whole` that lie in none of `parts`, which are in order.
 fn gaps(whole: Range<u64>, parts: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut at = whole.start;
     let mut gaps = Vec::new();
@@ -24,12 +24,12 @@ fn gaps(whole: Range<u64>, parts: impl Iterator<Item = Range<u64>>) -> Vec<Range
 }
 
 impl Line<'_> {
-    /// Whether it is the program's.
+    /// Whether it belongs to the program, and not to the recorder or the kernel.
     pub(super) fn is_guest(&self) -> bool {
         !arena::overlaps(self.start, self.end - self.start) && self.end < 1 << 63
     }
 
-    /// How the mapping was made, as far as that can be seen.
+    /// The flags with which the mapping was made, as far as they can be seen.
     pub(super) fn flags(&self) -> u32 {
         let kind = match self.name {
             b"[stack]" => MAP_ANONYMOUS | MAP_GROWSDOWN,
@@ -41,13 +41,13 @@ impl Line<'_> {
 }
 
 impl Regions {
-    /// Notes what is mapped, is not, or is protected otherwise, without anybody having said so.
+    /// Notes all mappings, removals and protections that the kernel has and the list has not.
     pub fn reconcile(&mut self) {
         let text = read_maps();
         let lines = text.split(|b| *b == b'\n').filter_map(parse);
         let lines: Vec<Line> = lines.filter(Line::is_guest).collect();
         if lines.is_empty() {
-            // Nobody can say.
+            // There is no `/proc`, so nobody can say.
             return;
         }
         let known: Vec<Region> = self.all().copied().collect();

@@ -1,5 +1,5 @@
-//! The mappings by address, and sums and indexes of them that are kept current: programs may have tens of thousands,
-//! and none of the common system calls looks at all of them.
+//! The mappings by address, with sums and indexes that are kept up to date. A program may have tens
+//! of thousands of mappings. So no common system call looks at all of them.
 
 use super::Region;
 use super::cells::Cells;
@@ -10,22 +10,24 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use linux_raw_sys::general::MAP_GROWSDOWN;
 
-/// Bytes whose addresses differ in their low 32 bits.
+/// Addresses that are a multiple of this many bytes apart have the same low 32 bits.
 pub const SPAN: u64 = 1 << 32;
 
 /// Names of files, each once.
 pub struct Paths {
     list: Vec<Box<[u8]>>,
-    /// How many mappings each has.
+    /// Number of mappings of each.
     counts: Vec<usize>,
     numbers: BTreeMap<Box<[u8]>, u32>,
 }
 
 impl Paths {
+    /// The name of a number. Empty if there is none.
     pub fn get(&self, number: u32) -> &[u8] {
         self.list.get(number as usize).map_or(&[], |p| p)
     }
 
+    /// The number of a name, which it gets now if it has none.
     pub fn number(&mut self, path: &[u8]) -> u32 {
         if let Some(i) = self.numbers.get(path) {
             return *i;
@@ -37,7 +39,7 @@ impl Paths {
         i
     }
 
-    /// Whether any mapping has it.
+    /// Whether any mapping has this name.
     pub fn is_mapped(&self, path: &[u8]) -> bool {
         self.numbers
             .get(path)
@@ -48,15 +50,17 @@ impl Paths {
 /// See the module's description.
 pub struct Table {
     regions: BTreeMap<u64, Region>,
+    /// The names.
     pub paths: Paths,
-    /// Where mappings begin that grow downwards.
+    /// Beginnings of the mappings that grow downwards.
     growing: BTreeSet<u64>,
-    /// Where mappings begin of a [`SPAN`] and more.
+    /// Beginnings of the mappings of [`SPAN`] bytes or more.
     wide: BTreeSet<u64>,
-    /// Of the others, the low bits of their addresses.
+    /// Low address bits of all other mappings.
     pub cells: Cells,
-    /// Bytes of all of them, and of those that count as data.
+    /// Bytes of all mappings.
     bytes: u64,
+    /// Bytes of those that count as data.
     data: u64,
 }
 
@@ -66,6 +70,7 @@ pub fn is_data(r: &Region) -> bool {
 }
 
 impl Table {
+    /// Without mappings.
     pub const fn new() -> Table {
         Table {
             regions: BTreeMap::new(),
@@ -82,7 +87,7 @@ impl Table {
         }
     }
 
-    /// Puts a mapping where there is none.
+    /// Adds a mapping where there is none.
     pub fn put(&mut self, r: Region) {
         let len = r.end - r.start;
         if let Some(n) = self.paths.counts.get_mut(r.path as usize) {
@@ -98,7 +103,7 @@ impl Table {
         self.regions.insert(r.start, r);
     }
 
-    /// Takes the mapping out that begins at `start`.
+    /// Takes out the mapping that begins at `start`.
     pub fn drop(&mut self, start: u64) -> Option<Region> {
         let r = self.regions.remove(&start)?;
         let len = r.end - r.start;
@@ -113,7 +118,7 @@ impl Table {
         Some(r)
     }
 
-    /// Has the index of low bits be exact again, if it can be.
+    /// Rebuilds the index of low address bits. It is exact again, if no two mappings share any now.
     pub fn sort_cells(&mut self) {
         self.cells = Cells::new();
         for r in self.regions.values() {
@@ -123,7 +128,7 @@ impl Table {
         }
     }
 
-    /// All of them, in order of address.
+    /// All mappings, in order of address.
     pub fn all(&self) -> impl Iterator<Item = &Region> {
         self.regions.values()
     }
@@ -133,7 +138,7 @@ impl Table {
         self.up_to(addr).filter(|r| addr < r.end)
     }
 
-    /// The last mapping that begins at `addr` or before.
+    /// The last mapping that begins at `addr` or before it.
     pub fn up_to(&self, addr: u64) -> Option<&Region> {
         self.regions.range(..=addr).next_back().map(|(_, r)| r)
     }
@@ -148,7 +153,7 @@ impl Table {
         self.regions.range(addr..).next().map(|(_, r)| r)
     }
 
-    /// The mappings that share bytes with `range`, in order.
+    /// The mappings that share bytes with `range`, in order of address.
     pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = &Region> {
         let first = self.find(range.start).map_or(range.start, |r| r.start);
         self.regions
@@ -161,7 +166,7 @@ impl Table {
         self.regions.get(self.growing.first()?)
     }
 
-    /// All of the mappings whose low address bits are not in [`Table::cells`].
+    /// All mappings whose low address bits are not in [`Table::cells`].
     pub fn special(&self) -> impl Iterator<Item = &Region> {
         let starts = self.growing.iter().chain(&self.wide);
         starts.filter_map(|s| self.regions.get(s))
@@ -172,7 +177,7 @@ impl Table {
         self.regions.get(&start)
     }
 
-    /// Bytes of all mappings, and of those that are data.
+    /// Bytes of all mappings, and bytes of those that count as data.
     pub fn bytes(&self) -> (u64, u64) {
         (self.bytes, self.data)
     }
@@ -184,7 +189,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Sums and indexes are what a walk over all mappings finds.
+        /// Sums and indexes agree with what a walk over all mappings finds.
         #[test]
         fn indexes_agree_with_the_list(
             steps in proptest::collection::vec((0u64..64, 1u64..4, any::<bool>()), 1..60),
@@ -212,7 +217,7 @@ mod tests {
             prop_assert!(table.overlapping(range.clone()).eq(model.values().filter(meets)));
             let inside = |r: &&Region| (r.start..r.end).contains(&range.start);
             prop_assert_eq!(table.find(range.start), model.values().find(inside));
-            // Free low bits and those in use are all there are.
+            // Free low bits and those in use add up to all.
             let free: u64 = table.cells.free(1).map(|(_, len)| len).sum();
             prop_assert_eq!(free + bytes, SPAN);
         }

@@ -1,5 +1,5 @@
-//! What other processes can do to a quiet one's memory: children that begin with a copy of it, and whoever
-//! writes to it by system calls.
+//! What other processes can do to a quiet process's memory: children that begin with a copy of it,
+//! and processes that write to it by system calls.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use super::{leave_soon, opens_for_writing};
@@ -10,8 +10,8 @@ use crate::thread::Thread;
 use hindsight_isa::ctx::table;
 use linux_raw_sys::general::*;
 
-/// Before a child is made that has a copy of the memory. What the child does to that is nothing to this process:
-/// who is quiet has no memory that it shares and can change.
+/// Called before a child is made that has a copy of the memory. What the child does to its copy
+/// does not matter to this process. A quiet process shares no memory that anybody can change.
 pub fn before_fork(t: &mut Thread) {
     // But the child can change and remove files.
     if t.files_told && backing::watched() {
@@ -20,9 +20,9 @@ pub fn before_fork(t: &mut Thread) {
     }
 }
 
-/// In a child that has a copy of the memory: it is checked. Its stream begins so.
+/// Called in a child that has a copy of the memory: it is checked from the beginning.
 pub fn forked(t: &mut Thread) {
-    // Empty where it was wiped.
+    // The table is empty where it was wiped.
     t.ctx.ibl[table::PLAIN].begin();
     if t.quiet {
         (t.quiet, t.in_vdso, t.files_told) = (false, false, false);
@@ -31,14 +31,14 @@ pub fn forked(t: &mut Thread) {
     }
 }
 
-/// Whether the call may write to the memory of another process, or makes that possible.
+/// Whether a call may write to the memory of another process, or makes that possible.
 fn meddles(nr: u32, a: &[u64; 6]) -> bool {
     let opened =
         |path: u64| guard::read_path(path).is_some_and(|p| p == b"mem" || p.ends_with(b"/mem"));
     match nr {
         __NR_process_vm_writev => true,
         __NR_ptrace => {
-            // PTRACE_TRACEME and the requests that read words.
+            // All but `PTRACE_TRACEME` and the requests that read words.
             a[0] > 3
         }
         __NR_open | __NR_creat if opens_for_writing(nr, a) => opened(a[0]),
@@ -47,7 +47,8 @@ fn meddles(nr: u32, a: &[u64; 6]) -> bool {
     }
 }
 
-/// Before a system call of any recorded process: says if it may write to the memory of others.
+/// Called before a system call of any recorded process. Says so if the call may write to the memory
+/// of others.
 pub fn announce(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if meddles(nr, a) {
         let before = ring::meddle();
@@ -57,7 +58,7 @@ pub fn announce(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     }
 }
 
-/// Whether another recorded process may have written to this one's memory: the quiet regime is over.
+/// Ends the quiet regime soon, if another recorded process may have written to this one's memory.
 pub fn meddled(t: &mut Thread) {
     if t.meddling != ring::meddling() {
         leave_soon(t, "a process that writes to the memory of others");

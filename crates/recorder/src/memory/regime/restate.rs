@@ -1,6 +1,9 @@
-//! Key frames of a quiet thread: all that its memory holds is said anew, so that replay can begin there. What was
-//! never touched holds zeros, and files are named. How much there is besides tells the kernel's `pagemap`; where
-//! that cannot be read, there are no key frames but the first.
+//! Key frames of a quiet thread. They restate all that its memory holds, so replay can begin there.
+//!
+//! - Files are named.
+//! - Pages that were touched are written out. The kernel's `pagemap` tells which. If it cannot be
+//!   read, there is no key frame but the first.
+//! - Pages that were never touched hold zeros.
 
 use crate::memory::backing;
 use crate::memory::maps::{Region, regions};
@@ -11,45 +14,47 @@ use core::ops::Range;
 use hindsight_events::Event;
 use hindsight_events::event::MAX_BYTES;
 
-/// Instructions between two key frames per byte of memory that is said, and per byte of a file that is named: who begins
-/// there lays it out.
+/// A key frame costs as much as this many instructions per byte of memory that is restated.
 const COST: u64 = 200;
+/// The same per byte of a file that is named. Replay lays the file out when it begins there.
 const COST_OF_FILES: u64 = 40;
-/// Most bytes: the program stands still meanwhile.
+/// Bytes. No more is restated, since the program stands still meanwhile.
 const MOST: u64 = 256 << 20;
 
-/// Bits of the kernel's words of pages.
+/// Bits of a page's word in `pagemap`.
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;
-/// Words that are read at once.
+/// Number of words that are read at once.
 const WORDS: usize = 1024;
 
 /// Whole pages.
 struct Pages {
     range: Range<u64>,
-    /// They lie in a file that is named, and so hold something else if nothing is said of them.
+    /// They lie in a file that is named. If nothing were said of them, they would hold what the
+    /// file has.
     of_file: bool,
 }
 
-/// What is said of memory.
+/// What a key frame restates.
 #[derive(Default)]
 struct Plan {
     files: Vec<(Region, backing::File)>,
-    /// Ascending in each region.
+    /// In ascending order within each region.
     pages: Vec<Pages>,
-    /// Of `pages`, and of `files`.
+    /// Bytes in `pages`.
     bytes: u64,
+    /// Bytes in `files`.
     file_bytes: u64,
 }
 
-/// Says when the next key frame is due.
+/// Schedules the next key frame.
 pub fn schedule(t: &mut Thread) {
     t.restated = t.pos;
     t.schedule_quiet(least());
 }
 
-/// Instructions between two.
+/// The fewest instructions between two key frames.
 fn least() -> u64 {
     let wanted = match config::get().restate_every {
         0 => config::get().keyframe_interval,
@@ -61,8 +66,8 @@ fn least() -> u64 {
     }
 }
 
-/// Writes a key frame with all that memory holds, if enough has been done since the last one to pay for that. The
-/// thread stands between two instructions.
+/// Writes a key frame with all that memory holds, if the instructions since the last one pay for
+/// it. The thread stands between two instructions.
 pub fn restate(t: &mut Thread) {
     if t.ends_quiet.is_none() && backing::changed(true) {
         super::leave_soon(t, super::CHANGED);
@@ -84,7 +89,8 @@ pub fn restate(t: &mut Thread) {
     t.event(&Event::Restate { ends: false });
     for (r, s) in &plan.files {
         let path = regions().path(r).to_vec();
-        // The collector has it since it was mapped: the program need not wait before it changes files.
+        // The collector has had the file since it was mapped. So the program need not wait before
+        // it changes files.
         super::of_file(t, r.start, r.end - r.start, r.offset, s, &path);
     }
     for p in &plan.pages {
@@ -97,7 +103,7 @@ pub fn restate(t: &mut Thread) {
     schedule(t);
 }
 
-/// What there is to be said. `None`: not all of it can be read.
+/// What has to be restated. `None`: not all of it can be read.
 fn plan() -> Option<Plan> {
     let mut regions = regions();
     regions.refresh_stack();
@@ -110,7 +116,7 @@ fn plan() -> Option<Plan> {
                 plan.add(r.start..r.end, false);
                 true
             }
-            // The kernel's, which changes at any time: reads of it are checked.
+            // The kernel changes these at any time. Reads of them are checked.
             p if p.starts_with(b"[vvar") || p.starts_with(b"[vsyscall") => true,
             p if p.starts_with(b"/") => match backing::as_it_was(path) {
                 Some(s) => {
@@ -118,7 +124,7 @@ fn plan() -> Option<Plan> {
                     plan.file_bytes += r.end - r.start;
                     add_resident_pages(fd, r, true, &mut plan)
                 }
-                // Another file has its name by now, or none.
+                // The file at that name is another one by now, or there is none.
                 None => {
                     plan.add(r.start..r.end, true);
                     r.prot & PROT_READ != 0
@@ -143,14 +149,15 @@ impl Plan {
     }
 }
 
-/// Adds the pages of a region that are not as they were mapped. `false`: there are some, and they cannot be read, or the
-/// kernel does not tell.
+/// Adds the pages of a region that are not as they were mapped. False if they cannot be read, or if
+/// the kernel does not say which they are.
 fn add_resident_pages(fd: i32, r: &Region, of_file: bool, plan: &mut Plan) -> bool {
     let mut words = [0u64; WORDS];
     let mut at = r.start;
     while at < r.end {
         let n = (((r.end - at) / PAGE) as usize).min(WORDS);
-        // SAFETY: the words as bytes.
+        // SAFETY: `words` holds `WORDS` words of 8 bytes, `n` is at most `WORDS`, and any bytes are
+        // valid words.
         let bytes = unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), 8 * n) };
         if sys::pread(fd, bytes, at / PAGE * 8) != Ok(8 * n) {
             return false;
@@ -168,7 +175,7 @@ fn add_resident_pages(fd: i32, r: &Region, of_file: bool, plan: &mut Plan) -> bo
     true
 }
 
-/// Says what whole pages hold. `false`: some of them cannot be read.
+/// Records what whole pages hold. False if some cannot be read that should be.
 fn say(t: &mut Thread, pages: &Pages) -> bool {
     const SIZE: usize = PAGE as usize;
     let mut buf = [0; MAX_BYTES];
@@ -179,7 +186,8 @@ fn say(t: &mut Thread, pages: &Pages) -> bool {
         for (i, page) in buf[..n].chunks_mut(SIZE).enumerate() {
             let addr = at + (i * SIZE) as u64;
             let there = whole || guard::read(addr, page).is_ok();
-            // Behind a file's end there is nothing. Elsewhere there are zeros if nothing is said.
+            // Behind the end of a file nothing can be read. Elsewhere a page holds zeros if nothing
+            // is said.
             all &= there || pages.of_file;
             if there && (pages.of_file || page.iter().fold(0, |any, b| any | b) != 0) {
                 t.event(&Event::Memory { addr, bytes: page });
