@@ -1,4 +1,4 @@
-//! The program's system calls: which go to the kernel as they are, and what becomes of the others.
+//! The program's system calls. Most go to the kernel as they are; this folder treats the others.
 
 pub mod channel;
 pub mod features;

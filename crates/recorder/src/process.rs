@@ -1,4 +1,4 @@
-//! Processes: how programs are loaded, executed, copied and left, and what the kernel shows of them.
+//! Processes: how programs are loaded, executed, copied and left, and what `/proc` shows of them.
 
 pub mod birth;
 pub mod detach;

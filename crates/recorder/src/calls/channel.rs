@@ -1,11 +1,14 @@
 //! The descriptor of the control file, which the process keeps for programs that it executes.
 //!
-//! Nothing else leads from a recorded process to the collector everywhere: `/proc` may be hidden or
-//! another one, the network another namespace, and the collector another user's. So the descriptor
-//! stays open under a high number, and the program neither sees, closes nor counts it. What names it
-//! by chance is answered as if it were not open; where the program wants its number, it moves; where
-//! the program wants as many descriptors as its limit allows, it is given up, and the next program
-//! image looks for the file in `/proc`.
+//! Nothing else leads from every recorded process to the collector. `/proc` may be hidden or be
+//! another one, the network may be in another namespace, the collector may belong to another user.
+//! So the descriptor stays open under a high number, and the program neither sees, closes nor
+//! counts it:
+//!
+//! - A call that names it by chance gets the answer for a descriptor that is not open.
+//! - If the program wants its number, the descriptor moves to another one.
+//! - If the program wants as many descriptors as its limit allows, the descriptor is given up. The
+//!   next program image then looks for the file in `/proc`.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::line;
@@ -25,7 +28,7 @@ const CLOSE_RANGE_CLOEXEC: u32 = 4;
 /// `f_type` of `/proc`.
 const PROC: u64 = 0x9fa0;
 
-/// Gives the descriptor up where its number is one that the program may use; whether it did.
+/// Closes the descriptor if the program may use its number. Returns whether it did.
 pub fn give_way() -> bool {
     let counts = descriptor::fd().is_some_and(|fd| (fd as u64) < resources::get(RLIMIT_NOFILE).0);
     if counts {
@@ -34,7 +37,8 @@ pub fn give_way() -> bool {
     counts
 }
 
-/// Performs a call that would show or change the descriptor. The inner `None`: a signal comes first.
+/// Performs a call that would show or change the descriptor. `None`: it is no such call. The inner
+/// `None`: a signal has to be delivered first.
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
     let fd = descriptor::fd()?;
     match nr {
@@ -52,7 +56,8 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
     }
 }
 
-/// What a call returns that names the descriptor as its first argument, if it needs one that is open.
+/// The result of a call that names the descriptor as its first argument, where that has to be an
+/// open one. `None` for all other calls.
 #[inline]
 pub fn shown(nr: u32, a: &[u64; 6]) -> Option<u64> {
     (descriptor::fd() == Some(a[0] as i32) && takes_descriptor(nr)).then(|| errno(EBADF))
@@ -93,7 +98,8 @@ fn takes_descriptor(nr: u32) -> bool {
     )
 }
 
-/// `close_range` around the descriptor.
+/// Performs `close_range` around the descriptor. `None`: the call does not close it, or fails
+/// anyway.
 fn close_range(t: &mut Thread, fd: i32, a: &[u64; 6]) -> Option<Option<u64>> {
     let (first, last, flags) = (a[0] as u32, a[1] as u32, a[2] as u32);
     let hidden = fd as u32;
@@ -112,7 +118,8 @@ fn close_range(t: &mut Thread, fd: i32, a: &[u64; 6]) -> Option<Option<u64>> {
             &[from as u64, to as u64, flags as u64, 0, 0, 0],
         )
     };
-    // In this order: the first call takes the descriptor along to a table of its own.
+    // In this order: with `CLOSE_RANGE_UNSHARE` the first call gives the process its own table,
+    // with the descriptor in it.
     let below = if hidden == 0 {
         Some(0)
     } else {
@@ -125,7 +132,8 @@ fn close_range(t: &mut Thread, fd: i32, a: &[u64; 6]) -> Option<Option<u64>> {
     Some(part(hidden.saturating_add(1), last))
 }
 
-/// `getdents64` without the descriptor, in case the directory is one of descriptors.
+/// Performs `getdents64`, and removes the descriptor from the list if the directory is one of
+/// descriptors.
 fn list(t: &mut Thread, fd: i32, a: &[u64; 6]) -> Option<u64> {
     loop {
         let ret = pass(t, __NR_getdents64, a)?;
@@ -139,20 +147,21 @@ fn list(t: &mut Thread, fd: i32, a: &[u64; 6]) -> Option<u64> {
                 if guard::read(from, &mut rest).is_err() || guard::write(to, &rest).is_err() {
                     return Some(ret);
                 }
-                // Behind the list lies what was moved.
+                // Bytes were moved behind the end of the list, too.
                 regime::tell(t, a[1] + len - size, size);
                 if len > size {
                     return Some(len - size);
                 }
-                // Nothing is left of this part of the directory, which is not its end.
+                // Nothing is left of this part of the directory. That would mean its end, so the
+                // next part is read.
             }
             _ => return Some(ret),
         }
     }
 }
 
-/// Offset and length of the entry in `len` bytes at `list` that has the descriptor's number for a name
-/// and is no directory, as a process would be.
+/// Offset and length of the entry, in the `len` bytes at `list`, whose name is the descriptor's
+/// number. A directory of that name is a process, not a descriptor.
 fn entry(list: u64, len: u64, fd: i32) -> Option<(u64, u64)> {
     /// Offsets of the record's length, its type and its name.
     const LENGTH: u64 = 16;

@@ -1,6 +1,8 @@
-//! Instructions that the program has forbidden itself: `cpuid` and reading the time stamp counter. The
-//! kernel is not told, since the recorder uses them. And register sets that the program's processor has not, though
-//! the kernel knows them.
+//! What the program has forbidden itself: `cpuid`, and reading the time stamp counter. The kernel
+//! is not told, since the recorder uses both.
+//!
+//! Also hides register sets that the program's processor does not show, though the kernel knows
+//! them.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::code::processor;
@@ -17,14 +19,15 @@ const PR_SET_TSC: u64 = 26;
 const TSC_ALLOWED: u32 = 1;
 const TSC_FORBIDDEN: u32 = 2;
 
-/// `arch_prctl` of these. `None`: it is another one.
+/// Performs `arch_prctl` about `cpuid`. `None`: it is about something else.
 pub fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     match a[0] {
         ARCH_GET_CPUID => Some(!t.forbidden.cpuid as u64),
         ARCH_SET_CPUID => {
-            // Allowing it changes nothing, and tells whether the processor can forbid it.
+            // Allowing changes nothing. The kernel's answer tells whether the processor can forbid
+            // it.
             let ask = [ARCH_SET_CPUID, 1, 0, 0, 0, 0];
-            // SAFETY: no pointers.
+            // SAFETY: the call has no pointers, and allows what is allowed already.
             let ret = unsafe { sys::raw(__NR_arch_prctl, ask) };
             if ret == 0 {
                 t.forbidden.cpuid = a[1] == 0;
@@ -35,7 +38,7 @@ pub fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     }
 }
 
-/// `prctl` of these. `None`: it is another one.
+/// Performs `prctl` about the time stamp counter. `None`: it is about something else.
 pub fn prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     match a[0] {
         PR_GET_TSC => {
@@ -59,13 +62,13 @@ pub fn prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     }
 }
 
-/// Behind a call that returned 0: takes the register sets away from what the kernel tells that `cpuid` and `xgetbv`
-/// do not show (AMX). Debuggers compare the two.
+/// Called after a call that returned 0. Removes register sets that `cpuid` and `xgetbv` do not show
+/// (AMX) from what the kernel has told. Debuggers compare the two.
 pub fn hide_components(nr: u32, a: &[u64; 6]) {
     const ARCH_GET_XCOMP: [u64; 3] = [0x1021, 0x1022, 0x1024];
     const PTRACE_GETREGSET: u64 = 0x4204;
     const NT_X86_XSTATE: u64 = 0x202;
-    /// Where the components that there are stand in the area, and those that are in use.
+    /// Offsets in the area of two masks: the components that exist, and those in use.
     const COMPONENTS: [u64; 2] = [464, 512];
     let hide = |at: u64| {
         let Ok(told) = guard::load_u64(at) else {
@@ -88,9 +91,11 @@ pub fn hide_components(nr: u32, a: &[u64; 6]) {
     }
 }
 
-/// `rseq(addr, len, flags, sig)`. In a process that ran before, the C library relies on it that
-/// what was possible for its first thread is for others. So it succeeds, but the area goes on
-/// saying that no processor number is known.
+/// `rseq(addr, len, flags, sig)`. A recorded program has no restartable sequences.
+///
+/// In a process that ran before it was recorded, the C library expects that what worked for its
+/// first thread works for others. There the call succeeds, but the area goes on saying that no
+/// processor number is known.
 pub fn rseq(t: &mut Thread, a: &[u64; 6]) -> u64 {
     if config::get().attached == 0 {
         return errno(linux_raw_sys::errno::ENOSYS);

@@ -1,8 +1,8 @@
 //! Filters of system calls that the program sets for itself (seccomp).
 //!
-//! The kernel would apply them to the recorder's own calls too, so it is not told of them: the
+//! The kernel would apply them to the recorder's own calls too. So it is not told of them. The
 //! recorder runs each filter before it makes the program's call. Filters are never removed, and
-//! pass to threads, children and executed programs.
+//! pass on to threads, children and executed programs.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::line;
@@ -29,7 +29,8 @@ const ACTION: u32 = 0xffff_0000;
 
 const ARCH: u32 = 0xc000_003e;
 
-/// What the thread's filters have instead of the system call at hand; `None`: it is allowed.
+/// Runs the thread's filters on the system call at hand, and does what they say. `None`: the call
+/// is allowed.
 pub fn check(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Flow> {
     if t.filters.list().next().is_some_and(|f| f.strict) {
         let allowed = [__NR_read, __NR_write, __NR_exit, __NR_rt_sigreturn];
@@ -63,7 +64,7 @@ pub fn check(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Flow> {
     let mut verdict = ALLOW;
     for f in t.filters.list() {
         let v = bpf::run(&f.code, &data);
-        // The order of precedence is that of signed numbers.
+        // The smallest action as a signed number wins.
         if ((v & ACTION) as i32) < (verdict & ACTION) as i32 {
             verdict = v;
         }
@@ -75,7 +76,7 @@ pub fn check(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Flow> {
             returned(t, errno(low.min(4095)));
             Some(Flow::Next)
         }
-        // Nobody traces or listens.
+        // No process traces or listens.
         TRACE | USER_NOTIFICATION => {
             returned(t, errno(ENOSYS));
             Some(Flow::Next)
@@ -118,12 +119,12 @@ const NEW_LISTENER: u64 = 8;
 const TSYNC_ESRCH: u64 = 16;
 const WAIT_KILLABLE: u64 = 32;
 
-/// `seccomp(operation, flags, arguments)`. `None`: the kernel is to answer.
+/// `seccomp(operation, flags, arguments)`. `None`: the kernel has to answer.
 pub fn seccomp(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     let [operation, flags, at, ..] = *a;
     let refused = errno(EINVAL);
     match operation as u32 {
-        // Without arguments and flags.
+        // Takes neither flags nor an argument.
         0 => Some(if flags == 0 && at == 0 {
             strict(t)
         } else {
@@ -134,7 +135,7 @@ pub fn seccomp(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     }
 }
 
-/// `prctl` of these. `None`: the kernel is to answer.
+/// Performs `prctl` about filters. `None`: the kernel has to answer.
 pub fn prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     const PR_GET_SECCOMP: u64 = 21;
     const PR_SET_SECCOMP: u64 = 22;
@@ -155,7 +156,7 @@ fn strict(t: &mut Thread) -> u64 {
 }
 
 fn filter(t: &mut Thread, flags: u64, at: u64) -> u64 {
-    // More than these are unknown; log and speculation change nothing here.
+    // Other flags are unknown. Those for logging and speculation change nothing here.
     if flags >= 64
         || flags & (TSYNC | NEW_LISTENER | TSYNC_ESRCH) == TSYNC | NEW_LISTENER
         || flags & (WAIT_KILLABLE | NEW_LISTENER) == WAIT_KILLABLE
@@ -190,7 +191,7 @@ fn read(at: u64) -> Result<Vec<Instruction>, u32> {
 }
 
 fn attach(t: &mut Thread, flags: u64, code: Vec<Instruction>) -> u64 {
-    /// Most instructions of all filters, each of which counts four more.
+    /// The most instructions of all filters together. Each filter counts four more.
     const TOTAL: usize = 32768;
     if flags & NEW_LISTENER != 0 {
         end::unsupported(
@@ -220,7 +221,8 @@ fn attach(t: &mut Thread, flags: u64, code: Vec<Instruction>) -> u64 {
     0
 }
 
-/// Gives the thread's filters to all others. Not `really`: only looks for one that has others.
+/// Gives the thread's filters to all others. Without `really`, only looks for a thread that has
+/// other filters: the error is its number.
 fn synchronize(t: &Thread, really: bool) -> Result<(), i32> {
     let mut other = Ok(());
     let own = &t.filters;

@@ -1,7 +1,7 @@
 //! System calls that change what is mapped.
 //!
-//! Each keeps [`crate::memory::maps`] current, drops translations of code that may have changed, and
-//! clears the predictor where memory is fresh.
+//! Each brings [`crate::memory::maps`] up to date and drops translations of code that may have
+//! changed. Where memory is fresh, it clears the cells.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 mod brk;
@@ -19,7 +19,8 @@ use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
-/// Performs the call if it is one of these. The inner `None`: a signal comes first.
+/// Performs the call if it is one of these, otherwise returns `None`. The inner `None`: a signal
+/// has to be delivered first.
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
     if !matches!(
         nr,
@@ -60,14 +61,15 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
     Some(done.map(|()| Flow::Next))
 }
 
-/// Translations of executable memory in this range may be wrong from now on.
+/// Drops translations of executable memory in this range, since they may be wrong from now on.
 fn forget_code(t: &mut Thread, addr: u64, len: u64) {
     if regions().any_exec(addr, len) {
         t.invalidate_code(addr, len);
     }
 }
 
-/// `mlockall(flags)`: nothing is locked, which only takes time.
+/// Performs `mlockall(flags)` without locking anything. The program cannot see that, it only takes
+/// time.
 pub fn lock_all(flags: u64) -> u64 {
     let known = (MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) as u64;
     if flags & !known != 0 || flags & (MCL_CURRENT | MCL_FUTURE) as u64 == 0 {
@@ -76,7 +78,8 @@ pub fn lock_all(flags: u64) -> u64 {
     0
 }
 
-/// Reserves a range across the recorder's part of the address space: nobody gets there anyway.
+/// Reserves a range that includes the recorder's part of the address space. That part is left out:
+/// nobody gets there anyway.
 fn reserve(t: &mut Thread, addr: u64, len: u64, flags: u32) {
     for (at, len) in arena::outside(addr, len) {
         if let Err(e) = sys::mmap(at, len, PROT_NONE, flags, -1, 0) {
@@ -120,12 +123,12 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     }
     let mut call = *a;
     if arena::overlaps(addr, len) {
-        // Only a wish: the kernel is to choose elsewhere.
+        // The address is only a wish. The kernel has to choose another one.
         call[0] = 0;
     }
     let ret = match choose(t, &call) {
         Some(chosen) => match pass(t, __NR_mmap, &chosen)? {
-            // Something that the tables do not know is there.
+            // Something is there that the list of mappings does not have.
             e if result(e).is_err() => pass(t, __NR_mmap, &call)?,
             at => at,
         },
@@ -161,8 +164,8 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     Some(())
 }
 
-/// Replaces fresh memory that the kernel may drop at any time by memory that it keeps, and otherwise treats
-/// alike. Returns how that is mapped.
+/// Replaces fresh memory that the kernel may drop at any time. The new memory is kept, and is
+/// otherwise treated alike. Returns its flags.
 fn make_undroppable(at: u64, len: u64, prot: u32) -> u32 {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if sys::mmap(at, len, prot, flags | MAP_FIXED, -1, 0).is_err() {
@@ -174,7 +177,7 @@ fn make_undroppable(at: u64, len: u64, prot: u32) -> u32 {
     flags
 }
 
-/// The call with an address of the recorder's choice, where that is wanted.
+/// The call with an address that the recorder chose. `None`: the kernel has to choose.
 fn choose(t: &Thread, call: &[u64; 6]) -> Option<[u64; 6]> {
     let [addr, len, prot, flags, fd, offset] = *call;
     let open = addr == 0 && flags as u32 & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT) == 0;
@@ -193,7 +196,7 @@ fn munmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     let [addr, len, ..] = *a;
     let aligned = addr.is_multiple_of(PAGE) && len != 0 && addr.saturating_add(len) < 1 << 47;
     if aligned && arena::overlaps(addr, len) {
-        // Nothing of the program's is there.
+        // The program has nothing there.
         returned(t, 0);
         for (at, len) in arena::outside(addr, sys::pages(len)) {
             if sys::munmap(at, len).is_ok() {
@@ -224,7 +227,7 @@ fn mprotect(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<()> {
     returned(t, ret);
     let (mut addr, mut len) = (addr, sys::pages(len));
     if ret != 0 && ret != errno(EINVAL) {
-        // What comes before the place where it failed has been changed.
+        // The kernel has changed all that comes before the address at which it failed.
         for m in kernel_mappings(addr, len) {
             if regions().is_protected_otherwise(&m) {
                 protected(t, m.start, m.end - m.start, m.prot);
@@ -248,7 +251,7 @@ fn mprotect(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<()> {
     Some(())
 }
 
-/// The protection of whole pages has changed.
+/// Notes that the protection of whole pages has changed.
 fn protected(t: &mut Thread, addr: u64, len: u64, prot: u32) {
     if prot & PROT_EXEC != 0 || regions().any_exec(addr, len) {
         t.invalidate_code(addr, len);
@@ -322,13 +325,14 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     Some(())
 }
 
-/// `mremap`, to a place of the recorder's choice where that is wanted.
+/// Performs `mremap`. The recorder chooses the new address where the program leaves it open in the
+/// quiet regime.
 fn resize(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     let [old, old_len, new_len, flags, _, _] = *a;
     if !t.quiet || flags as u32 != MREMAP_MAYMOVE || old_len == 0 {
         return pass(t, __NR_mremap, a);
     }
-    // Addresses that are free may have the low bits of others.
+    // The addresses behind the mapping may be free and yet have low bits that others have, too.
     let more = pages(new_len).saturating_sub(pages(old_len));
     if more == 0 || !placement::collides(old.saturating_add(pages(old_len)), more) {
         let ret = pass(t, __NR_mremap, &[old, old_len, new_len, 0, 0, 0])?;
@@ -339,7 +343,7 @@ fn resize(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     let Some(at) = placement::choose_fresh(new_len) else {
         return pass(t, __NR_mremap, a);
     };
-    // The kernel has no way to say that nothing is to be replaced: the place is taken first.
+    // `mremap` cannot be told to replace nothing. So the range is taken first.
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
     if sys::mmap(at, sys::pages(new_len), 0, flags, -1, 0).is_err() {
         return pass(t, __NR_mremap, a);
@@ -360,7 +364,8 @@ fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     }
     let advice = advice as u32;
     let mut call = *a;
-    // When the kernel takes the pages away, it could not be known. Of files it does not.
+    // With `MADV_FREE` nobody could know when the kernel takes the pages. For files the kernel does
+    // not do that.
     let anonymous = |r: &Region| r.flags & MAP_ANONYMOUS != 0;
     if t.quiet && advice == MADV_FREE && regions().overlapping(addr, len).all(anonymous) {
         call[2] = MADV_DONTNEED as u64;
@@ -371,7 +376,7 @@ fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         advice,
         MADV_DONTNEED | MADV_REMOVE | MADV_DONTNEED_LOCKED | MADV_GUARD_INSTALL | MADV_FREE
     );
-    // What is mapped is discarded although something is not.
+    // The kernel has discarded what is mapped, although a part of the range is not.
     let done = ret == 0 || ret == errno(ENOMEM);
     if discards && done && addr.is_multiple_of(PAGE) {
         if advice != MADV_FREE {
@@ -379,7 +384,8 @@ fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         }
         regime::discarded(t, addr, sys::pages(len), advice);
     } else if discards && addr.is_multiple_of(PAGE) {
-        // Of memory that is locked, or otherwise special, nothing, but of what comes before.
+        // Of locked or special memory the kernel discards nothing, but it does of what comes
+        // before.
         forget_code(t, addr, sys::pages(len));
         regime::changed(t, addr, sys::pages(len));
         regime::leave_soon(t, "memory was discarded, who knows how much of it");
@@ -402,7 +408,7 @@ fn shmat(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         let exec = if a[2] & SHM_EXEC != 0 { PROT_EXEC } else { 0 };
         forget_code(t, at, len);
         let flags = MAP_SHARED | MAP_ANONYMOUS;
-        // No file system is device 0's.
+        // No file system has device 0, so this number is no file's.
         let object = named_object(0, a[0]);
         let prot = PROT_READ | write | exec;
         regions().add_object(at..at + len, prot, flags, 0, b"[shm]", object);

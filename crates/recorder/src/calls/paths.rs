@@ -1,4 +1,4 @@
-//! System calls that name the program's own file or other files of `/proc` that the kernel would
+//! System calls that name the program's own file, or other files of `/proc` that the kernel would
 //! fill with what the recorder does.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
@@ -22,13 +22,14 @@ struct Named {
     what: What,
 }
 
+/// What a call asks for.
 #[derive(Clone, Copy)]
 enum What {
-    /// A descriptor, with these flags.
+    /// A descriptor, opened with these flags.
     Open(u32),
-    /// Where a link leads.
+    /// Where the link leads.
     Link,
-    /// Something about the file behind a link.
+    /// Something about the file behind the link.
     File,
 }
 
@@ -46,7 +47,7 @@ fn named(nr: u32, a: &[u64; 6]) -> Option<Named> {
         __NR_stat | __NR_access | __NR_statfs | __NR_getxattr | __NR_listxattr | __NR_chmod
         | __NR_truncate => (None, 0, What::File),
         __NR_faccessat => (Some(0), 1, What::File),
-        // Without following links they are asked about the link itself.
+        // If they do not follow links, they are about the link itself.
         __NR_newfstatat | __NR_faccessat2 if nofollow(a[3]) => return None,
         __NR_statx if nofollow(a[2]) => return None,
         __NR_newfstatat | __NR_faccessat2 | __NR_statx => (Some(0), 1, What::File),
@@ -55,14 +56,14 @@ fn named(nr: u32, a: &[u64; 6]) -> Option<Named> {
     Some(Named { dir, path, what })
 }
 
-/// Performs the call if it is one of these and names them. The inner `None`: a signal
-/// comes first.
+/// Performs the call if it is one of these and names such a file, otherwise returns `None`. The
+/// inner `None`: a signal has to be delivered first.
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
     let n = named(nr, a)?;
     let name = guard::read_path(a[n.path])?;
     let dir = n.dir.map_or(AT_FDCWD, |i| a[i] as i32);
     let (file, tid) = if name.is_empty() && matches!(n.what, What::Link) {
-        // A descriptor of the link itself.
+        // The descriptor stands for the link itself.
         procfiles::find(AT_FDCWD, &procfiles::link_of(dir)?)?
     } else {
         procfiles::find(dir, &name)?
@@ -83,7 +84,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
         (File::Descriptors, What::File) => Some(counted(t, nr, a)),
         (File::Descriptors, _) => None,
         (_, What::Open(flags)) if flags & O_PATH == 0 => {
-            // The mappings are to be those that the program has made.
+            // The file has to show the mappings that the program has made.
             page_sharing::end(t);
             Some(Some(procfiles::open(t, file, tid, flags)))
         }
@@ -91,9 +92,10 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
     }
 }
 
-/// What the directory of descriptors is told to be, without the recorder's.
+/// Performs a call about the directory of descriptors. Does not count the recorder's descriptor in
+/// its size.
 fn counted(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
-    // `st_size` and `stx_size`.
+    // Addresses of `st_size` and `stx_size`.
     let size = match nr {
         __NR_stat => a[1] + 48,
         __NR_newfstatat => a[2] + 48,
@@ -110,7 +112,7 @@ fn counted(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     Some(ret)
 }
 
-/// Whether `openat2` follows the links that `/proc` makes.
+/// Whether `openat2` follows links of the kind that `/proc` has.
 fn follows_links(a: &[u64; 6]) -> bool {
     const NO_MAGICLINKS: u64 = 2;
     const NO_SYMLINKS: u64 = 4;
@@ -129,11 +131,12 @@ fn read_link(buf: u64, size: i32) -> u64 {
     }
 }
 
-/// The call as the program makes it, on its own file.
+/// Makes the program's call, with its own file in place of the link.
 fn on_file(t: &mut Thread, nr: u32, a: &[u64; 6], n: &Named) -> Option<u64> {
     let (name, _held) = program::path();
     let mut a = *a;
     a[n.path] = name.as_ptr() as u64;
-    // SAFETY: the path is a string of the recorder's; the rest is the program's.
+    // SAFETY: `name` lives until the call returns, and all other arguments are the program's own.
+    // The call reads the file that the path names, and writes to memory of the program only.
     unsafe { stub::call(nr as u64, a, &t.inbox.full) }
 }

@@ -1,5 +1,6 @@
-//! The program's system calls. Nearly all go to the kernel as they are, known or not. What is
-//! intercepted here would break the recorder, reveal it, or change what it must keep track of.
+//! Performs the program's system calls. Nearly all go to the kernel as they are, known or not. A
+//! call is treated here only if it would break the recorder, reveal it, or change what the recorder
+//! must keep track of.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::calls::{channel, features, filters, mappings, paths};
@@ -15,7 +16,7 @@ use hindsight_events::Event;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
-/// The end of what a program may map.
+/// The kernel allows segment bases below this address.
 const LAST_PAGE: u64 = (1 << 47) - sys::PAGE;
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_SET_FS: u64 = 0x1002;
@@ -23,11 +24,11 @@ const ARCH_GET_FS: u64 = 0x1003;
 const ARCH_GET_GS: u64 = 0x1004;
 const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
-/// Shadow stacks and similar are enabled through these; the translated code has none.
+/// These enable shadow stacks and the like, which translated code does not support.
 const ARCH_SHSTK: core::ops::Range<u64> = 0x5001..0x5006;
 
-/// Performs the system call at `ctx.rip`, whose `Event::Syscall` has been written at `t.pos`.
-/// On return it is complete, and `t.pos` stands after it.
+/// Performs the system call at `ctx.rip`, whose `Event::Syscall` was written at `t.pos`. After that
+/// it is completed, and `t.pos` is behind it.
 pub fn perform(t: &mut Thread) -> Flow {
     let a = args(t);
     // The kernel looks at the low half only.
@@ -67,7 +68,7 @@ pub fn perform(t: &mut Thread) -> Flow {
         | __NR_rt_tgsigqueueinfo
         | __NR_pidfd_send_signal => sharers::kill(t, nr, &a).or_else(|| doom::send(t, nr, &a)),
         __NR_sigaltstack => Some(requests::sigaltstack(t, &a)),
-        // Nobody else would get a signal that this thread has got.
+        // A signal that this thread has got would be lost with it, so it comes first.
         __NR_exit | __NR_exit_group if pass::comes_first(t) => None,
         __NR_exit if threads::count() > 1 => birth::exit(t, a[0] as i32),
         __NR_exit | __NR_exit_group => fork::exit(t),
@@ -86,7 +87,7 @@ pub fn perform(t: &mut Thread) -> Flow {
             .or_else(|| pass(t, nr, &a)),
         __NR_seccomp => filters::seccomp(t, &a).or_else(|| pass(t, nr, &a)),
         __NR_rseq => Some(features::rseq(t, &a)),
-        // Would bring the whole predictor into memory.
+        // Would bring the whole window into memory.
         __NR_mlockall => Some(mappings::lock_all(a[0])),
         _ => match mappings::perform(t, nr, &a) {
             Some(flow) => return flow.unwrap_or_else(|| interrupted(t)),
@@ -108,8 +109,8 @@ pub fn perform(t: &mut Thread) -> Flow {
     }
 }
 
-/// The commonest of the calls that can do nothing to the recorder, show nothing of it but its descriptor,
-/// and make no new one: nothing below has to look at them.
+/// Whether the call goes straight to the kernel. These are the commonest calls that can do nothing
+/// to the recorder, make no descriptor, and can show no more than the recorder's descriptor.
 fn is_direct(nr: u32) -> bool {
     matches!(
         nr,
@@ -139,7 +140,7 @@ fn is_direct(nr: u32) -> bool {
     )
 }
 
-/// Calls that are passed on unless they name something of the recorder's.
+/// Passes a call on, unless it names something that belongs to the recorder.
 fn other(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     if let Some(ret) = limits::perform(t, nr, a) {
         return Some(ret);
@@ -154,8 +155,8 @@ fn other(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     Some(ret)
 }
 
-/// A signal has come before the call began: it is delivered first, and the program returns from
-/// its handler to the call.
+/// A signal has come before the call began. It is delivered first. The program returns from its
+/// handler to the call.
 fn interrupted(t: &mut Thread) -> Flow {
     delivery::deliver_instead_of_call(t);
     Flow::Jump
@@ -188,7 +189,7 @@ fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     })
 }
 
-/// Says in the stream that a segment base has changed.
+/// Records that a segment base has changed.
 fn segment_bases(t: &mut Thread, a: &[u64; 6]) {
     let register = match a[0] {
         ARCH_SET_FS => 17,

@@ -1,5 +1,6 @@
-//! The page of system calls at a fixed address, which static programs of before 2012 call. The kernel
-//! lets nobody read it, and makes the call when the processor is about to execute it.
+//! The page of system calls at a fixed address (vsyscall), which static programs from before 2012
+//! call. The kernel lets nobody read it. It makes the call when the processor is about to execute
+//! the page.
 
 use crate::memory::maps::read_file;
 use crate::memory::regime;
@@ -11,11 +12,11 @@ use linux_raw_sys::errno::EFAULT;
 use linux_raw_sys::general::{__NR_getcpu, __NR_gettimeofday, __NR_time};
 
 const BASE: u64 = 0xffff_ffff_ff60_0000;
-/// The calls, from [`BASE`] on at these distances.
+/// The calls. Their addresses are [`STEP`] apart, from [`BASE`] on.
 const CALLS: [u32; 3] = [__NR_gettimeofday, __NR_time, __NR_getcpu];
 const STEP: u64 = 0x400;
 
-/// Whether this kernel has the page: not yet known, no, yes.
+/// Whether this kernel has the page. 0: not yet known, 1: no, 2: yes.
 static PRESENT: AtomicU8 = AtomicU8::new(0);
 
 fn is_present() -> bool {
@@ -27,8 +28,8 @@ fn is_present() -> bool {
     PRESENT.load(Relaxed) == 2
 }
 
-/// Makes the call of the page at which the thread stands, and returns from it. `false`: it stands at
-/// none, or the call raises a fault.
+/// Makes the call of the page at which the thread stands, and returns from it. False: the thread
+/// stands at none, or the call raises a fault.
 pub fn call(t: &mut Thread) -> bool {
     let at = t.ctx.rip.wrapping_sub(BASE);
     let Some(nr) = CALLS
@@ -51,7 +52,7 @@ pub fn call(t: &mut Thread) -> bool {
         0,
     ];
     t.sequence();
-    // SAFETY: writes to the program's memory only, at its own order.
+    // SAFETY: these calls write only to the addresses that the program gave them.
     let ret = unsafe { sys::raw(*nr, args) };
     if ret == -(EFAULT as i64) as u64 {
         return false;

@@ -1,4 +1,4 @@
-//! Threads and other children that share the program's memory: how they begin and end.
+//! How threads and other children in the program's memory begin and end.
 
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
@@ -21,10 +21,10 @@ use linux_raw_sys::general::*;
 /// What the program asks for.
 struct Request {
     flags: u64,
-    /// The child's stack pointer; 0: as the parent's.
+    /// The child's stack pointer. 0: the same as the parent's.
     sp: u64,
     tls: u64,
-    /// For `clone3`: its argument block, with the recorder's stack in it.
+    /// For `clone3`: its argument block. It gets the child's stack in the recorder.
     block: [u64; 32],
     size: u64,
 }
@@ -59,8 +59,8 @@ fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
     Ok(r)
 }
 
-/// Performs a `clone`, `clone3` or `vfork` whose child runs in this memory: the child's id or an
-/// error, as the kernel returns it.
+/// Performs a `clone`, `clone3` or `vfork` whose child runs in this memory. Returns the child's
+/// number or an error, as the kernel would.
 pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     let mut r = match request(nr, a) {
         Ok(r) => r,
@@ -100,19 +100,19 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         [r.flags, top, ids[0], ids[1], r.tls, 0]
     };
     let nr = if nr == __NR_vfork { __NR_clone } else { nr };
-    // Done by the child: the kernel would clear the recorder's handlers.
+    // The child does this itself: the kernel would clear the recorder's handlers, too.
     let clear = clone::CLEAR_SIGHAND | CLONE_SIGHAND as u64;
     if nr == __NR_clone3 && r.flags & clear == clone::CLEAR_SIGHAND {
-        // SAFETY: the child does not run yet.
+        // SAFETY: the child does not run yet, so nobody else uses its structure.
         unsafe { (*child).clear_handlers = true };
         r.block[0] &= !clone::CLEAR_SIGHAND;
     }
-    // SAFETY: `prepare` gave the child a stack and all that its first function needs.
+    // SAFETY: `prepare` gave the child a stack of its own, and `begin` all that it needs.
     let ret = unsafe { sys::raw_clone(nr, six, begin, child) };
     if ret > -4096i64 as u64 {
         ring::expected_process(unborn);
         threads::unregister(child);
-        // SAFETY: no child has been made.
+        // SAFETY: the call has failed, so no child uses the structure.
         unsafe { borrowers::discard(child) };
     } else {
         ring::made_process(unborn, ret);
@@ -124,7 +124,8 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     ret
 }
 
-/// The child's thread structure, with the registers it begins with.
+/// Makes the child's thread structure, with the registers with which it begins. `None` if there is
+/// no memory.
 fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     let silent = Emitter::silent();
     let child = Thread::make(t.predictor, silent, t.layout, t.wide_checks, t.run).ok()?;
@@ -142,7 +143,8 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     }
     (child.ctx.gpr, child.ctx.rip, child.ctx.rflags) = (cpu.gpr, cpu.rip, cpu.rflags);
     (child.ctx.fs_base, child.ctx.gs_base) = (cpu.fs_base, cpu.gs_base);
-    // The processor's registers are the parent's; these are in memory.
+    // These parts of the vector state are in memory. The processor's registers are the same in
+    // parent and child.
     (child.ctx.xmm, child.ctx.zmm31, child.ctx.k7) = (t.ctx.xmm, t.ctx.zmm31, t.ctx.k7);
     let keeps_stack = r.flags & CLONE_VFORK as u64 != 0;
     let alt = if keeps_stack {
@@ -179,7 +181,7 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     Some(child)
 }
 
-/// The child's first function.
+/// The child's first function. All signals are blocked.
 extern "C" fn begin(t: *mut Thread) -> ! {
     // SAFETY: `clone` made it for this thread alone.
     let t = unsafe { &mut *t };
@@ -204,7 +206,7 @@ extern "C" fn begin(t: *mut Thread) -> ! {
             .store(t.emit.ring().map_or(-1, |r| r as i32), Release);
         ring::expected_process(t.unborn.take());
     }
-    // SAFETY: the second stack of the thread's slot.
+    // SAFETY: the range is the second stack of the thread's slot. Nothing else uses it.
     if let Err(e) = unsafe { sys::sigaltstack(t.slot.stack + STACK, STACK) } {
         fail::die(
             fail::STATUS,
@@ -218,7 +220,7 @@ extern "C" fn begin(t: *mut Thread) -> ! {
     (t.run)(t)
 }
 
-/// Ends the calling thread, which is not the last.
+/// Ends the calling thread, which is not the last one.
 pub fn exit(t: &mut Thread, status: i32) -> ! {
     sys::set_signal_mask(!0);
     t.sequence();
@@ -228,14 +230,16 @@ pub fn exit(t: &mut Thread, status: i32) -> ! {
         message: b"",
     });
     t.publish();
-    // It runs on for a moment, and is not to be taken for one that has left.
+    // The thread runs on for a moment. Nobody may take it for one that has left.
     t.ring.store(-1, Release);
     t.emit.end();
     threads::unregister(t);
     let taken = t.slot.taken.as_ptr();
-    // SAFETY: the thread is out of the list, its signals are blocked, and nothing below uses it.
+    // SAFETY: the thread is out of the list and its signals are blocked. Nothing below uses the
+    // structure.
     unsafe { borrowers::discard_structure(t) };
-    // SAFETY: the store lets another thread have this one's stacks; what follows uses registers only.
+    // SAFETY: the store lets another thread have this one's stacks. From there on only registers
+    // are used.
     unsafe {
         asm!(
             "mov dword ptr [rdx], 0",

@@ -1,7 +1,8 @@
-//! Leaving a process that goes on by itself (see [`hindsight_events::attach`]).
+//! Leaves a process, which goes on natively (see [`hindsight_events::attach`]).
 //!
-//! The command line traces all threads meanwhile: it takes those that wait in a system call out of
-//! it, and sends those in translated code a signal of its own ([`is_kick`]).
+//! The command line traces all threads meanwhile. It takes threads out of system calls in which
+//! they wait, and sends those in translated code a signal of its own
+//! ([`stop::is_kick`](crate::sys::stop::is_kick)).
 
 use crate::memory::{brk, limits, page_sharing};
 use crate::signals::actions;
@@ -15,7 +16,8 @@ use hindsight_events::attach::{Handoff, leave};
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::xsave::COMPONENTS;
 
-// rbx: the handoff. `hindsight_leave` brings the vector state into the processor and rests.
+// rbx is the address of the handoff. `hindsight_leave` loads the vector state into the processor
+// and parks the thread.
 global_asm!(
     ".globl hindsight_detach_finish",
     "hindsight_detach_finish:",
@@ -36,8 +38,8 @@ unsafe extern "C" {
     fn hindsight_leave();
 }
 
-/// The thread stands before the instruction at `ctx.rip`: ends its stream and waits there for the
-/// command line. Returns if a signal has to be delivered first.
+/// Ends the stream of the thread, which stands before the instruction at `ctx.rip`, and parks it
+/// for the command line. Returns only if a signal has to be delivered first.
 pub fn rest(t: &mut Thread) {
     sys::set_signal_mask(!0);
     if pass::waiting(t) {
@@ -77,16 +79,18 @@ pub fn rest(t: &mut Thread) {
     handoff.area = core::ptr::from_mut(t.area()) as u64;
     t.seen.store(u64::MAX, Release);
     let handoff = Box::into_raw(handoff);
-    // SAFETY: the thread never continues here; the area is a valid one.
+    // SAFETY: the code jumped to reads the handoff, which is leaked, and never returns.
+    // `handoff.area` is a valid XSAVE area, since `Thread::area` made it.
     unsafe {
         asm!("mov rbx, {h}", "jmp {f}", h = in(reg) handoff, f = sym hindsight_leave, options(noreturn))
     }
 }
 
-/// All threads rest: what is the process's goes back to the kernel.
+/// Called when all threads are parked. Gives back to the kernel what belongs to the process.
 extern "C" fn finish(_: *const Handoff) {
     let t = crate::signals::handler::current();
-    // SAFETY: the GS base is still that of the calling thread, which rests.
+    // SAFETY: the GS base is still that of the calling thread. The thread is parked, so nothing
+    // changes its structure.
     let t = unsafe { &*t };
     actions::restore(t);
     limits::restore(t);

@@ -1,7 +1,7 @@
 //! `execve`: the process goes on with a fresh image of the recorder, which loads the new program.
 //!
-//! Whatever can fail is tried before, so that the program gets the kernel's errors. What the recorder
-//! cannot load runs natively, and the stream says so.
+//! Whatever can fail is tried first, so the program gets the errors that the kernel would give. A
+//! program that the recorder cannot load runs natively, and the stream says so.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 mod starter;
@@ -28,17 +28,17 @@ use hindsight_events::{EndKind, Event};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
-/// Scripts that may run each other.
+/// How many scripts may run each other.
 const DEPTH: usize = 5;
 
-/// `AT_EXECVE_CHECK`: only asks whether a file may be executed. Since Linux 6.14.
+/// `AT_EXECVE_CHECK`, since Linux 6.14: only asks whether a file may be executed.
 const CHECK: u32 = 0x10000;
 
-/// Why a program is not loaded by the recorder.
+/// Why the recorder does not load a program.
 enum Stop {
-    /// The kernel would refuse it.
+    /// The kernel would refuse it, with this errno.
     Fails(u32),
-    /// The recorder cannot load it.
+    /// The recorder cannot load it, for this reason.
     Native(&'static str),
 }
 
@@ -49,16 +49,17 @@ struct Request {
     argv: u64,
     envp: u64,
     flags: u32,
-    /// What the program called it, if that is another path.
+    /// The name that the program used, if `path` is another one.
     name: Option<CString>,
-    /// Keeps the file, if that is a copy of the program's own.
+    /// Keeps the file open, if it is a copy of the program's own.
     copy: Option<Fd>,
 }
 
-/// Performs `execve` or `execveat`; returns only if it fails. `None`: a signal comes first.
+/// Performs `execve` or `execveat`. Returns only if it fails. `None`: a signal has to be delivered
+/// first.
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     let Some(q) = request(nr, a) else {
-        // The kernel finds the same fault, or is only asked a question.
+        // The kernel will find the same fault, or is only asked a question.
         return replace(t, nr, *a);
     };
     if t.is_silent && config::get().children != children::MATCHING {
@@ -105,12 +106,12 @@ fn request(nr: u32, a: &[u64; 6]) -> Option<Request> {
     Some(q)
 }
 
-/// Finds the ELF file that the kernel would run, and arguments that take the place of the first
-/// one if it is a script's interpreter.
+/// Finds the ELF file that the kernel would run. If it is a script's interpreter, also returns the
+/// arguments that take the place of the first one.
 fn program(q: &Request) -> Result<(Fd, Vec<CString>), Stop> {
     let mut file = open(q.dir, &q.path, q.flags)?;
     if program::is_recorder(file.0) {
-        // By way of a link to the link.
+        // The path led to the program by way of a link to `/proc/self/exe`.
         file = open(AT_FDCWD, &program::path().0, 0)?;
     }
     let mut name = execfn(q);
@@ -170,9 +171,9 @@ fn execfn(q: &Request) -> CString {
     CString::new(name).unwrap_or_default()
 }
 
-/// Opens a file for reading if the kernel would execute it.
+/// Opens a file for reading, if the kernel would execute it.
 fn open(dir: i32, path: &CStr, flags: u32) -> Result<Fd, Stop> {
-    // The kernel needs no descriptor for this.
+    // The kernel would need no descriptor for this.
     let fails = |e: i32| match e as u32 {
         EMFILE | ENFILE => Stop::Native("no descriptor is free"),
         e => Stop::Fails(e),
@@ -217,7 +218,7 @@ fn may_execute(fd: i32, mode: u32) -> Result<(), Stop> {
     let flags = (AT_EMPTY_PATH | CHECK) as u64;
     let list = argv.as_ptr() as u64;
     let check = [fd as u64, c"".as_ptr() as u64, list, list + 8, flags, 0];
-    // SAFETY: executes nothing; older kernels do not know the flag and refuse it.
+    // SAFETY: the call executes nothing. Older kernels do not know the flag and refuse the call.
     match sys::result(unsafe { sys::raw(__NR_execveat, check) }) {
         Ok(_) => return Ok(()),
         Err(e) if e != EINVAL as i32 && e != ENOSYS as i32 => return Err(Stop::Fails(e as u32)),
@@ -230,7 +231,8 @@ fn may_execute(fd: i32, mode: u32) -> Result<(), Stop> {
     }
 }
 
-/// Neither ELF nor a script: only a format that the system's administrator has registered.
+/// The file is neither ELF nor a script. It can run only if the system's administrator has
+/// registered its format.
 fn other_format() -> Stop {
     match sys::open_read(c"/proc/sys/fs/binfmt_misc/status") {
         Ok(fd) => {
@@ -241,8 +243,8 @@ fn other_format() -> Stop {
     }
 }
 
-/// Whether the kernel gives a program of this file other rights than this process has, which it
-/// would not give the recorder.
+/// Whether the kernel would give a program of this file other rights than this process has, and
+/// why. It would not give them to the recorder.
 fn changes_identity(fd: i32) -> Option<&'static str> {
     const ST_NOSUID: u64 = 2;
     let st = sys::fstat(fd).ok()?;
@@ -259,7 +261,7 @@ fn changes_identity(fd: i32) -> Option<&'static str> {
     Some("it runs with the rights of another user")
 }
 
-/// Has a new recorder load `exe`.
+/// Makes a new recorder load `exe`. Returns only if that fails.
 fn follow(
     t: &mut Thread,
     q: Request,
@@ -319,8 +321,8 @@ fn follow(
     if let Some(state) = &state {
         sys::set_close_on_exec(state.0, false);
     }
-    // Nothing is left on this stack that would have to be freed: it may be a child's that leaves its
-    // parent's memory.
+    // From here on nothing on this stack needs to be freed. It may be the stack of a child that
+    // leaves its parent's memory.
     drop(name);
     drop(q);
     t.plan = Some(plan);
@@ -331,13 +333,13 @@ fn follow(
     ret
 }
 
-/// Whether a program is to be recorded by its name.
+/// Whether a program is to be recorded, by its name.
 pub fn matches(path: &[u8]) -> bool {
     let pattern = CStr::from_bytes_until_nul(&config::get().matching).unwrap_or(c"");
     program_matches(pattern.to_bytes(), path)
 }
 
-/// The argument pointers with `front` in place of the first one.
+/// The addresses of the arguments, with `front` in place of the first one.
 fn arguments(at: u64, front: &[CString]) -> Result<Vec<u64>, u32> {
     const MOST: u64 = 1 << 22;
     let mut out: Vec<u64> = front.iter().map(|s| s.as_ptr() as u64).collect();
@@ -360,7 +362,8 @@ fn arguments(at: u64, front: &[CString]) -> Result<Vec<u64>, u32> {
     Ok(out)
 }
 
-/// Makes a file with what the program has set for itself and its successors, if it has.
+/// Makes a file with what the program has set for itself and its successors. `None` if it has set
+/// nothing.
 fn legacy(t: &Thread, c: &mut Config) -> Result<Option<Fd>, &'static str> {
     let bytes = t.filters.to_bytes();
     (c.state_fd, c.state_len) = (-1, bytes.len() as u32);
@@ -376,8 +379,8 @@ fn legacy(t: &Thread, c: &mut Config) -> Result<Option<Fd>, &'static str> {
     Ok(Some(file))
 }
 
-/// Makes the image of the recorder that is to load `exe`. The second descriptor is of the control file,
-/// if it had to be opened.
+/// Makes the file that starts the recorder for `exe`. The second descriptor is that of the control
+/// file, if it had to be opened.
 fn prepare(
     plan: &mut Plan,
     exe: &Fd,
@@ -403,12 +406,12 @@ fn prepare(
 
 const NO_MEMORY: &str = "there is no memory for the recorder's image";
 
-/// Opens the control file of a process that had to close it.
+/// Opens the control file again, in a process that had to close it.
 fn find_control() -> Result<Fd, &'static str> {
     let [pid, fd] = ring::collector();
     let link = line!("/proc/{pid}/fd/{fd}\0");
     let link = CStr::from_bytes_until_nul(link.as_bytes()).unwrap_or(c"");
-    // Under another /proc the path may be another process's.
+    // In another `/proc` the path may lead to a file of another process.
     sys::openat(AT_FDCWD, link, O_RDWR | O_CLOEXEC | O_NONBLOCK)
         .map(Fd)
         .ok()
@@ -422,12 +425,12 @@ fn set_path(field: &mut [u8; PATH_LEN], path: &[u8]) {
     field[..n].copy_from_slice(&path[..n]);
 }
 
-/// Has the kernel execute the program itself. `why`: what the stream says about it.
+/// Makes the kernel execute the program itself. `why` is what the stream says about it.
 fn native(t: &mut Thread, mut q: Request, why: Option<&str>) -> Option<u64> {
     q.name = None;
     let [dir, path] = [q.dir as u64, q.path.as_ptr() as u64];
     let (nr, call) = match q.dir {
-        // The program's filters may know only this one.
+        // The program's filters may allow only this call.
         AT_FDCWD if q.flags == 0 => (__NR_execve, [path, q.argv, q.envp, 0, 0, 0]),
         _ => (
             __NR_execveat,
@@ -447,7 +450,7 @@ fn native(t: &mut Thread, mut q: Request, why: Option<&str>) -> Option<u64> {
         t.ring.store(-1, core::sync::atomic::Ordering::Release);
         t.emit.end();
     }
-    // As for a plan.
+    // The thread holds the path for the same reason as a plan.
     t.leaving = Some(q.path);
     limits::apply(t);
     let ret = leave(t, nr, call, true);
@@ -459,7 +462,8 @@ fn native(t: &mut Thread, mut q: Request, why: Option<&str>) -> Option<u64> {
     ret
 }
 
-/// The thread goes on after all: with a new stream, before the system call.
+/// The call has failed, so the thread goes on. It gets a new stream that begins before the system
+/// call.
 fn reborn(t: &mut Thread) {
     t.emit.release();
     t.set_emitter(Emitter::thread().unwrap_or_else(Emitter::silent));
@@ -474,8 +478,8 @@ fn replace(t: &mut Thread, nr: u32, call: [u64; 6]) -> Option<u64> {
     leave(t, nr, call, false)
 }
 
-/// The system call itself, with the state of signals that the new program is to find; `native`: no
-/// recorder runs in it.
+/// Makes the system call, with the state of signals that the new program has to find. `native`: no
+/// recorder will run in it.
 fn leave(t: &mut Thread, nr: u32, call: [u64; 6], native: bool) -> Option<u64> {
     if !delivery::before_exec(t) {
         return None;
@@ -485,7 +489,8 @@ fn leave(t: &mut Thread, nr: u32, call: [u64; 6], native: bool) -> Option<u64> {
     }
     let inbox = t.inbox;
     let ret = crate::signals::sharers::leave(t, || {
-        // SAFETY: if it succeeds, nothing of this program is left.
+        // SAFETY: if the call succeeds, nothing of this program is left. If it fails, it has
+        // changed nothing.
         unsafe { stub::call(nr as u64, call, &inbox.full) }
     });
     delivery::after_exec(t);

@@ -1,4 +1,4 @@
-//! Child processes that are copies of this one, and the ends of processes.
+//! Children that are copies of this process, and the end of a process.
 
 use crate::code::{cache, sequence};
 use crate::line;
@@ -21,14 +21,14 @@ struct Request {
     nr: u32,
     args: [u64; 6],
     flags: u64,
-    /// The child's stack pointer; 0: as the parent's.
+    /// The child's stack pointer. 0: the same as the parent's.
     sp: u64,
     tls: u64,
     /// The argument block of `clone3`.
     block: [u64; 32],
 }
 
-/// Reads the arguments, and takes out of them what the child does itself.
+/// Reads the arguments, and removes from them what the child will do itself.
 fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
     let mut r = Request {
         nr,
@@ -40,7 +40,7 @@ fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
     };
     if nr == __NR_clone {
         (r.flags, r.sp, r.tls) = (a[0], a[1], a[4]);
-        // The copy of the recorder's stack goes on being used.
+        // The child goes on using its copy of the recorder's stack.
         r.args[1] = 0;
     } else if nr == __NR_clone3 {
         let size = a[1];
@@ -58,14 +58,14 @@ fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
             r.sp = stack.wrapping_add(len);
             (r.block[5], r.block[6]) = (0, 0);
         }
-        // Done by the child: the kernel would clear the recorder's handlers too.
+        // The child does this itself: the kernel would clear the recorder's handlers, too.
         r.block[0] &= !clone::CLEAR_SIGHAND;
     }
     Ok(r)
 }
 
-/// Performs a `fork`, or a `clone` or `clone3` whose child has a copy of the memory. `None`: a signal
-/// comes first. In the child, all registers are set.
+/// Performs a `fork`, or a `clone` or `clone3` whose child has a copy of the memory. `None`: a
+/// signal has to be delivered first. In the child, all registers are set.
 pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
     let mut r = match request(nr, a) {
         Ok(r) => r,
@@ -114,17 +114,17 @@ fn follows(t: &Thread) -> bool {
     wanted && !t.is_silent
 }
 
-/// Makes the call while no other thread changes what the child is to find consistent.
+/// Makes the call while no other thread changes what the child has to find consistent.
 fn copy(t: &Thread, r: &Request) -> u64 {
     let held = sharers::hold(t);
     cache::memory::share();
-    // SAFETY: the child has a copy of this stack, and `r` names no other.
+    // SAFETY: the child has a copy of this stack, and `request` made sure that `r` names no other.
     let ret = unsafe { sys::raw(r.nr, r.args) };
     drop(held);
     ret
 }
 
-/// The child's first acts.
+/// What the child does first.
 fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
     cache::memory::leave();
     threads::alone(t);
@@ -173,7 +173,7 @@ fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
     }
 }
 
-/// `exit_group`, or the `exit` of the last thread.
+/// Performs `exit_group`, or the `exit` of the last thread.
 pub fn exit(t: &mut Thread) -> ! {
     let status = args(t)[0] as i32;
     sys::set_signal_mask(!0);

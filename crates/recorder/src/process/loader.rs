@@ -1,4 +1,4 @@
-//! Loads the program and its interpreter as the kernel would.
+//! Loads the program and its ELF interpreter as the kernel would.
 
 use crate::line;
 use crate::memory::maps::regions;
@@ -22,17 +22,17 @@ const ET_EXEC: u16 = 2;
 const EHDR: usize = size_of::<Elf_Ehdr>();
 const PHDR: usize = size_of::<Elf_Phdr>();
 
-/// Where the kernel puts position-independent programs, without randomization.
+/// Where the kernel puts position-independent programs if it does not randomise addresses.
 const DYN_BASE: u64 = 0x5555_5555_4000;
 const ADDR_NO_RANDOMIZE: u32 = 0x0004_0000;
 
 /// A loaded program.
 pub struct Program {
-    /// First instruction: the interpreter's, if there is one.
+    /// The first instruction: the interpreter's, if there is one.
     pub entry: u64,
-    /// First address after the program's data, where the heap begins.
+    /// First address behind the program's data, where the heap begins.
     pub brk: u64,
-    /// What was written into its memory besides mapping files and stack.
+    /// What was written into its memory, besides mapped files and the stack.
     pub written: Vec<Range<u64>>,
 }
 
@@ -40,7 +40,7 @@ pub struct Program {
 enum Bad {
     Open(i32),
     Format(&'static str),
-    /// For another architecture.
+    /// It is for another architecture.
     Foreign(&'static str),
     Map(u64, i32),
 }
@@ -54,15 +54,15 @@ struct LoadedElf {
     phnum: u16,
     end: u64,
     interp: Option<CString>,
-    /// Whether the stack is to be executable.
+    /// Whether the stack has to be executable.
     exec_stack: bool,
     path: Vec<u8>,
     extent: Extent,
-    /// Cleared behind the end of its data.
+    /// Ranges that were cleared behind the end of a segment's data.
     written: Vec<Range<u64>>,
 }
 
-/// Where code and data of a program are, as the kernel shows it in `/proc`.
+/// Where a program's code and data lie, as `/proc` shows it.
 #[derive(Clone, Copy)]
 struct Extent {
     code: (u64, u64),
@@ -75,7 +75,7 @@ impl Extent {
         data: (0, 0),
     };
 
-    /// Counts a segment in, as the kernel does.
+    /// Adds a segment, in the way that the kernel counts them.
     fn add(&mut self, p: &Elf_Phdr, bias: u64) {
         let start = bias.wrapping_add(p.p_vaddr as u64);
         let end = start + p.p_filesz as u64;
@@ -86,8 +86,8 @@ impl Extent {
     }
 }
 
-/// Loads the program from `fd` (-1: from `exe`), and makes stack and auxiliary vector say so. Ends the process with a message when
-/// it cannot.
+/// Loads the program from `fd`, or from `exe` if that is -1. Makes stack and auxiliary vector fit.
+/// Ends the process with a message if it cannot.
 pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     let fd = match fd {
         0.. => fd,
@@ -123,7 +123,7 @@ pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
         stack.set_aux(AT_EXECFN, range.start);
         written.push(range);
     }
-    // Restartable sequences are entered and aborted by the kernel behind the recorder's back.
+    // The kernel would enter and abort restartable sequences without the recorder's knowledge.
     stack.remove_aux(AT_RSEQ_FEATURE_SIZE);
     stack.remove_aux(AT_RSEQ_ALIGN);
     if image.exec_stack {
@@ -138,7 +138,8 @@ pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     };
     let brk = image.end.next_multiple_of(PAGE) + slide;
     let Extent { code, data } = image.extent;
-    // Only for others who look at the process, and core dumps: a kernel without it loses nothing.
+    // Read only by others who look at the process, and for core dumps. If the kernel cannot set it,
+    // nothing is lost.
     let limits = [code, data, (brk, brk), (stack.pointer(), arguments.0)];
     let [(a, b), (c, d), (e, f), (g, h)] = limits;
     let [i, j, k] = [arguments.1, environment.0, environment.1];
@@ -184,7 +185,8 @@ fn random() -> u64 {
     u64::from_le_bytes(b)
 }
 
-/// Loads one file; position-independent ones from about `base` up, or where the kernel likes.
+/// Loads one file. A position-independent one goes to `base` or above it, or anywhere if there is
+/// no `base`.
 fn load_file(path: &CStr, base: Option<u64>) -> Result<LoadedElf, Bad> {
     let fd = sys::open_read(path).map_err(Bad::Open)?;
     let image = load_fd(fd, base);
@@ -192,11 +194,13 @@ fn load_file(path: &CStr, base: Option<u64>) -> Result<LoadedElf, Bad> {
     image
 }
 
-/// The kernel's answer to an `execve` of an ELF file, as far as it can be known beforehand.
+/// The kernel's answer to an `execve` of an ELF file, as far as it can be known before.
 pub enum Verdict {
+    /// The recorder can load it.
     Loads,
+    /// The kernel would refuse it, with this errno.
     Fails(u32),
-    /// The kernel could do it, the recorder cannot, for this reason.
+    /// The kernel could load it, the recorder cannot, for this reason.
     Native(&'static str),
 }
 
@@ -239,7 +243,8 @@ fn headers(fd: i32) -> Result<(Elf_Ehdr, Vec<Elf_Phdr>), Bad> {
     if sys::pread(fd, &mut head, 0) != Ok(EHDR) || head[..4] != *b"\x7fELF" {
         return Err(Bad::Format("not an ELF program"));
     }
-    // SAFETY: plain integers, valid for any bytes.
+    // SAFETY: `head` has the structure's length, which consists of integers, for which any bytes
+    // are valid.
     let eh: Elf_Ehdr = unsafe { core::ptr::read_unaligned(head.as_ptr().cast()) };
     if head[4] != 2 || head[5] != 1 || eh.e_machine != EM_X86_64 {
         return Err(Bad::Foreign("not a program for 64-bit x86"));
@@ -303,7 +308,8 @@ fn program_headers(fd: i32, eh: &Elf_Ehdr) -> Result<Vec<Elf_Phdr>, Bad> {
     if sys::pread(fd, &mut bytes, eh.e_phoff as u64) != Ok(bytes.len()) {
         return Err(Bad::Format("its program headers cannot be read"));
     }
-    // SAFETY: each chunk holds a whole header, which is plain integers.
+    // SAFETY: each chunk has the length of a header, which consists of integers, for which any
+    // bytes are valid.
     let all: Vec<Elf_Phdr> = bytes
         .chunks_exact(PHDR)
         .map(|c| unsafe { core::ptr::read_unaligned(c.as_ptr().cast()) })
@@ -338,7 +344,7 @@ fn read_interp(fd: i32, p: &Elf_Phdr) -> Result<CString, Bad> {
         .map_err(|_| bad)
 }
 
-/// Difference between addresses in the file and in memory.
+/// The difference between the file's addresses and those in memory. `base` as in [`load_file`].
 fn bias(eh: &Elf_Ehdr, phdrs: &[Elf_Phdr], base: Option<u64>) -> Result<u64, Bad> {
     if eh.e_type == ET_EXEC {
         return Ok(0);
@@ -357,7 +363,8 @@ fn bias(eh: &Elf_Ehdr, phdrs: &[Elf_Phdr], base: Option<u64>) -> Result<u64, Bad
         .max(PAGE);
     let len = (high - low).next_multiple_of(PAGE);
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    // The range is found by mapping it, and given back: nothing else runs in the process yet.
+    // The range is found by mapping it. It can be given back at once, since nothing else runs in
+    // the process yet.
     let at = match base {
         Some(b) => {
             let randomize = randomize();
@@ -365,7 +372,7 @@ fn bias(eh: &Elf_Ehdr, phdrs: &[Elf_Phdr], base: Option<u64>) -> Result<u64, Bad
                 true => random() % (1 << 28) * PAGE,
                 false => n << 24,
             };
-            // A quiet program's addresses are not to meet those of its stack.
+            // The addresses of a quiet program must not meet those of its stack.
             let tries = if quiet::possible() { 256 } else { 1 };
             let mut all = (0..tries).map(|n| (b + slide(n)) & !(align - 1));
             let at = all.find(|at| tries == 1 || !placement::meets_stack(*at, len));
@@ -382,7 +389,7 @@ fn bias(eh: &Elf_Ehdr, phdrs: &[Elf_Phdr], base: Option<u64>) -> Result<u64, Bad
     Ok(at.wrapping_sub(low))
 }
 
-/// Maps a segment; what of it was cleared.
+/// Maps a segment. Returns the range that was cleared behind its data.
 fn map_segment(fd: i32, p: &Elf_Phdr, bias: u64, path: &[u8]) -> Result<Option<Range<u64>>, Bad> {
     let mut prot = 0;
     for (flag, bit) in [(4, PROT_READ), (2, PROT_WRITE), (1, PROT_EXEC)] {
@@ -409,7 +416,7 @@ fn map_segment(fd: i32, p: &Elf_Phdr, bias: u64, path: &[u8]) -> Result<Option<R
         at = page + len;
         if p.p_memsz > p.p_filesz && prot & PROT_WRITE != 0 {
             let zeros = [0u8; PAGE as usize];
-            // A fault means a file that is shorter than it says; the kernel lets that pass too.
+            // A fault means that the file is shorter than it says. The kernel ignores that, too.
             let _ = guard::write(file_end, &zeros[..(at - file_end) as usize]);
             cleared = Some(file_end..at);
         }
@@ -422,7 +429,7 @@ fn map_segment(fd: i32, p: &Elf_Phdr, bias: u64, path: &[u8]) -> Result<Option<R
     Ok(cleared)
 }
 
-/// Puts a string where the program can read it.
+/// Puts a string where the program can read it. `None` if there is no memory.
 fn place_string(s: &CStr) -> Option<Range<u64>> {
     let bytes = s.to_bytes_with_nul();
     let len = (bytes.len() as u64).next_multiple_of(PAGE);

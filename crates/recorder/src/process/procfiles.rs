@@ -1,7 +1,7 @@
-//! Files of `/proc` about the program itself, as they would be without the recorder: programs find
-//! their stack, heap or roots for garbage collection there, and their own signal handlers.
+//! Files of `/proc` about the program itself, as they would be without the recorder. Programs find
+//! their stack, heap, roots for garbage collection and signal handlers there.
 //!
-//! Each is made when it is opened, as a file in memory.
+//! Each file is made when it is opened, as a file in memory.
 
 use crate::line;
 use crate::memory::maps::{self, Line};
@@ -15,19 +15,26 @@ use core::ffi::CStr;
 use core::fmt::Write;
 use linux_raw_sys::general::*;
 
-/// What is not as the kernel says.
+/// The files that the recorder changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum File {
     /// The link to the program's file.
     Exe,
+    /// `maps`
     Maps,
+    /// `smaps`
     Smaps,
+    /// `numa_maps`
     NumaMaps,
+    /// `status`
     Status,
+    /// `stat`
     Stat,
+    /// `statm`
     Statm,
+    /// `auxv`
     Auxv,
-    /// The directory of descriptors, whose size is their number.
+    /// The directory of descriptors. Its size is their number.
     Descriptors,
 }
 
@@ -43,8 +50,8 @@ const NAMES: [(&[u8], File, &CStr); 9] = [
     (b"fd", File::Descriptors, c"fd"),
 ];
 
-/// The file that `path`, relative to the directory `dir`, names, if it is one of these and about this
-/// process; with the number of the thread that it is about.
+/// The file that `path`, relative to the directory `dir`, names. `None` unless it is one of these
+/// and about this process. The number is that of the thread that it is about.
 pub fn find(dir: i32, path: &[u8]) -> Option<(File, i32)> {
     let end = path.iter().rposition(|b| *b == b'/');
     let (parent, last) = match end {
@@ -70,7 +77,7 @@ pub fn find(dir: i32, path: &[u8]) -> Option<(File, i32)> {
     Some((file, about(&link_of(fd.0)?)?))
 }
 
-/// Where a descriptor leads.
+/// Where a descriptor leads. `None` if it is not open.
 pub fn link_of(fd: i32) -> Option<Vec<u8>> {
     let name = line!("/proc/self/fd/{fd}\0");
     let name = CStr::from_bytes_until_nul(name.as_bytes()).ok()?;
@@ -90,7 +97,7 @@ fn about(dir: &[u8]) -> Option<i32> {
     let tid = match process {
         b"self" => own,
         b"thread-self" => sys::gettid(),
-        // Another namespace's numbers are no business of this one.
+        // Numbers of another namespace do not concern this process.
         _ if process_link().is_some_and(|l| l != process) => return None,
         _ => number(process)?,
     };
@@ -111,7 +118,7 @@ fn number(text: &[u8]) -> Option<i32> {
     core::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Opens a copy of the file.
+/// Opens a copy of the file. Returns the descriptor or an error, as the kernel would.
 pub fn open(t: &crate::thread::Thread, file: File, tid: i32, flags: u32) -> u64 {
     use linux_raw_sys::errno::*;
     if flags & O_DIRECTORY != 0 {
@@ -163,7 +170,7 @@ fn read(path: &CStr) -> Vec<u8> {
     text
 }
 
-/// A file of a thread; that of the process for the first thread.
+/// A file about a thread. For the first thread, that of the process.
 fn read_task(tid: i32, name: &str) -> Option<Vec<u8>> {
     let path = if tid == sys::getpid() {
         line!("/proc/self/{name}\0")
@@ -178,9 +185,9 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split_inclusive(|b| *b == b'\n')
 }
 
-/// The line that begins a mapping in `maps` or `smaps`.
+/// Reads the line that begins a mapping in `maps` or `smaps`.
 fn header(line: &[u8]) -> Option<Line<'_>> {
-    // Others begin with a name.
+    // All other lines begin with a name.
     let first = line.first()?;
     if first.is_ascii_uppercase() {
         return None;
@@ -192,7 +199,7 @@ fn is_ours(m: &Line) -> bool {
     arena::overlaps(m.start, m.end - m.start)
 }
 
-/// Where the kernel writes a mapping's name.
+/// The column in which the kernel writes a mapping's name.
 const NAME_COLUMN: usize = 73;
 
 /// `maps` or `smaps` without the recorder's mappings.
@@ -247,7 +254,7 @@ fn numa_maps(all: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What the program's mappings amount to, in KiB.
+/// The sizes of the program's mappings, in KiB.
 #[derive(Default)]
 struct Sizes {
     size: u64,
@@ -309,7 +316,7 @@ struct Signals {
     blocked: u64,
     ignored: u64,
     caught: u64,
-    /// Held by the recorder.
+    /// Those that the recorder holds.
     held: u64,
 }
 
@@ -378,7 +385,8 @@ fn mask_of(text: &[u8]) -> u64 {
 
 fn stat(all: &[u8], signals: &Signals) -> Vec<u8> {
     let s = sizes();
-    // The name may contain anything; fields are counted from the state, the third.
+    // The name may contain anything. So fields are counted from the one behind it, which is the
+    // third.
     let Some(name_end) = all.iter().rposition(|b| *b == b')') else {
         return all.to_vec();
     };
@@ -386,7 +394,7 @@ fn stat(all: &[u8], signals: &Signals) -> Vec<u8> {
     let fields = all[name_end + 1..].trim_ascii().split(|b| *b == b' ');
     for (i, field) in fields.enumerate() {
         out.push(b' ');
-        // Only the first 31 signals are shown here.
+        // This file shows only the first 31 signals.
         let low = |mask: u64| mask & 0x7fff_ffff;
         let number = match i + 3 {
             23 => s.size * 1024,

@@ -1,5 +1,5 @@
-//! The stack that the kernel made for the process: it becomes the program's. Arguments,
-//! environment and most of the auxiliary vector are the program's already.
+//! The stack that the kernel made for the process. It becomes the program's. Arguments, environment
+//! and most of the auxiliary vector are the program's already.
 
 use core::ops::Range;
 use linux_raw_sys::auxvec::{
@@ -13,11 +13,14 @@ pub struct Stack {
 }
 
 impl Stack {
+    /// The stack at `sp`.
     /// # Safety
     /// `sp` is the stack pointer at process start, and nothing has changed what is above it.
     pub unsafe fn new(sp: *mut u64) -> Stack {
-        // SAFETY: the kernel put there: the number of arguments, that many pointers and a zero,
-        // environment pointers and a zero, pairs of the auxiliary vector up to AT_NULL.
+        // SAFETY: at `sp` the kernel has put, in words: the number of arguments, so many pointers
+        // and a zero; the environment's pointers and a zero; pairs of the auxiliary vector up to
+        // `AT_NULL`. The caller promises that nothing has changed that. The loop stops at the zero
+        // behind the environment.
         unsafe {
             let mut p = sp.add(2 + sp.read() as usize);
             while p.read() != 0 {
@@ -35,12 +38,12 @@ impl Stack {
         self.sp as u64
     }
 
-    /// The arguments as the kernel has put them there, one behind the other with their zeros.
+    /// The arguments as the kernel has put them there, each with its zero, one behind the other.
     pub fn arguments(&mut self) -> &'static [u8] {
-        // Behind them are the variables of the environment, and behind those the file's name.
+        // Behind them is the text of the environment, and behind that the file's name.
         let name = self.aux(AT_EXECFN);
-        // SAFETY: behind the number of arguments are their addresses and a zero, then those of the
-        // environment's variables and a zero; the strings stay at least until the program runs.
+        // SAFETY: behind the number of arguments stand their addresses and a zero, then those of
+        // the environment and a zero. The strings stay there at least until the program runs.
         unsafe {
             let n = self.sp.read() as usize;
             let (first, variable) = (self.sp.add(1).read(), self.sp.add(n + 2).read());
@@ -56,23 +59,25 @@ impl Stack {
     fn entry(&mut self, key: u32) -> Option<&mut [u64; 2]> {
         let mut p = self.aux;
         loop {
-            // SAFETY: the vector ends with AT_NULL, and is reached through `self` only.
+            // SAFETY: `p` is an entry: the loop stops at `AT_NULL`. The vector is reached through
+            // `self` only.
             let e = unsafe { &mut *p };
             match e[0] {
                 k if k == key as u64 => return Some(e),
                 k if k == AT_NULL as u64 => return None,
-                // SAFETY: not the last entry.
+                // SAFETY: this entry is not `AT_NULL`, so there is another one.
                 _ => p = unsafe { p.add(1) },
             }
         }
     }
 
-    /// Start and end of the arguments' text, and of the environment's. Only as long as AT_EXECFN is
-    /// as the kernel set it.
+    /// Start and end of the arguments' text, and of the environment's. Valid only until `AT_EXECFN`
+    /// is changed.
     pub fn strings(&mut self) -> [(u64, u64); 2] {
         let end = self.aux(AT_EXECFN).unwrap_or(0);
-        // SAFETY: pointers to strings, up to a zero each. The strings lie one behind the other, and
-        // behind them the name of the file.
+        // SAFETY: behind the number of arguments stand that many addresses and a zero, then those
+        // of the environment and a zero. The strings lie one behind the other, and behind them the
+        // name of the file.
         unsafe {
             let arguments = self.sp.add(1);
             let environment = arguments.add(self.sp.read() as usize + 1);
@@ -89,10 +94,10 @@ impl Stack {
         }
     }
 
-    /// The auxiliary vector as it is.
+    /// The auxiliary vector as it is now.
     pub fn aux_bytes(&self) -> &[u8] {
         let mut n = 1;
-        // SAFETY: the vector ends with AT_NULL, which counts.
+        // SAFETY: the loop stops at `AT_NULL`, which counts. So `n` entries are there.
         unsafe {
             while (*self.aux.add(n - 1))[0] != AT_NULL as u64 {
                 n += 1;
@@ -106,14 +111,15 @@ impl Stack {
         self.entry(key).map(|e| e[1])
     }
 
-    /// Changes a value that the kernel has put there.
+    /// Changes a value that the kernel has put there. Does nothing if there is none.
     pub fn set_aux(&mut self, key: u32, value: u64) {
         if let Some(e) = self.entry(key) {
             e[1] = value;
         }
     }
 
-    /// The memory at `old` has moved by `by` bytes (modulo 2^64): follows, with all pointers into it.
+    /// Follows a move of the memory at `old` by `by` bytes, modulo 2^64. Corrects all pointers into
+    /// it.
     pub fn moved(&mut self, old: &Range<u64>, by: u64) {
         let place = |p: u64| match old.contains(&p) {
             true => p.wrapping_add(by),
@@ -121,8 +127,9 @@ impl Stack {
         };
         self.sp = place(self.sp as u64) as *mut u64;
         self.aux = place(self.aux as u64) as *mut [u64; 2];
-        // SAFETY: between the number of arguments and the auxiliary vector are pointers and zeros, and then
-        // pairs up to AT_NULL; nobody else has references to them.
+        // SAFETY: the memory is at its new place already, and `sp` and `aux` point there. Between
+        // the number of arguments and `aux` stand pointers and zeros. From `aux` on stand pairs,
+        // and the loop stops at `AT_NULL`. Nobody else has references to them.
         unsafe {
             let mut p = self.sp.add(1);
             while p < self.aux.cast() {

@@ -10,8 +10,8 @@ use crate::thread::call::returned;
 use core::sync::atomic::Ordering::*;
 use linux_raw_sys::general::*;
 
-/// The heap: the kernel's own idea of it belongs to the recorder's image, unless the program
-/// ran before it was recorded.
+/// Performs `brk`. The kernel's heap belongs to the recorder's image, so the recorder keeps the
+/// program's. If the program ran before it was recorded, the kernel's heap is the program's.
 pub(super) fn perform(t: &mut Thread, wanted: u64) {
     let (start, end) = *BRK.lock();
     let (old, new) = (sys::pages(end), sys::pages(wanted));

@@ -1,8 +1,8 @@
 //! The file that is executed when a recorded process goes on with another program.
 //!
-//! The recorder's image stands in the control file, so the next program image maps it from there
-//! instead of having a copy of its own. What is executed is a file of a few pages: a *starter*, a list of the
-//! mappings that make the image, and the configuration.
+//! The recorder's image is in the control file. So the next program image maps it from there,
+//! instead of having a copy of its own. What is executed is a file of a few pages. It has a
+//! *starter*, a list of the mappings that make the image, and the configuration.
 
 use super::{Fd, NO_MEMORY};
 use crate::stream::ring;
@@ -14,11 +14,17 @@ use hindsight_events::ring::IMAGE;
 use linux_raw_sys::elf::*;
 use linux_raw_sys::general::*;
 
-/// Where the starter is: behind the image, before the rest of the recorder's part of the address space.
+/// Address of the starter: behind the image, and below everything else in the recorder's part of
+/// the address space.
 const STARTER: u64 = arena::START + (256 << 20);
 
-// Entered by the kernel, at any address. Behind it, in words: the rows of `mmap` (six each), a zero, start
-// and length of what is to be cleared, where to go on; then the configuration.
+// The kernel enters here, at any address. Behind the code stand, in words:
+//
+// 1. the arguments of each `mmap`, six words each, and a zero;
+// 2. start and length of what has to be cleared;
+// 3. where to go on.
+//
+// Then follows the configuration.
 global_asm!(
     ".globl hindsight_starter, hindsight_starter_end",
     ".balign 16",
@@ -74,7 +80,7 @@ unsafe extern "C" {
     static hindsight_configured: u8;
 }
 
-/// Makes the file that starts the recorder with this configuration.
+/// Makes the file that starts the recorder with this configuration. The error says why that failed.
 pub fn make(c: &Config) -> Result<Fd, &'static str> {
     let file = sys::memfd_create(c"hindsight").map_err(|_| "no descriptor is free")?;
     let file = Fd(file);
@@ -95,7 +101,8 @@ pub fn make(c: &Config) -> Result<Fd, &'static str> {
 
 /// The program headers of the recorder's image.
 fn headers() -> &'static [Elf_Phdr] {
-    // SAFETY: the recorder's image begins with its ELF header and program headers.
+    // SAFETY: the image is loaded at `START`, is never unmapped, and begins with its ELF header and
+    // program headers.
     unsafe {
         let eh = &*(arena::START as *const Elf_Ehdr);
         let ph = (arena::START + eh.e_phoff as u64) as *const Elf_Phdr;
@@ -112,7 +119,7 @@ fn starter(c: &Config) -> Vec<u8> {
             &raw const hindsight_starter,
             &raw const hindsight_starter_end,
         );
-        // SAFETY: both are in the text, one behind the other.
+        // SAFETY: both symbols are in the image's code, the second one behind the first.
         unsafe { core::slice::from_raw_parts(start, end as usize - start as usize) }
     };
     let entry = (EHDR + 2 * PHDR).next_multiple_of(16);
@@ -162,13 +169,13 @@ fn starter(c: &Config) -> Vec<u8> {
     [0, clear.0, clear.1, go_on].into_iter().for_each(&mut word);
     out.extend_from_slice(c.as_bytes());
     let len = out.len() as u64;
-    // SAFETY: the recorder's image begins with its ELF header.
+    // SAFETY: the recorder's image is loaded at `START` and begins with its ELF header.
     let mut eh = unsafe { (arena::START as *const Elf_Ehdr).read() };
     eh.e_entry = (STARTER + entry as u64) as _;
     eh.e_phoff = EHDR as _;
     eh.e_phnum = 2;
     (eh.e_shoff, eh.e_shnum, eh.e_shstrndx) = (0, 0, 0);
-    // SAFETY: plain integers, for which zero is valid.
+    // SAFETY: the structures consist of integers, for which zero is valid.
     let (mut load, mut stack): (Elf_Phdr, Elf_Phdr) = unsafe { core::mem::zeroed() };
     load.p_type = PT_LOAD;
     load.p_flags = PF_R | PF_X;
@@ -178,7 +185,8 @@ fn starter(c: &Config) -> Vec<u8> {
     stack.p_type = PT_GNU_STACK;
     stack.p_flags = PF_R | PF_W;
     stack.p_align = 16;
-    // SAFETY: structures of integers without padding.
+    // SAFETY: `out` is longer than `entry`, which leaves room for the header and two program
+    // headers. They are structures of integers without padding.
     unsafe {
         let at = out.as_mut_ptr();
         at.cast::<Elf_Ehdr>().write_unaligned(eh);
@@ -189,7 +197,7 @@ fn starter(c: &Config) -> Vec<u8> {
     out
 }
 
-/// Writes the recorder's image as it was executed.
+/// Copies the recorder's image, as it was executed, to the file `to`.
 fn copy_own(to: i32) -> Result<(), &'static str> {
     let own = sys::open_read(c"/proc/self/exe").map_err(|_| "/proc is out of reach")?;
     let own = Fd(own);
@@ -209,7 +217,7 @@ fn fits(len: u64) -> Result<(), &'static str> {
     }
 }
 
-/// Where in the recorder's file the configuration is.
+/// Offset of the configuration in the recorder's file.
 fn config_offset() -> Option<u64> {
     let at = core::ptr::from_ref(config::get()) as usize;
     headers()
