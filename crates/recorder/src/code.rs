@@ -1,4 +1,5 @@
-//! The program's code: its translations, its versions, which of it is recorded, and the order of its atomic operations.
+//! The program's code: its translations and versions, which of it is recorded, and the order of its
+//! atomic operations.
 
 pub mod cache;
 pub mod epochs;

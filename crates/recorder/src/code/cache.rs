@@ -1,9 +1,9 @@
-//! The code cache: translated blocks, where they came from, and the jumps between them.
+//! The translation cache: translated blocks, where they came from, and the jumps between them.
 //!
-//! One mapping of several chunks, of which one is in use. In it hot code grows up from the start,
-//! stubs grow down from the end. When they meet, the chunk is retired: a new generation begins, whose
-//! code is reached only through the runtime, where each thread notices it. A retired chunk is used
-//! again when all threads have noticed.
+//! The cache is one mapping of several chunks, of which one is in use. In a chunk, hot code grows
+//! up from the start, and cold code with its stubs grows down from the end. When they meet, a new
+//! generation begins in another chunk. New code is reached only through the runtime, where each
+//! thread notices the new generation. An old chunk is used again when all threads have noticed.
 
 mod boundary;
 mod codecheck;
@@ -36,26 +36,27 @@ type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 /// Bytes of a chunk.
 const SIZE: u64 = 40 << 20;
 
-/// Chunks of the cache.
+/// Number of chunks in the cache.
 const CHUNKS: usize = 24;
 
-/// Most source bytes handed to the translator for one block.
+/// The most bytes of guest code that the translator gets for one block.
 const SOURCE: usize = 512;
 
-/// Exits that are not linked on account of a thread before a new generation begins without it.
+/// When this many exits could not be linked because of one thread, a new generation begins without
+/// it.
 const PATIENCE: u32 = 50_000;
 
-/// Bytes of pages that are asked for at once.
+/// Bytes of memory that are made present at a time.
 const STEP: u64 = 64 << 10;
 
-/// Blocks that a chunk has room for from the beginning: only what is used of it takes memory, and nothing
-/// is moved as long as it suffices.
+/// Blocks for which a chunk has room from the beginning. Only what is used of that takes memory.
+/// Nothing is moved while it suffices.
 const BLOCKS: usize = 32 << 10;
 
 /// Blocks of a small program.
 const FEW: usize = 1792;
 
-/// Bytes kept free between the two ends.
+/// Bytes kept free between the two ends of a chunk.
 const MARGIN: u64 = 64 << 10;
 
 /// One translated block.
@@ -63,31 +64,35 @@ const MARGIN: u64 = 64 << 10;
 struct Block {
     pc: u64,
     src_len: u32,
-    /// Offsets from the cache's base.
+    /// Offset of its hot code from the cache's base.
     hot: u32,
     hot_len: u32,
     self_check: bool,
-    /// Plain code, which no thread that is recorded runs.
+    /// Plain code, which no recorded thread runs.
     plain: bool,
-    /// As [`Translator::ordered`] was.
+    /// The value that [`Translator::ordered`] had.
     ordered: bool,
-    /// As [`Translator::fuse`] was.
+    /// The value that [`Translator::fuse`] had.
     fuse: bool,
     live: bool,
-    /// Some flags may be needed at its beginning.
+    /// Whether some flags may be needed at its beginning.
     takes_flags: bool,
-    /// Threads whose streams have not announced this epoch of the code must not come here.
+    /// The code epoch of its code. Threads whose streams have not announced that epoch must not
+    /// come here.
     since: u64,
-    /// Where in [`CacheChunk::bytes`] its source is, and behind that what the translator saw at its exits.
+    /// Offset in [`CacheChunk::bytes`] of its guest code. Behind that stands what the translator
+    /// looked at behind its exits.
     bytes: u32,
-    /// Bytes of the latter.
+    /// Bytes that the translator looked at.
     peeked: u8,
 }
 
 /// Why there is no translation of an address.
 #[derive(Clone, Copy, Debug)]
 pub enum Fetch {
+    /// Nothing is mapped there.
     NotMapped,
+    /// It may not be executed.
     NotExecutable,
 }
 
@@ -96,17 +101,17 @@ struct CacheChunk {
     base: u64,
     hot: u64,
     cold: u64,
-    /// Of the free room between the two, the part whose pages have not been asked for.
+    /// The part of the free room in the middle whose pages were not made present.
     bare: Range<u64>,
     /// In the order of their hot code.
     blocks: Vec<Block>,
     bytes: Vec<u8>,
-    /// The last generation that used it.
+    /// The last generation that used the chunk.
     generation: u64,
 }
 
 impl CacheChunk {
-    /// Room for a block: where its hot and its cold part go.
+    /// Makes room for a block. Returns where its hot and its cold part go.
     fn take(&mut self, hot_len: u64, cold_len: u64) -> (u64, u64) {
         let hot = self.hot.next_multiple_of(8);
         let cold = self.cold - cold_len;
@@ -122,7 +127,7 @@ impl CacheChunk {
         (hot, cold)
     }
 
-    /// Has room for what is known of its blocks.
+    /// Makes room for what is known of the blocks.
     fn prepare(&mut self) {
         if self.blocks.capacity() == 0 {
             self.blocks.reserve(BLOCKS);
@@ -145,50 +150,53 @@ impl CacheChunk {
     }
 }
 
+/// The process's translation cache.
 pub struct Cache {
     chunks: Vec<CacheChunk>,
-    /// The chunk in use.
+    /// Index of the chunk in use.
     current: usize,
     translator: Translator,
     /// The block whose map the translator holds: chunk and index.
     mapped: Option<(usize, usize)>,
-    /// By [`key`].
+    /// Index of the block in the present generation, by [`key`].
     by_pc: Map<u64, u32>,
     by_page: Map<u64, Vec<u32>>,
-    /// Exits that could not be linked, since the present generation began, for a thread that has not
+    /// Number of exits in the present generation that could not be linked, because a thread has not
     /// announced the present code.
     refused: u32,
     /// Room for the pages that a block depends on.
     pages: Vec<u64>,
     sets: sets::Sets,
     codecheck: codecheck::CodeCheck,
-    /// It was begun anew once, and what chunks had before may not be freed.
+    /// The cache was begun anew once. What chunks had before may not be freed.
     mended: bool,
-    /// A new generation is to begin.
+    /// A new generation has to begin.
     outdated: bool,
+    /// The code that the stream has.
     pub code: epochs::Recorder,
+    /// Number of guest instructions translated.
     pub translated: u64,
 }
 
-/// The present epoch of the code.
+/// The present code epoch.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
-/// First address of the cache; descriptors and their offsets count from here.
+/// First address of the cache. Descriptors and their offsets count from here.
 pub fn base() -> u64 {
     RANGE[0].load(Relaxed)
 }
 
-/// Descriptor of an exit.
+/// The descriptor of an exit.
 pub fn desc(offset: u64) -> Desc {
-    // SAFETY: exit stubs store the offsets of descriptors in the cache, whose chunks are not
-    // used again before the thread has noticed a new generation, which it does after this.
+    // SAFETY: exit stubs store the offset of a descriptor in the cache. Its chunk is used again
+    // only after this thread has noticed a new generation, which it does later.
     unsafe { Desc::of_exit(base(), offset) }
 }
 
 static CACHE: Lock<Option<Cache>> = Lock::mended(None, mend::mend);
 static RANGE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// The process's cache. It must have been made with [`init`].
+/// The locked cache.
 pub struct LockedCache(Guard<'static, Option<Cache>>);
 
 impl core::ops::Deref for LockedCache {
@@ -210,12 +218,12 @@ impl core::ops::DerefMut for LockedCache {
     }
 }
 
-/// The cache, locked.
+/// Waits for the process's cache. It must have been made by [`init`].
 pub fn cache() -> LockedCache {
     LockedCache(CACHE.lock())
 }
 
-/// Makes the cache.
+/// Makes the cache. Ends the process with a message if there is no memory.
 pub fn init(policy: Policy) {
     let base = match memory::map() {
         Ok(b) => b,
@@ -245,13 +253,13 @@ pub fn init(policy: Policy) {
     });
 }
 
-/// Whether a host address is translated code, or lies on the way from one block to another.
+/// Whether a host address lies in translated code, or on the way from one block to another.
 pub fn contains(pc: u64) -> bool {
     (RANGE[0].load(Relaxed)..RANGE[1].load(Relaxed)).contains(&pc) || hindsight_glue::in_search(pc)
 }
 
 impl Cache {
-    /// The translation of `pc`, made if necessary. May begin a new generation.
+    /// The translation of `pc`, which is made if there is none. May begin a new generation.
     pub fn get(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
         notice(t);
         if self.outdated || self.refused > PATIENCE {
@@ -267,11 +275,11 @@ impl Cache {
         }
     }
 
-    /// Says in the thread's stream which code it runs from here on.
+    /// Records which epoch of the code the thread runs from here on.
     fn tell_epoch(&mut self, t: &mut Thread) {
         let epoch = self.code.epoch;
         if t.is_unrecorded() {
-            // From its code there is no way to recorded code but through here.
+            // From its code the only way to recorded code leads through here.
             return t.announced.store(u64::MAX, Release);
         }
         if epoch != t.code_epoch {
@@ -317,7 +325,7 @@ impl Cache {
         let n = SOURCE.min((exec_end - pc) as usize);
         let n = match guard::read(pc, &mut source[..n]) {
             Ok(()) => n,
-            // Behind the end of a file, say: up to the page's end.
+            // Perhaps behind the end of a file: up to the end of the page then.
             Err(_) => {
                 let n = n.min((4096 - pc % 4096) as usize);
                 if guard::read(pc, &mut source[..n]).is_err() {
@@ -332,7 +340,8 @@ impl Cache {
         self.mapped = None;
         self.translator.want_map = false;
         self.translator.policy.mode = mode(plain);
-        // A place where recording begins or ends begins a block, unless an instruction lies across it.
+        // An address at which recording begins or ends begins a block, unless an instruction lies
+        // across it.
         let limit = select::room(pc, n);
         let known = &source[..limit];
         let restored = !writable
@@ -390,7 +399,8 @@ impl Cache {
         }
         let s = &mut self.chunks[self.current];
         let b = &self.translator.block;
-        // SAFETY: both ranges lie in the chunk between its two ends, where nothing is.
+        // SAFETY: `take` gave out both ranges, which lie in the chunk between its two ends, where
+        // nothing is. So nobody else uses these bytes.
         unsafe {
             let (to_hot, to_cold) = (
                 memory::writable(hot, hot_len),
@@ -427,7 +437,7 @@ impl Cache {
         s.bytes.extend_from_slice(src);
         s.bytes.extend_from_slice(peeked);
         self.by_pc.insert(key(pc, plain), index);
-        // The pages looked at count too: other code there may need other flags.
+        // The pages that were looked at count, too: other code there may need other flags.
         pages.extend(pc >> 12..=(pc + src_len as u64 - 1) >> 12);
         pages.sort_unstable();
         pages.dedup();
@@ -438,7 +448,7 @@ impl Cache {
         Ok(hot)
     }
 
-    /// Whoever comes for code next begins a new generation: what is translated may be wrong.
+    /// What is translated may be wrong. Whoever comes for code next begins a new generation.
     pub fn outdate(&mut self) {
         self.outdated = true;
     }
@@ -477,7 +487,7 @@ impl Cache {
                 return;
             }
             borrowers::sweep();
-            // All chunks have threads in them that have not looked up for as many generations.
+            // All chunks have threads in them that have not noticed a generation for that long.
             spins += 1;
             if spins > 100_000 {
                 end::internal(
@@ -489,8 +499,8 @@ impl Cache {
         }
     }
 
-    /// In a child that has a copy of the memory: translations, and what is recorded of the code, are
-    /// its own from here on.
+    /// Called in a child that has a copy of the memory. The translations, and what is recorded of
+    /// the code, belong to the child from here on.
     pub fn inherit(&mut self) {
         let epoch = self.code.epoch;
         ring::emit_process(&Event::CodeFrom { epoch });
@@ -499,14 +509,16 @@ impl Cache {
     }
 
     /// Whether some flags may be needed at the beginning of the block at `pc` of this generation.
+    /// True if there is none.
     pub fn takes_flags(&self, t: &Thread, pc: u64) -> bool {
         let s = &self.chunks[self.current];
         let block = self.by_pc.get(&key(pc, t.is_plain()));
         block.is_none_or(|i| s.blocks[*i as usize].takes_flags)
     }
 
-    /// Redirects the direct exit at cache offset `patch`, of this generation, to `host`, the block at `pc`,
-    /// if all threads may go there without a look at their streams.
+    /// Links the direct exit whose displacement is at cache offset `patch` to `host`, the block at
+    /// `pc`. Does so only if the exit belongs to this generation, and if all threads may go there
+    /// before they announce a new epoch.
     pub fn link(&mut self, t: &Thread, patch: u32, pc: u64, host: u64) {
         let at = base() + patch as u64;
         let s = &self.chunks[self.current];
@@ -523,19 +535,20 @@ impl Cache {
             self.sets.linked(patch, *to);
         }
         let rel = host.wrapping_sub(at + 4) as u32;
-        // SAFETY: `patch` comes from a descriptor in the cache and names a displacement there, which
-        // the translator keeps within eight aligned bytes, so that other threads see the old or
-        // the new one.
+        // SAFETY: `patch` comes from a descriptor in the cache. It names a displacement in the
+        // chunk in use, as was just checked. The translator keeps a displacement within eight
+        // aligned bytes, so other threads see the old or the new one.
         unsafe { core::ptr::write_volatile(memory::writable(at, 4).cast(), rel.to_le_bytes()) }
     }
 }
 
-/// Translation of `pc` of the present generation, if the thread's table of indirect jumps has it.
+/// The translation of `pc` of the present generation, if the thread's lookup table has it. Takes no
+/// lock.
 pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
-    // Whoever begins a generation or an epoch and then looks who may run code of the old one sees this,
-    // or this thread sees the new one.
+    // Somebody may begin a generation or an epoch and then look who may run old code. Then either
+    // that one sees this store, or this thread sees the new number below.
     if threads::is_alone() {
-        // There is nobody else.
+        // No other thread can look.
         t.seen.store(t.generation, Relaxed);
     } else {
         t.seen.store(t.generation, SeqCst);
@@ -548,7 +561,7 @@ pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
     t.ctx.ibl[t.table()].find(pc)
 }
 
-/// Takes note of the present generation, before the thread runs code of it.
+/// Notices the present generation, before the thread runs code of it.
 fn notice(t: &mut Thread) {
     let now = generation::present();
     if t.generation != now {
@@ -561,8 +574,8 @@ fn notice(t: &mut Thread) {
     t.seen.store(now, Release);
 }
 
-/// Distinguishes plain from other code of one address: of addresses that can be, the two highest bits
-/// are equal.
+/// Distinguishes plain code from other code at the same address. The two highest bits of a valid
+/// address are equal.
 fn key(pc: u64, plain: bool) -> u64 {
     pc ^ (plain as u64) << 63
 }
@@ -571,7 +584,7 @@ fn mode(plain: bool) -> Mode {
     if plain { Mode::Plain } else { Mode::Record }
 }
 
-/// Policy for the recorder's configuration on this machine.
+/// The translator's policy for this configuration and machine.
 pub fn policy(plain: bool, predictor: hindsight_isa::Predictor, wide_checks: bool) -> Policy {
     Policy {
         mode: mode(plain),

@@ -1,4 +1,4 @@
-//! Records the bytes of executed code in the process stream, with an epoch for each change.
+//! Records the bytes of executed code in the process stream, with a new epoch for each change.
 
 use crate::memory::maps::regions;
 use crate::stream::ring;
@@ -13,37 +13,41 @@ use xxhash_rust::xxh3::xxh3_64;
 const PAGE: u64 = 4096;
 const LINE: u64 = 64;
 
-/// Hashes of a page's lines, which take less memory than the page.
+/// Hashes of a page's lines. They take less memory than the page.
 type Lines = Box<[u32; (PAGE / LINE) as usize]>;
 
 /// What the stream holds of one page.
 enum Page {
-    /// The whole page, as its hash and those of its lines; `stale` when the mapping may have changed since.
+    /// The whole page: its hash and those of its lines. `stale`: the mapping may have changed
+    /// since.
     Whole {
         hash: u64,
         lines: Lines,
         stale: bool,
     },
-    /// Single bytes, of memory that the program may write.
+    /// Single bytes of memory that the program may write.
     Bytes(Box<Bytes>),
 }
 
 struct Bytes {
     bytes: [u8; PAGE as usize],
     known: [u64; PAGE as usize / 64],
-    /// Of bytes that are not known, the stream may hold others, from when the page was known as a whole.
+    /// Where a byte is not known, the stream may hold another value from when it had the whole
+    /// page.
     outdated: bool,
 }
 
-/// What the process stream holds.
+/// What the process stream holds of the code.
 pub struct Recorder {
     pages: HashMap<u64, Page, foldhash::fast::FixedState>,
-    /// The last epoch with which a page changed, of those that did.
+    /// For each page that has changed: the last epoch with which it did.
     changed: HashMap<u64, u64, foldhash::fast::FixedState>,
+    /// The present epoch.
     pub epoch: u64,
 }
 
 impl Recorder {
+    /// The stream holds nothing.
     pub fn new() -> Recorder {
         Recorder {
             pages: HashMap::default(),
@@ -52,8 +56,8 @@ impl Recorder {
         }
     }
 
-    /// Sees to it that the stream holds `src`, the code at `pc`. Returns the range in which that replaces
-    /// other code, if it does: a new epoch has begun then.
+    /// Makes sure that the stream holds `src`, the code at `pc`. If that replaces other code, a new
+    /// epoch begins. Then returns the range that is replaced.
     pub fn record(&mut self, pc: u64, src: &[u8], writable: bool) -> Option<Range<u64>> {
         let mut replaced: Option<Range<u64>> = None;
         let mut at = pc;
@@ -80,20 +84,20 @@ impl Recorder {
     }
 
     /// The epoch that a thread must have announced before it runs the code in `range`: the last one
-    /// with which a page of it changed.
+    /// with which one of its pages changed.
     pub fn since(&self, range: Range<u64>) -> u64 {
         let pages = range.start / PAGE..=(range.end - 1) / PAGE;
         let epochs = pages.filter_map(|p| self.changed.get(&p));
         epochs.max().copied().unwrap_or(0)
     }
 
-    /// Whether no page has ever been changed.
+    /// Whether no page has ever changed.
     pub fn is_unchanged(&self) -> bool {
         self.changed.is_empty()
     }
 
-    /// Whether the page at `page`, which the program may not write, has content with this hash. If so, the
-    /// stream holds it.
+    /// Whether the page at address `page`, which the program may not write, has content with the
+    /// hash `wanted`. If so, the stream holds it after this.
     pub fn expect(&mut self, page: u64, wanted: u64) -> bool {
         match self.pages.get(&(page / PAGE)) {
             Some(Page::Whole {
@@ -115,7 +119,7 @@ impl Recorder {
         true
     }
 
-    /// The mapping of `addr..addr+len` changed.
+    /// Notes that the mapping of `addr..addr+len` has changed.
     pub fn forget(&mut self, addr: u64, len: u64) {
         let range = addr / PAGE..(addr + len).div_ceil(PAGE);
         for (p, page) in self.pages.iter_mut() {
@@ -139,10 +143,11 @@ impl Recorder {
         }
         let mut bytes = [0; PAGE as usize];
         if crate::sys::guard::read(page, &mut bytes).is_err() {
-            // Execute-only or half a page: what was translated is what there is.
+            // The page may be executed only, or lie half behind a file's end. What was translated
+            // is all there is.
             return self.bytes(at, part);
         }
-        // Where the page changes just now, what was translated counts.
+        // If the page is changing right now, what was translated counts.
         bytes[(at - page) as usize..][..part.len()].copy_from_slice(part);
         let hash = xxh3_64(&bytes);
         let before = self.pages.insert(page / PAGE, Page::whole(&bytes, hash));
@@ -233,8 +238,9 @@ fn of_line(line: &[u8]) -> u32 {
     xxh3_64(line) as u32
 }
 
-/// Whether the lines of a page are those that `part`, at `at`, was read from. Memory that the program may not write can
-/// change nevertheless: it may be a file's, or be written through `/proc/self/mem`.
+/// Whether `part`, the code at `at`, agrees with the hashes of its page's lines. Also memory that
+/// the program may not write can change: it may be a file's, or be written through
+/// `/proc/self/mem`.
 fn are(lines: &Lines, at: u64, part: &[u8]) -> bool {
     let end = at + part.len() as u64;
     let (mut from, mut line) = (at & !(LINE - 1), [0; LINE as usize]);
@@ -262,9 +268,12 @@ impl Bytes {
         })
     }
 
-    /// The page that was known as a whole and of which `part`, at `at`, is executed now that it can be written; and its range.
-    /// All of it is known anew. Otherwise code that is written elsewhere in it would not be seen to replace what the stream
-    /// holds: its epoch would be one that threads have announced already.
+    /// For a page that the stream had as a whole, and of which `part`, at `at`, is executed after
+    /// it became writable. Returns its bytes and its range.
+    ///
+    /// All of the page becomes known anew. Otherwise, code that is written elsewhere in it would
+    /// not be seen to replace what the stream holds. Its epoch would be one that threads have
+    /// announced already.
     fn of_page(at: u64, part: &[u8]) -> (Box<Bytes>, Range<u64>) {
         let page = at & !(PAGE - 1);
         let off = (at - page) as usize;
@@ -273,7 +282,7 @@ impl Bytes {
         if !b.outdated {
             b.known = [u64::MAX; PAGE as usize / 64];
         }
-        // Another thread may be writing there: what was translated counts.
+        // Another thread may be writing there. What was translated counts.
         b.bytes[off..off + part.len()].copy_from_slice(part);
         for o in off..off + part.len() {
             b.known[o / 64] |= 1 << (o % 64);
@@ -282,15 +291,15 @@ impl Bytes {
     }
 }
 
-/// The hash of the content of the page at `page`, if it can be read.
+/// The hash of the content of the page at address `page`. `None` if it cannot be read.
 pub fn hash(page: u64) -> Option<u64> {
     let mut bytes = [0; PAGE as usize];
     crate::sys::guard::read(page, &mut bytes).ok()?;
     Some(xxh3_64(&bytes))
 }
 
-/// Code bytes at `pc` for the translator's look ahead, noting the page. Code that can change without
-/// the recorder's knowledge is not looked at.
+/// Code at `pc` for the translator to look ahead. Adds the page to `pages`. Code that can change
+/// without the recorder's knowledge is not looked at.
 pub fn peek(pc: u64, pages: &mut Vec<u64>) -> &'static [u8] {
     let r = regions();
     match r.find(pc) {
@@ -298,10 +307,11 @@ pub fn peek(pc: u64, pages: &mut Vec<u64>) -> &'static [u8] {
             if m.prot & (PROT_EXEC | PROT_READ) == PROT_EXEC | PROT_READ && !r.is_writable(pc) =>
         {
             pages.push(pc >> 12);
-            // Within the page: mapped files may end before their mapping does.
+            // No further than the page: a mapped file may end before its mapping does.
             let end = m.end.min((pc & !4095) + 4096).min(pc + 64);
-            // SAFETY: readable according to the table of mappings; the bytes may change under the
-            // reader, who only looks at them and takes whatever is there.
+            // SAFETY: the list of mappings says that these bytes can be read, and that the program
+            // may not write them. They may still change under the reader, through the file. The
+            // reader takes any bytes.
             unsafe { core::slice::from_raw_parts(pc as *const u8, (end - pc) as usize) }
         }
         _ => &[],

@@ -1,19 +1,20 @@
-//! Held while what is mapped changes.
+//! The lock that is held while what is mapped changes.
 
 use crate::code::cache;
 use crate::memory::brk;
 use crate::memory::maps::regions;
 use crate::sys::lock::Lock;
 
-/// Held from before such a call until the tables are current, so that they change in the same order.
+/// Held from before a call that changes mappings until the tables are up to date. So the tables
+/// change in the kernel's order.
 pub static MAPPING: Lock<()> = Lock::mended((), |()| catch_up());
 
-/// Keeps what is mapped from being changed, until the tables are current.
+/// Keeps what is mapped from changing. Waits until the tables are up to date.
 pub fn hold_order() -> impl Sized {
     MAPPING.lock()
 }
 
-/// Whoever changed what is mapped was killed before the tables were current.
+/// Brings the tables up to date, after somebody was killed before doing so.
 fn catch_up() {
     brk::catch_up();
     regions().reconcile();

@@ -1,8 +1,8 @@
 //! What the processor says of itself.
 //!
-//! Under a hypervisor each question costs tens of microseconds, and every program asks dozens, in its
-//! dynamic linker. So answers that are the same on all cores are remembered for all program images of
-//! the recording, in the [shared cache](hindsight_events::shared_cache).
+//! Under a hypervisor each `cpuid` takes tens of microseconds, and each program asks dozens of
+//! times in its dynamic linker. Answers that are the same on all cores are stored in the [shared
+//! cache](hindsight_events::shared_cache), for all program images of the recording.
 
 use crate::stream::ring;
 use crate::sys::config;
@@ -12,11 +12,11 @@ use hindsight_events::shared_cache::{key, kind};
 use hindsight_isa::cpuid::Baseline;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Leaves whose answers depend on a second number, of which that many are remembered.
+/// Leaves whose answers depend on a subleaf, and how many subleaves are stored.
 const SUBLEAVES: [(u32, u32); 6] = [(4, 32), (7, 8), (0xb, 4), (0xd, 64), (0x14, 2), (0x1f, 8)];
 
-/// Other leaves whose answers are remembered. In those of 1, 0Bh and 1Fh only the number of the core differs,
-/// which programs are not shown (see [`hindsight_isa::cpuid`]).
+/// Other leaves whose answers are stored. In the answers for 1, 0Bh and 1Fh only the number of the
+/// core differs between cores. Programs are not shown that (see [`hindsight_isa::cpuid`]).
 const LEAVES: [u32; 13] = [
     0,
     1,
@@ -33,10 +33,10 @@ const LEAVES: [u32; 13] = [
     0x8000_0008,
 ];
 
-/// Leaves about caches and the order of cores, which differ between the cores of hybrid processors.
+/// Leaves about caches and the order of cores. They differ between the cores of hybrid processors.
 const DIFFER: [u32; 4] = [2, 4, 0xb, 0x1f];
 
-/// The answer of `cpuid`, by leaf and subleaf.
+/// The answer of `cpuid` for a leaf and subleaf.
 pub fn ask(leaf: u32, sub: u32) -> CpuidResult {
     if DIFFER.contains(&leaf) && ask(7, 0).edx & 1 << 15 != 0 {
         return __cpuid_count(leaf, sub);
@@ -54,7 +54,7 @@ fn remembered(leaf: u32, sub: u32) -> CpuidResult {
     };
     let name = (leaf as u64) << 32 | sub as u64;
     let hash = xxh3_64(&name.to_le_bytes());
-    // All in one page of the index.
+    // All answers are in one page of the index.
     let key = key(hash, hash % 512);
     for known in shared.find(kind::PROCESSOR, key) {
         if let ([a, b, c, d, l, s], []) = known.content.as_chunks::<4>()
@@ -79,14 +79,16 @@ fn remembered(leaf: u32, sub: u32) -> CpuidResult {
     r
 }
 
-/// State components shown to the program.
+/// Mask of the state components that the program is shown.
 pub fn xcr0() -> u64 {
     baseline().xcr0(host_xcr0())
 }
 
+/// Mask of the state components that the kernel has enabled.
 pub fn host_xcr0() -> u64 {
     let (lo, hi): (u32, u32);
-    // SAFETY: the recorder starts only where XSAVE is enabled.
+    // SAFETY: `xgetbv` exists, since the recorder starts only where XSAVE is enabled. It reads a
+    // register.
     unsafe { asm!("xgetbv", in("ecx") 0, out("eax") lo, out("edx") hi, options(nomem, nostack)) };
     lo as u64 | (hi as u64) << 32
 }

@@ -1,9 +1,10 @@
 //! Programs that give up rights.
 //!
-//! What stands in the shared cache at the end of a recording is kept for later recordings of the user, and
-//! executed there. A program that has made itself less than the user, so that it can be let loose on
-//! what it does not trust, must not be able to put anything there that is kept: before it does that, the
-//! collector is told to keep nothing, and takes note where the program cannot reach.
+//! What is in the shared cache at the end of a recording is kept for the user's later recordings,
+//! and executed there. A program may make itself less than the user, so that it can handle what it
+//! does not trust. It must not be able to put anything there that is kept. So before it gives up
+//! rights, the collector is told to keep nothing. The collector notes that where the program cannot
+//! reach it.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::stream::ring;
@@ -14,8 +15,8 @@ use linux_raw_sys::prctl::{
     PR_CAP_AMBIENT, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_SECUREBITS,
 };
 
-/// Flags of `clone` that make a namespace, besides that of time, which is among the bits of a signal
-/// there.
+/// Flags of `clone` that make a namespace. The flag of the time namespace is left out: in `clone`
+/// its bit belongs to the signal.
 const NAMESPACES: u64 = (CLONE_NEWNS
     | CLONE_NEWCGROUP
     | CLONE_NEWUTS
@@ -24,13 +25,14 @@ const NAMESPACES: u64 = (CLONE_NEWNS
     | CLONE_NEWPID
     | CLONE_NEWNET) as u64;
 
-/// Whether one of the identities that a call sets is neither left alone nor `own`.
+/// Whether a call sets one of the identities `ids` to something else than `own`. All ones leaves an
+/// identity alone.
 fn differ(ids: &[u64], own: u32) -> bool {
     let same = |id: &u64| [u32::MAX, own].contains(&(*id as u32));
     !ids.iter().all(same)
 }
 
-/// Sees to it that the collector knows, if this system call may take rights away from the process.
+/// Tells the collector, if this system call may take rights from the process.
 pub fn before(nr: u32, a: &[u64; 6]) {
     let gives_up = match nr {
         // Some programs set what they have.

@@ -1,9 +1,13 @@
-//! Which code is recorded: decided for each block by its module, and for each thread by the functions
-//! that it enters and leaves and by what the program asks for.
+//! Which code is recorded. That depends on three things:
 //!
-//! Code of both kinds is translated, plain and recorded, and never linked to each other: a thread that
-//! comes from one to the other passes [`arrive`], which begins or ends a gap. Within a kind nothing is
-//! looked at. A function where recording begins or ends is not linked to at all.
+//! - for each block, on its module;
+//! - for each thread, on the functions that it enters and leaves;
+//! - on what the program asks for.
+//!
+//! Recorded code and plain code of the same address are both translated, and never linked to each
+//! other. A thread that goes from one to the other passes [`arrive`], which begins or ends a gap.
+//! Within one kind of code nothing is looked at. A function at which recording begins or ends is
+//! never linked to.
 
 use crate::memory::maps::{self, regions};
 use crate::stream::ring;
@@ -20,30 +24,30 @@ use core::sync::atomic::Ordering::*;
 use hindsight_events::GapReason;
 use hindsight_events::select::{Function, What, module_matches, rules};
 
-/// Executable memory, and whether it is recorded.
+/// Executable memory, and whether its code is recorded.
 struct Area {
     range: Range<u64>,
     recorded: bool,
 }
 
-/// A function where recording begins or ends.
+/// A function at which recording begins or ends.
 struct Trigger {
     addr: u64,
     what: What,
     rule: usize,
 }
 
-/// What has been found out about the present mappings.
+/// What is known of the present mappings.
 struct Table {
-    /// [`maps::version`] for which this holds.
+    /// The value of [`maps::version`] for which this holds.
     version: u64,
     areas: Vec<Area>,
     triggers: Vec<Trigger>,
-    /// Files in which functions have been looked for.
+    /// Files that were searched for functions, and what was found.
     files: Vec<(Box<[u8]>, Found)>,
 }
 
-/// Numbers of rules, and offsets of their functions in a file.
+/// The number of each rule, and the offset of its function in the file.
 type Found = Vec<(usize, u64)>;
 
 static TABLE: Lock<Table> = Lock::new(Table {
@@ -58,7 +62,7 @@ pub fn hold() -> impl Sized {
     TABLE.lock()
 }
 
-/// Reads the rules. Before the first thread is made.
+/// Reads the rules. Called before the first thread is made.
 pub fn init() {
     if config::get().plain != 0 {
         return;
@@ -75,7 +79,7 @@ pub fn init() {
     FLAGS.store(flags, Relaxed);
 }
 
-/// The program has asked for the calling thread to be recorded, or not.
+/// The program has asked for the calling thread to be recorded, or not to be.
 pub fn set_stopped(t: &mut Thread, stopped: bool) {
     FLAGS.fetch_or(flag::USED, Relaxed);
     if stopped {
@@ -84,12 +88,12 @@ pub fn set_stopped(t: &mut Thread, stopped: bool) {
     t.selection.stopped = stopped;
 }
 
-/// Whether the thread is recorded, at least where its module is.
+/// Whether the thread is recorded, as far as that does not depend on the module of its code.
 pub fn is_on(t: &Thread) -> bool {
     t.emit.ctl().is_some() && !t.selection.stopped && t.selection.on
 }
 
-/// The thread stands between two instructions, before the one at `pc`: begins or ends a gap.
+/// Begins or ends a gap. The thread stands between two instructions, before the one at `pc`.
 pub fn arrive(t: &mut Thread, pc: u64) {
     let flags = FLAGS.load(Relaxed);
     if flags == 0 {
@@ -123,14 +127,14 @@ pub fn arrive(t: &mut Thread, pc: u64) {
     }
 }
 
-/// Whether the thread is to come to the runtime each time that it comes to `pc`.
+/// Whether the thread has to come to the runtime each time that it comes to `pc`.
 pub fn is_watched(t: &Thread, pc: u64) -> bool {
     FLAGS.load(Relaxed) & (flag::FROM | flag::TO) != 0
         && (t.selection.until.as_ref().is_some_and(|u| u.pc == pc)
             || TABLE.lock().triggers.iter().any(|t| t.addr == pc))
 }
 
-/// How many of `n` bytes from `pc` on may be in one block.
+/// How many of the `n` bytes from `pc` on may be in one block.
 pub fn room(pc: u64, n: usize) -> usize {
     if FLAGS.load(Relaxed) & (flag::FROM | flag::TO) == 0 {
         return n;
@@ -141,11 +145,11 @@ pub fn room(pc: u64, n: usize) -> usize {
     next.map_or(n, |d| n.min(d as usize))
 }
 
-/// The thread comes to `pc`, where `hit` says which function begins.
+/// Called when the thread comes to `pc`. `hit` is the rule whose function begins there.
 fn window(t: &mut Thread, pc: u64, hit: Option<(What, usize)>, flags: u32) {
     let sp = t.ctx.gpr[4];
     if t.selection.on {
-        // The call has returned; or what it called has left it in another way.
+        // The call has returned, or what it called has left it in another way.
         let over = |u: &Return| sp >= u.sp && (pc == u.pc || u.stack.contains(&sp));
         if t.selection.until.as_ref().is_some_and(over) {
             (t.selection.on, t.selection.until) = (false, None);
@@ -166,7 +170,7 @@ fn window(t: &mut Thread, pc: u64, hit: Option<(What, usize)>, flags: u32) {
     }
 }
 
-/// Where the function returns to whose first instruction comes next.
+/// Where the function returns whose first instruction comes next.
 fn returns(t: &mut Thread) -> Option<Return> {
     let sp = t.ctx.gpr[4];
     let pc = guard::load_u64(sp).ok()?;
@@ -200,7 +204,7 @@ impl Table {
     fn look(&mut self, pc: u64) -> bool {
         let r = regions();
         let Some(region) = r.find(pc).copied() else {
-            // A jump into the void is not the module's.
+            // A jump to unmapped memory is not the module's.
             return true;
         };
         let path: Box<[u8]> = r.path(&region).into();
@@ -218,12 +222,12 @@ impl Table {
             }
         }
         let range = region.start..region.end;
-        // The one that is asked for next.
+        // In front, since it is asked for next.
         self.areas.insert(0, Area { range, recorded });
         recorded
     }
 
-    /// The functions of rules in a file.
+    /// The functions that rules name in a file.
     fn functions(&mut self, path: &[u8]) -> Found {
         if let Some((_, list)) = self.files.iter().find(|f| *f.0 == *path) {
             return list.clone();
@@ -254,7 +258,7 @@ impl Table {
     }
 }
 
-/// Whether the rules want code of this module.
+/// Whether the rules select code of this module.
 fn is_selected(path: &[u8]) -> bool {
     let (mut only, mut chosen, mut skipped) = (false, false, false);
     for (i, r) in rules(&config::get().select).enumerate() {
@@ -277,7 +281,8 @@ fn is_selected(path: &[u8]) -> bool {
     (chosen || !only) && !skipped
 }
 
-/// Whether a pattern names the module: the program's file also by the name that was executed.
+/// Whether a pattern names the module. For the program's file, the name that was executed counts,
+/// too.
 fn is_named(pattern: &[u8], path: &[u8]) -> bool {
     let execfn = CStr::from_bytes_until_nul(&config::get().execfn).map_or(&[][..], CStr::to_bytes);
     module_matches(pattern, path)

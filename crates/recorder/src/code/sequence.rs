@@ -1,5 +1,4 @@
-//! Places in the order of all threads and processes: sequence numbers, and the locks that make those of
-//! atomic operations exact.
+//! Order numbers, and the locks that make those of atomic operations exact.
 
 use crate::code::cache;
 use crate::stream::ring;
@@ -9,22 +8,24 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use hindsight_events::Event;
 use hindsight_events::ring::{GRANULE, STRIPES, Stripe, stripe_of};
 
-/// Locks and numbers of threads of which nothing is recorded.
+/// The locks that threads take of which nothing is recorded.
 static NOBODY: [Stripe; STRIPES] = [const {
     Stripe {
         owner: AtomicU32::new(0),
     }
 }; STRIPES];
+/// The counter that they use.
 static NOTHING: AtomicU64 = AtomicU64::new(0);
 
-/// Looks at a lock's state between two pauses in which another thread may run.
+/// How often somebody looks at a lock between two pauses in which another thread may run.
 const SPINS: u32 = 256;
 
-/// Such pauses before the collector is asked whether the owner still lives, and between questions.
+/// Number of pauses before each question to the collector whether the owner still lives.
 const PATIENCE: u32 = 1000;
 
-/// Begins to order atomic operations if there are others now that they can be ordered against: those of
-/// other threads, of which the caller knows, or of processes that share memory.
+/// Begins to order atomic operations, if there are others now against which they can be ordered.
+/// These may be operations of other threads, of which the caller knows, or of processes that share
+/// memory.
 pub fn attend(t: &mut Thread) {
     if many::is_shared() && many::has_shared_memory() && !t.is_silent {
         cache::cache().sequence_atomics(t);
@@ -32,14 +33,14 @@ pub fn attend(t: &mut Thread) {
 }
 
 impl Thread {
-    /// A sequencing event, where there is anything to be ordered against.
+    /// Records an order number, if there is anything to be ordered against.
     pub fn sequence(&mut self) {
         if many::is_shared() && self.gap.is_none() {
             self.sequence_always();
         }
     }
 
-    /// A sequencing event.
+    /// Records an order number.
     pub fn sequence_always(&mut self) {
         let number = ring::next_sequence();
         self.event(&Event::Seq { number });
@@ -49,45 +50,47 @@ impl Thread {
     pub fn attach_sequence(&mut self) {
         let recorded = self.emit.ring().zip(ring::order());
         self.ctx.pen = self.emit.pen() as u64;
-        // A lock that says 0 is free.
+        // 0 in a lock says that it is free.
         self.ctx.owner = recorded.map_or(0, |(ring, _)| ring as u64 + 1);
         self.ctx.stripes = recorded.map_or(&raw const NOBODY as u64, |(_, (_, s))| s as u64);
         self.ctx.sequence = recorded.map_or(&NOTHING, |(_, (n, _))| n).as_ptr() as u64;
     }
 
     fn stripe(&self, i: usize) -> &'static Stripe {
-        // SAFETY: `attach_sequence` set it to the first of STRIPES locks that are never unmapped.
+        // SAFETY: `attach_sequence` set `stripes` to the first of `STRIPES` locks, which are never
+        // unmapped.
         unsafe { &*(self.ctx.stripes as *const Stripe).add(i % STRIPES) }
     }
 
-    /// Completes what translated code could not: takes the lock of the atomic operation on `size` bytes
-    /// at `ctx.ea`, draws its number, records it.
+    /// Does what translated code could not do for the atomic operation on `size` bytes at `ctx.ea`:
+    /// takes its lock, draws its number, and records that.
     pub fn sequence_atomic(&mut self, size: u8) {
         let number = if self.ctx.stripe != 0 {
             self.ctx.value
         } else {
-            // Nobody is to wait for room with a lock in hand.
+            // Must come first: nobody may wait for room with a lock in hand.
             self.emit.reserve();
             self.lock_granules(size);
-            // SAFETY: set by `attach_sequence`; a counter that is never unmapped.
+            // SAFETY: `attach_sequence` set it to a counter that is never unmapped.
             unsafe { &*(self.ctx.sequence as *const AtomicU64) }.fetch_add(1, AcqRel)
         };
         self.event(&Event::Seq { number });
     }
 
-    /// Takes the lock of the operand, whose address goes to `ctx.stripe`; of one that reaches into another
-    /// granule also that of the other, which [`Thread::release_second`] gives back.
+    /// Takes the lock of the operand, and puts its address into `ctx.stripe`. If the operand
+    /// reaches into another granule, takes that one's lock, too. [`Thread::release_second`] gives
+    /// that one back.
     fn lock_granules(&mut self, size: u8) {
         let first = stripe_of(self.ctx.ea);
         let last = stripe_of(self.ctx.ea.wrapping_add(size.max(1) as u64 - 1));
-        // Always in the same order, lest two threads wait for each other.
+        // Always in the same order. Otherwise two threads could wait for each other.
         let (low, high) = (first.min(last), first.max(last));
         self.lock_stripe(low);
         if high != low {
             self.lock_stripe(high);
             self.second = Some(high);
-            // Translated code gives back only one. The runtime is to see the thread again when the
-            // instruction is done.
+            // Translated code gives back only one lock. So the thread has to come to the runtime
+            // when the instruction is done.
             self.inbox.leave_requested.store(true, Relaxed);
         }
         self.ctx.stripe = self.stripe(low).owner.as_ptr() as u64;
@@ -104,7 +107,8 @@ impl Thread {
                 if spins.is_multiple_of(SPINS * PATIENCE) {
                     ring::complain(&mut alive);
                 }
-                // Not asleep: it may hold another lock, and who holds one runs.
+                // Never sleeps: this thread may hold another lock, and the owner of a lock has to
+                // run.
                 sys::sched_yield();
             } else {
                 core::hint::spin_loop();
@@ -112,7 +116,7 @@ impl Thread {
         }
     }
 
-    /// Gives the second lock of an operand back, if one is held: the thread stands between two
+    /// Gives back the second lock of an operand, if one is held. The thread stands between two
     /// instructions.
     pub fn release_second(&mut self) {
         if let Some(i) = self.second.take() {
@@ -120,10 +124,11 @@ impl Thread {
         }
     }
 
-    /// The atomic operation has failed: releases its locks.
+    /// Gives back the locks of an atomic operation that has failed.
     pub fn release_atomic(&mut self) {
         if self.ctx.stripe != 0 {
-            // SAFETY: the address of a lock that is held by this thread.
+            // SAFETY: a `stripe` that is not 0 is the address of a lock that this thread holds.
+            // Locks are never unmapped.
             unsafe { &*(self.ctx.stripe as *const AtomicU32) }.store(0, Release);
             self.ctx.stripe = 0;
         }

@@ -1,8 +1,8 @@
 //! Translations that all program images of a recording share.
 //!
-//! What one image has translated, another takes from the shared cache, if the code is the same byte by byte:
-//! that of the block and what was looked at behind its exits. Only code that the program may not
-//! write is kept.
+//! An image takes what another one has translated from the shared cache. It does so only if the
+//! code is the same byte by byte: that of the block, and what was looked at behind its exits. Only
+//! code that the program may not write is stored.
 
 use crate::code::epochs;
 use crate::stream::ring;
@@ -11,15 +11,16 @@ use hindsight_events::shared_cache::{self, kind};
 use hindsight_translate::{Saved, Translator};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Bytes of the code at a block's start by which it is found.
+/// A block is found by this many bytes from its beginning.
 const PREFIX: usize = 32;
 
-/// Where blocks of code are kept that is at `offset` of the file `path`: those of a page near each other.
+/// Where a block is stored whose code is at `offset` of the file `path`. Blocks of one page are
+/// near each other.
 pub fn bucket(path: &[u8], offset: u64) -> u64 {
     xxh3_64_with_seed(path, offset >> 12).wrapping_add((offset & 0xfff) >> 3)
 }
 
-/// Under what name a block is kept whose [`bucket`] is known.
+/// The name under which a block with this [`bucket`] is stored.
 pub fn key(translator: &Translator, pc: u64, source: &[u8], bucket: u64) -> u64 {
     let ways = [translator.ordered, !translator.fuse];
     let way = ways
@@ -30,8 +31,8 @@ pub fn key(translator: &Translator, pc: u64, source: &[u8], bucket: u64) -> u64 
     shared_cache::key(hash, bucket)
 }
 
-/// Makes the kept translation of the code at `pc`, which begins with `source`, the translator's
-/// present block, and adds the pages that it depends on to `pages`. `false` if there is none.
+/// Makes a stored translation of the code at `pc` the translator's present block. The code begins
+/// with `source`. Adds the pages that it depends on to `pages`. False if there is none.
 pub fn restore(
     translator: &mut Translator,
     pc: u64,
@@ -45,9 +46,9 @@ pub fn restore(
     })
 }
 
-/// Looks for a kept translation under `key` that serves for the code at `pc`, which begins with `source`,
-/// and is to the liking of `take`, which is given the pages besides its own that it depends on: these are added
-/// to `pages`, which is empty.
+/// Looks under `key` for a stored translation that serves for the code at `pc`, which begins with
+/// `source`. `take` decides whether it is used. It gets the pages that the block depends on besides
+/// its own. These are added to `pages`, which is empty before.
 pub fn find(
     key: u64,
     pc: u64,
@@ -79,7 +80,7 @@ pub fn find(
     })
 }
 
-/// Keeps the translator's present block, made from the code at `pc`, which begins with `source`.
+/// Stores the translator's present block, made from the code at `pc`, which begins with `source`.
 pub fn put(translator: &Translator, pc: u64, source: &[u8], bucket: u64) {
     let Some(shared) = ring::shared_cache() else {
         return;

@@ -1,4 +1,4 @@
-//! From addresses in translated code back to the program's instructions.
+//! From addresses in translated code back to guest instructions.
 
 use super::{CACHE, Cache, SIZE, base, cache, mode};
 use crate::sys::context::{Context, R11, RIP};
@@ -10,54 +10,63 @@ use hindsight_translate::{Input, MapEntry, completed};
 /// Number of rcx.
 const RCX_REG: usize = 1;
 
-/// A guest instruction boundary in translated code.
+/// A boundary between guest instructions, in translated code.
 #[derive(Clone, Copy, Debug)]
 pub struct Boundary {
+    /// Address of the next guest instruction.
     pub guest_pc: u64,
-    /// Counter minus position.
+    /// How far the instruction counter is ahead of the position.
     pub ahead: u16,
-    /// Where the guest's flags are in `Ctx::flags`: what stands there.
+    /// If the guest's flags are in `Ctx::flags`: in which form.
     lazy_flags: Option<LazyFlags>,
     /// See [`MapEntry::fused`].
     fused: bool,
-    /// Guest registers that are in the context block's spill slots (see the translator).
+    /// The guest registers that are in the context block's spill slots (see the translator).
     pub spilled: [u8; 9],
 }
 
 impl Boundary {
-    /// The guest's flags here, if the host's are `flags` and `lazy_flags` stands in `Ctx::flags`.
+    /// The guest's flags here. `flags` are the host's, and `lazy_flags` is what `Ctx::flags` holds.
     pub fn flags(&self, flags: u64, lazy_flags: u64) -> u64 {
         self.lazy_flags
             .map_or(flags, |k| k.flags(flags, lazy_flags))
     }
 }
 
-/// The cache is in use.
+/// Another thread holds the cache.
 pub struct Busy;
 
-/// The guest instruction boundary at host address `pc`, if it is exactly one. Where instructions without host code
-/// lie there it is that behind them, or behind the one at position `beyond`, the counter being `count`; never
-/// that before this one. Only while no lock of the recorder is held: from a signal handler that interrupted
-/// translated code.
+/// The guest instruction boundary that is exactly at host address `pc`, if there is one.
+///
+/// Several boundaries may be there, if instructions have no host code. Then it is the last one, or
+/// the first one behind the instruction at position `beyond`. `count` is the instruction counter.
+/// It is never the boundary before that instruction.
+///
+/// For signal handlers that have interrupted translated code: there the thread holds no lock of the
+/// recorder.
 pub fn boundary(pc: u64, count: u64, beyond: u64) -> Result<Option<Boundary>, Busy> {
-    // Whoever holds the lock may be waiting for this thread to leave old code.
+    // Never waits: the owner of the lock may be waiting for this thread to leave old code.
     let mut cache = CACHE.try_lock().ok_or(Busy)?;
     let at = Some((count, beyond));
     Ok(cache.as_mut().and_then(|c| c.entry(pc, at)))
 }
 
-/// Guest state of an instruction that raised a fault in translated code.
+/// The guest's state at an instruction that raised a fault in translated code.
 pub struct GuestFault {
+    /// Number of instructions completed.
     pub pos: u64,
+    /// Registers.
     pub cpu: CpuState,
-    /// Iterations that a repeated string instruction had completed, if it was one.
+    /// Iterations that the instruction had completed, if it is a repeated string instruction.
     pub iterations: Option<u64>,
-    /// The program itself may not have faulted: the instruction is to be done again, by a block without fused reads.
+    /// The program itself may not have faulted. The instruction has to be done again, in a block
+    /// without fused reads.
     pub again: bool,
 }
 
-/// The guest's state before the instruction that was executing at the host state `at`, which a
-/// signal handler saved. The runtime runs, with r10 and r11 in the context block.
+/// The guest's state before the instruction that was being executed at the host state `at`. A
+/// signal handler has saved that state. The runtime runs, so the guest's r10 and r11 are in the
+/// context block.
 pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
     let mut cache = cache();
     let b = cache.entry(at.regs[RIP], None)?;
@@ -73,7 +82,8 @@ pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
     let code = cache.mapped_code(b.guest_pc)?;
     let iterations = completed(code, t.ctx, cpu.gpr[RCX_REG]);
     if b.fused && cache.translator.fuse {
-        // There will hardly be many such faults; but a program that makes them may make them on purpose, and often.
+        // Hardly a program has many such faults. But one that has them may make them on purpose,
+        // and often. So fusing ends.
         cache.translator.fuse = false;
         cache.flush(t);
     }
@@ -86,8 +96,9 @@ pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
 }
 
 impl Cache {
-    /// Finds the guest instruction at host address `pc` by translating its block again with a map; only one that
-    /// begins there if `exact` says what [`boundary`] knows: counter and position.
+    /// Finds the guest instruction at host address `pc`, by translating its block again with a map.
+    /// With `exact`, the counter and position of [`boundary`], finds only an instruction that
+    /// begins there.
     fn entry(&mut self, pc: u64, exact: Option<(u64, u64)>) -> Option<Boundary> {
         let at = (pc.wrapping_sub(base()) / SIZE) as usize;
         let chunk = self.chunks.get(at)?;
@@ -125,7 +136,7 @@ impl Cache {
         })
     }
 
-    /// The code that was translated at `pc`, in the block that has been mapped last.
+    /// The guest code at `pc`, in the block that was mapped last.
     fn mapped_code(&self, pc: u64) -> Option<&[u8]> {
         let (chunk, i) = self.mapped?;
         let s = &self.chunks[chunk];

@@ -1,4 +1,5 @@
-//! Translated code is read before it may run: what was made just now, and what other images or recordings have left.
+//! The code check: translated code is read before it may run, whether it was made just now or left
+//! by other images and recordings.
 
 use super::{Cache, base};
 use crate::line;
@@ -7,13 +8,14 @@ use alloc::vec::Vec;
 use hindsight_confine::{Checker, Code, Kind, Marks, Refusal, Rules};
 use hindsight_translate::{FileTranslation, FileTranslationBuilder, Input, Mode};
 
-/// What reading it takes.
+/// What the code check needs.
 pub struct CodeCheck {
     checker: Checker,
-    /// The block that is made next is not to be what somebody has left.
+    /// The next block has to be translated, and not taken from the shared cache.
     pub anew: bool,
 }
 
+/// Has refused nothing yet.
 impl CodeCheck {
     pub fn new() -> CodeCheck {
         CodeCheck {
@@ -33,7 +35,7 @@ impl Cache {
         }
     }
 
-    /// Whether the translator's block, placed at these addresses, may run.
+    /// Whether the translator's block may run, when placed at these addresses.
     pub(super) fn read(&mut self, hot: u64, cold: u64) -> Result<(), Refusal> {
         let rules = self.rules(self.translator.policy.mode == Mode::Plain);
         let block = &self.translator.block;
@@ -46,9 +48,11 @@ impl Cache {
         self.codecheck.checker.check(&rules, &code)
     }
 
-    /// Whether the blocks of a set of code whose origin is at `origin` may run: read once, when it is made. Each image that takes
-    /// it only looks at its checksum, since reading it takes as long as half of all else that a short program does. It does not
-    /// outlive the recording, and is in memory of the recorded processes alone.
+    /// Whether the blocks of a set may run. The set's code has its origin at `origin`.
+    ///
+    /// A set is read once, when it is made. Images that take it check only its checksum, since
+    /// reading it takes half as long as all else that a short program does. A set does not outlive
+    /// the recording, and is in memory of the recorded processes alone.
     pub(super) fn may_leave(
         &mut self,
         made: &FileTranslationBuilder,
@@ -84,8 +88,9 @@ impl Cache {
         checker.check(&rules, &code).is_ok() && set.members().all(|m| checker.is_entry(m.hot))
     }
 
-    /// Has the refused translation of `source` at `pc` made anew; if it was made just now, without the instruction at
-    /// fault, at which the recording ends if the program comes to it.
+    /// Makes sure that a refused translation of `source` at `pc` is made again. If it was made just
+    /// now, the next one leaves out the instruction at fault. The recording ends if the program
+    /// comes to that instruction.
     pub(super) fn refuse(
         &mut self,
         pc: u64,

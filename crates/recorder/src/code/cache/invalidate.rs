@@ -1,4 +1,4 @@
-//! How translations become unreachable, when the code that they were made from has changed.
+//! How translations become unreachable when their code has changed.
 
 use super::{Cache, MARGIN, SOURCE, base, key, memory};
 use crate::sys::guard;
@@ -9,8 +9,8 @@ use hindsight_isa::Desc;
 use hindsight_isa::ctx::{d, table};
 
 impl Cache {
-    /// Code in `range` is not what it was, and its epoch has begun. Blocks with the former code must not
-    /// run any more, even if it comes back: streams would say that it is the new code.
+    /// Code in `range` has changed, and its epoch has begun. Blocks of the former code must not run
+    /// any more, even if that code comes back: streams would say that it is the new code.
     pub(super) fn replaced(&mut self, t: &mut Thread, range: Range<u64>) {
         self.translator.refused.retain(|at| !range.contains(at));
         let pages = range.start >> 12..=(range.end - 1) >> 12;
@@ -30,8 +30,8 @@ impl Cache {
         }
     }
 
-    /// Drops the block at `pc`, unless its source is as it was: another thread may have put it in the
-    /// place of one that was not.
+    /// Drops the block at `pc` if its code has changed. If it has not, another thread has already
+    /// put it in the place of one whose code had.
     pub fn drop_block(&mut self, t: &mut Thread, pc: u64) {
         let Some(i) = self.by_pc.get(&key(pc, t.is_plain())).copied() else {
             return;
@@ -83,10 +83,10 @@ impl Cache {
         }
     }
 
-    /// Makes a block unreachable: its entry becomes a jump to a stub that asks for a new one.
+    /// Makes a block unreachable. Its beginning becomes a jump to a stub that asks for a new block.
     fn kill(&mut self, t: &mut Thread, index: u32) {
         let chunk = &mut self.chunks[self.current];
-        // Killing another one may have begun a new generation.
+        // Killing another block may have begun a new generation.
         let Some(b) = chunk.blocks.get_mut(index as usize).filter(|b| b.live) else {
             return;
         };
@@ -103,7 +103,7 @@ impl Cache {
         if chunk.cold < chunk.hot + MARGIN / 2 {
             return self.flush(t);
         }
-        // An ordinary exit, so that it becomes a jump to the block that takes this one's place.
+        // An ordinary exit, so it can be linked to the block that takes this one's place.
         let mut desc = Desc::new(hindsight_isa::DescKind::Exit, pc, 0);
         desc.patch = (hot + 1 - base()) as u32;
         let desc = desc.encode();
@@ -117,9 +117,10 @@ impl Cache {
         stub[16..20].copy_from_slice(&d::EXIT_PTR.to_le_bytes());
         stub[20..].copy_from_slice(&desc[..Desc::SHORT]);
         let rel = (chunk.cold.wrapping_sub(hot + 5) as u32).to_le_bytes();
-        // SAFETY: the stub lies in free cache memory. A block begins with one instruction of 7 bytes
-        // or more, so no thread stands inside the five that change; blocks are aligned, so that
-        // other threads see all of them or none.
+        // SAFETY: the stub lies in the free room below `cold`, as was checked above. A block begins
+        // with one instruction of 7 bytes or more, so no thread stands inside the five bytes that
+        // change. Blocks are aligned to 8 bytes, so other threads see the old bytes or the new
+        // ones.
         unsafe {
             let to = memory::writable(chunk.cold, stub.len() as u64);
             core::ptr::copy_nonoverlapping(stub.as_ptr(), to, stub.len());

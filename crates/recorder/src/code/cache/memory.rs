@@ -1,22 +1,27 @@
-//! Memory for translated code, mapped twice: where it is executed nobody can write, and where it is written nobody can execute.
+//! Memory for translated code. It is mapped twice: the mapping that is executed cannot be written,
+//! the one that is written cannot be executed.
 //!
-//! Both mappings have the same pages, so a child that `fork` makes has them as well. Neither it nor the process that made it may change
-//! them from then on: whoever is about to write a piece makes a copy of that first, and maps it in place of the piece at both
-//! addresses. Threads that run there meanwhile find the same code before and behind the one system call that replaces it. Pieces in
-//! which there was nothing yet stay the parent's; the child maps fresh ones before it writes anything. So a child that is about to
-//! execute another program costs little, and no process waits for another.
+//! Both mappings have the same pages, so a child of `fork` has them, too. After that, neither
+//! process may change them:
 //!
-//! All this is done by those who hold the cache.
+//! - Whoever is about to write a piece first maps a copy of it at both addresses. Threads that run
+//!   there meanwhile find the same code before and after the single system call that replaces it.
+//! - Pieces in which there was nothing yet stay with the parent. The child maps fresh ones before
+//!   it writes anything.
+//!
+//! So a child that soon executes another program costs little, and no process waits for another.
+//!
+//! All functions here are called by the owner of the cache's lock.
 
 use crate::line;
 use crate::sys::{self, arena, fail};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use linux_raw_sys::general::*;
 
-/// Bytes that are copied at a time.
+/// Bytes of a piece: as many are copied at a time.
 const PIECE: u64 = 16 << 10;
 
-/// Bytes of the whole.
+/// Bytes of the whole memory.
 pub const LEN: u64 = super::SIZE * super::CHUNKS as u64;
 
 const PIECES: usize = (LEN / PIECE) as usize;
@@ -24,13 +29,14 @@ const PIECES: usize = (LEN / PIECE) as usize;
 /// A bit for each piece.
 type Pieces = [AtomicU64; PIECES.div_ceil(64)];
 
-/// Pieces in which there is something.
+/// Pieces that hold something.
 static USED: Pieces = [const { AtomicU64::new(0) }; PIECES.div_ceil(64)];
 
-/// Pieces that other processes may have too.
+/// Pieces that other processes may have, too.
 static SHARED: Pieces = [const { AtomicU64::new(0) }; PIECES.div_ceil(64)];
 
-/// Where it is executed, where it is written, and room for a piece.
+/// Address at which the memory is executed, address at which it is written, and that of a piece's
+/// room for copies.
 static PLACES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 const READ_WRITE: u32 = PROT_READ | PROT_WRITE;
@@ -41,7 +47,7 @@ fn places() -> [u64; 3] {
     [0, 1, 2].map(|i| PLACES[i].load(Relaxed))
 }
 
-/// Maps the memory; where it is executed.
+/// Maps the memory. Returns the address at which it is executed.
 pub fn map() -> sys::Result<u64> {
     let reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     let run = arena::map(LEN, READ_EXEC, FRESH, -1, 0)?;
@@ -62,17 +68,18 @@ fn die(what: &str, e: i32) -> ! {
     )
 }
 
-/// Gives pages memory that are sure to be written.
+/// Makes pages present that are sure to be written. `at` is their address for execution.
 pub fn populate(at: u64, len: u64) {
     let [run, write, _] = places();
     sys::madvise_populate(at - run + write, len);
 }
 
-/// Where the `len` bytes are written that are executed at `at`; from here on they are this process's own.
+/// Where to write the `len` bytes that are executed at `at`. From here on they belong to this
+/// process alone.
 pub fn writable(at: u64, len: u64) -> *mut u8 {
     let [run, write, _] = places();
     if len == 0 {
-        // It may stand behind the last piece.
+        // An empty range may be behind the last piece.
         return (at - run + write) as *mut u8;
     }
     let (first, last) = ((at - run) / PIECE, (at - run + len - 1) / PIECE);
@@ -93,13 +100,15 @@ pub fn writable(at: u64, len: u64) -> *mut u8 {
 fn copy(piece: u64) {
     let [run, write, room] = places();
     let (run, write) = (run + piece * PIECE, write + piece * PIECE);
-    // What cannot be executed may have to stay so: a program can ask for that. So it is first mapped to be executed.
+    // A program can ask that memory which was not executable never becomes so. So the copy is
+    // mapped executable at first.
     let done = sys::mmap(room, PIECE, READ_EXEC, FRESH | MAP_FIXED, -1, 0).and_then(|_| {
         sys::madvise_dontdump(room, PIECE);
         sys::duplicate_shared(room, PIECE, write)?;
         sys::mprotect(write, PIECE, READ_WRITE)?;
         sys::madvise_populate(write, PIECE);
-        // SAFETY: the piece can be read where it is executed, and nobody else writes here.
+        // SAFETY: `run` is a mapped piece that can be read, and `write` is the fresh piece, which
+        // nobody else uses.
         unsafe {
             core::ptr::copy_nonoverlapping(run as *const u8, write as *mut u8, PIECE as usize);
         }
@@ -110,7 +119,8 @@ fn copy(piece: u64) {
     }
 }
 
-/// A child is about to have the same pages: what they hold does not change from here on. The cache is held until it has been made.
+/// Called before a child is made that has the same pages. What they hold does not change from here
+/// on. The caller holds the cache until the child has been made.
 pub fn share() {
     for (shared, used) in SHARED.iter().zip(&USED) {
         let used = used.load(Relaxed);
@@ -120,7 +130,8 @@ pub fn share() {
     }
 }
 
-/// In a child that has a copy of the memory: what is not used yet stays the parent's.
+/// Called in a child that has a copy of the memory. Pieces that are not used yet stay with the
+/// parent.
 pub fn leave() {
     let mut from = 0;
     while from < PIECES {
@@ -134,7 +145,7 @@ pub fn leave() {
     }
 }
 
-/// The first piece from `from` on that is used, or is not.
+/// The first piece from `from` on that is in use, or that is not. [`PIECES`] if there is none.
 fn next(mut from: usize, used: bool) -> usize {
     while from < PIECES {
         let word = USED[from / 64].load(Relaxed);
@@ -148,7 +159,7 @@ fn next(mut from: usize, used: bool) -> usize {
     PIECES
 }
 
-/// Maps fresh memory where nobody is.
+/// Maps fresh memory where nothing is.
 fn fresh(at: u64, len: u64) -> sys::Result<()> {
     let [run, write, _] = places();
     sys::mmap(run + at, len, READ_EXEC, FRESH | MAP_FIXED, -1, 0)?;
@@ -161,7 +172,7 @@ fn fresh(at: u64, len: u64) -> sys::Result<()> {
 mod tests {
     use super::*;
 
-    /// Runs of pieces that are used, and that are not, across words.
+    /// Runs of used and unused pieces, across words.
     #[test]
     fn runs_of_pieces() {
         for used in [0usize, 5, 6, 62, 63, 64, 65, 127, 200, PIECES - 1] {

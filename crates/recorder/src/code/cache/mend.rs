@@ -1,4 +1,4 @@
-//! Begins the cache anew when whoever was changing it was killed (see [`crate::sys::lock`]).
+//! Begins the cache anew, after somebody was killed while changing it (see [`crate::sys::lock`]).
 
 use super::{Cache, EPOCH, codecheck, sets};
 use crate::code::epochs;
@@ -7,12 +7,12 @@ use core::mem::{forget, replace, take};
 use core::sync::atomic::{Ordering::*, compiler_fence};
 use hindsight_translate::Translator;
 
-/// Of what there was, only single words are looked at, and what is known of blocks that others still run. The memory of
-/// the rest is lost.
+/// Begins the cache anew. Of the old one it reads only single words, and what is known of blocks
+/// that others still run. The memory of everything else is lost.
 pub(super) fn mend(cache: &mut Option<Cache>) {
     let Some(c) = cache else { return };
     let mut translator = Translator::new(c.translator.policy);
-    // Others share the memory, so it has long been wanted.
+    // Others share the memory, so the order was wanted long ago.
     translator.ordered = true;
     translator.fuse = c.translator.fuse;
     forget(replace(&mut c.translator, translator));
@@ -21,7 +21,7 @@ pub(super) fn mend(cache: &mut Option<Cache>) {
     forget(take(&mut c.pages));
     forget(replace(&mut c.sets, sets::Sets::new()));
     forget(replace(&mut c.codecheck, codecheck::CodeCheck::new()));
-    // What the stream holds of the code is not known any more: it is told again, as of a new epoch.
+    // Nobody knows what the stream holds of the code. So it is recorded again, with a new epoch.
     let epoch = c.code.epoch.max(EPOCH.load(SeqCst)) + 1;
     forget(replace(&mut c.code, epochs::Recorder::new()));
     c.code.epoch = epoch;
@@ -31,8 +31,9 @@ pub(super) fn mend(cache: &mut Option<Cache>) {
     (c.mended, c.outdated) = (true, true);
 }
 
-/// Sees to it that a vector has room for `more`. Other than `reserve` this lets go of the old memory only when the vector has
-/// the new: whoever is killed in between leaves a vector that can be read (see [`mend`]).
+/// Makes sure that a vector has room for `more`. It frees the old memory only when the vector has
+/// the new one, which `reserve` does not promise. So whoever is killed in between leaves a vector
+/// that can be read (see [`mend`]).
 pub(super) fn make_room<T: Clone>(v: &mut Vec<T>, more: usize) {
     if v.capacity() - v.len() >= more {
         return;

@@ -1,9 +1,11 @@
-//! All blocks that an image of a program has executed of one file, in the shared cache as one: the next image of that
-//! program takes them at once, with the jumps between them, when it first comes to the file.
+//! Sets: all blocks of one file that an image of a program has executed, as one entry in the shared
+//! cache. The next image of that program takes them all at once, with the jumps between them, when
+//! it first comes to the file.
 //!
-//! Of the images of a program in a recording the first one only says that it was there. The second one
-//! remembers which jumps it links, and leaves a set of each file when it ends; those after it take them. So a
-//! program that is executed once costs nothing.
+//! - The first image of a program in a recording only says that it was there. So a program that is
+//!   executed once costs nothing.
+//! - The second one remembers which jumps it links, and leaves a set of each file when it ends.
+//! - Later images take these sets.
 
 use super::{Block, Cache, MARGIN, SIZE, base, key, memory, mend, mode};
 use crate::code::{epochs, shared_translations};
@@ -20,45 +22,48 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const PAGE: u64 = 4096;
 
-/// Bytes of a set to which no more blocks are added: what is executed first is in it.
+/// Bytes. No more blocks are added to a larger set. What was executed first is in it.
 const MOST: usize = 24 << 20;
 
-/// Bytes of code that are looked at to find a block (see [`shared_translations::key`]).
+/// A block is found by at least this many bytes of code (see [`shared_translations::key`]).
 const SHORTEST: usize = 32;
 
-/// What this image has to do with sets.
+/// What this image does with sets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// It has executed nothing yet.
     Unknown,
     /// It takes sets, and leaves those that were missing.
     Takes,
+    /// It neither takes nor leaves any.
     Nothing,
 }
 
-/// Code of a file that is mapped.
+/// A mapping of code of a file.
 #[derive(Clone, Copy)]
 pub struct File {
     region: Region,
-    /// Where the file's first byte is or would be.
+    /// The address of the file's first byte, or where it would be.
     origin: u64,
     plain: bool,
-    /// Under what its set is in the shared cache.
+    /// The name of its set in the shared cache.
     name: u64,
 }
 
 /// The sets that concern this image.
 pub struct Sets {
     role: Role,
-    /// Files that it has come to: start of the mapping, and whether by plain code.
+    /// Mappings to which it has come: start, and whether by plain code.
     seen: Vec<(u64, bool)>,
-    /// Those of which there was no set.
+    /// Files that had no set.
     missing: Vec<File>,
-    /// Links that were made: cache offset of the displacement, number of the block it leads to.
+    /// Links that were made: cache offset of the displacement, and number of the block to which it
+    /// leads.
     links: Vec<(u32, u32)>,
 }
 
 impl Sets {
+    /// Nothing is executed yet.
     pub fn new() -> Sets {
         Sets {
             role: Role::Unknown,
@@ -68,15 +73,18 @@ impl Sets {
         }
     }
 
-    /// From here on the image neither takes nor leaves any: its code is not only what files have, or is
-    /// not all in one chunk, or the image is not the one that was executed.
+    /// From here on the image neither takes nor leaves sets, for one of these reasons:
+    ///
+    /// - Its code is not only what files hold.
+    /// - Its code is not all in one chunk.
+    /// - It is not the image that was executed.
     pub fn end(&mut self) {
         *self = Sets::new();
         self.role = Role::Nothing;
     }
 
-    /// The file of this mapping, which has `path` and cannot be written, if the image comes to it for the first
-    /// time.
+    /// The file of this mapping, if the image comes to it for the first time and takes sets. The
+    /// mapping has `path` and cannot be written.
     pub fn first_look(&mut self, region: &Region, path: &[u8], plain: bool) -> Option<File> {
         if self.role == Role::Nothing
             || self.seen.contains(&(region.start, plain))
@@ -98,7 +106,7 @@ impl Sets {
         })
     }
 
-    /// A jump has been linked.
+    /// Notes a jump that was linked.
     pub fn linked(&mut self, at: u32, to: u32) {
         if !self.missing.is_empty() {
             self.links.push((at, to));
@@ -106,10 +114,10 @@ impl Sets {
     }
 }
 
-/// What an image of the program with this name does.
+/// What an image of the program with this name does with sets.
 fn role(program: u64) -> Role {
     let c = config::get();
-    // Where single blocks and jumps matter.
+    // Single blocks and jumps matter in these cases.
     if c.chaos != 0 || c.select[0] != 0 || c.attached != 0 {
         return Role::Nothing;
     }
@@ -123,7 +131,7 @@ fn role(program: u64) -> Role {
     Role::Nothing
 }
 
-/// The name of a set of blocks that were made in one of two ways.
+/// The name of a set. There may be two, of blocks with and without the order of atomic operations.
 fn name(file: &File, ordered: bool) -> u64 {
     file.name.wrapping_add(ordered as u64)
 }
@@ -176,7 +184,8 @@ impl Cache {
         }
         s.prepare();
         let (hot, cold) = s.take(hot_len as u64, cold_len as u64);
-        // SAFETY: both ranges lie in the chunk between its two ends, where nothing is.
+        // SAFETY: `take` gave out both ranges, which lie in the chunk between its two ends, where
+        // nothing is. They do not overlap.
         let [to_hot, to_cold] = [(hot, hot_len), (cold, cold_len)].map(|(at, len)| unsafe {
             core::slice::from_raw_parts_mut(memory::writable(at, len as u64), len)
         });
@@ -215,7 +224,7 @@ impl Cache {
         Some(())
     }
 
-    /// Leaves sets of those files of which there were none: the image ends.
+    /// Leaves sets of the files that had none. Called when the image ends.
     pub fn give_sets(&mut self) {
         let missing = core::mem::take(&mut self.sets.missing);
         let Some(shared) = ring::shared_cache() else {
@@ -235,7 +244,7 @@ impl Cache {
         }
     }
 
-    /// The set of a file, of what this image has executed.
+    /// The set of a file: what this image has executed of it.
     fn gather(&mut self, file: &File) -> Option<FileTranslationBuilder> {
         const NONE: (u32, u32) = (u32::MAX, 0);
         let (region, origin) = (file.region, file.origin);
@@ -247,7 +256,7 @@ impl Cache {
         (self.mapped, self.translator.policy.mode) = (None, mode(file.plain));
         let s = &self.chunks[self.current];
         let mut set = FileTranslationBuilder::new(origin);
-        // Where each block is in the set: number, and offset of its hot part.
+        // For each block: its number in the set, and the offset of its hot part there.
         let mut places = alloc::vec![NONE; s.blocks.len()];
         let mut pages: HashMap<u32, Vec<u32>, foldhash::fast::FixedState> = HashMap::default();
         let mut looked = Vec::new();
