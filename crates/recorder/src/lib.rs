@@ -1,9 +1,9 @@
 //! The half of the recorder that lives in the recorded process.
 //!
-//! It needs no C library, no thread-local storage and no threads of its own. The command line has the kernel
-//! execute it (the program is the crate `image`) with exactly the program's arguments and environment. It loads
-//! the program into the same address space, onto the same stack, and runs translated copies of the program's
-//! code until it exits.
+//! It uses no C library, no thread-local storage and no threads of its own. The crate `image` makes
+//! a program of it. The command line has the kernel execute that program, with exactly the recorded
+//! program's arguments and environment. It loads the recorded program into the same address space
+//! and onto the same stack. Then it runs translated copies of the program's code until it exits.
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_op_in_unsafe_fn)]
 extern crate alloc;
@@ -24,6 +24,6 @@ pub use crate::boot::start::abort;
 pub use crate::boot::start::begin;
 pub use crate::boot::start::panicked;
 
-// What the image needs, and the differential tests.
+// For the crate `image`, and for the differential tests.
 pub use crate::run::{precheck, shadow};
 pub use crate::sys::{guard, heap};

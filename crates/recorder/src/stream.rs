@@ -1,4 +1,5 @@
-//! The way to the collector: rings, the descriptor of the control file, files that are handed over.
+//! The way to the collector: rings, the descriptor of the control file, and files that are handed
+//! over.
 
 pub mod descriptor;
 pub mod handing;

@@ -1,4 +1,4 @@
-//! System calls of the recorder itself, without a C library: none of them touches `errno` or
+//! The recorder's own system calls, without a C library. None of them touches `errno` or
 //! thread-local storage, which belong to the recorded program.
 
 pub mod arena;
@@ -32,25 +32,29 @@ pub use memory::*;
 pub use signals::*;
 pub use trace::*;
 
+/// Memory that cannot be accessed.
 pub const PROT_NONE: u32 = linux_raw_sys::general::PROT_NONE;
+/// Memory that can be read.
 pub const PROT_READ: u32 = linux_raw_sys::general::PROT_READ;
+/// Memory that can be written.
 pub const PROT_WRITE: u32 = linux_raw_sys::general::PROT_WRITE;
+/// Memory that can be executed.
 pub const PROT_EXEC: u32 = linux_raw_sys::general::PROT_EXEC;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-/// `errno` values travel as positive numbers.
+/// The error is an errno, as a positive number.
 pub type Result<T> = core::result::Result<T, i32>;
 
-/// A system call as the kernel answers it: errors are `-4095..0`.
+/// Makes a system call. Returns what the kernel answers: errors are `-4095..0`.
 ///
 /// # Safety
 /// As the call demands.
 pub unsafe fn raw(nr: u32, a: [u64; 6]) -> u64 {
     let ret;
-    // SAFETY: the system call instruction changes only rax, rcx and r11 and what the kernel
-    // writes through the arguments, for which the caller answers.
+    // SAFETY: the instruction changes only rax, rcx and r11, which are declared, and what the
+    // kernel writes through the arguments. The caller is responsible for these.
     unsafe {
         asm!("syscall", inlateout("rax") nr as u64 => ret, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
             in("r10") a[3], in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _, options(nostack));
@@ -58,10 +62,11 @@ pub unsafe fn raw(nr: u32, a: [u64; 6]) -> u64 {
     ret
 }
 
-/// [`raw`] for calls that make a process or thread in this memory, which begins with `begin`.
+/// As [`raw`], for calls that make a process or thread in this memory. The child begins with
+/// `begin`.
 ///
 /// # Safety
-/// The arguments name a stack of its own for the child, and `data` is what `begin` takes.
+/// The arguments name a stack that only the child uses. `data` is what `begin` takes.
 pub unsafe fn raw_clone<T>(
     nr: u32,
     a: [u64; 6],
@@ -69,8 +74,8 @@ pub unsafe fn raw_clone<T>(
     data: *mut T,
 ) -> u64 {
     let ret;
-    // SAFETY: the parent sees an ordinary system call. The child has nothing but the registers, and never
-    // returns; the caller answers for its stack.
+    // SAFETY: the parent sees an ordinary system call. The child uses only its registers and the
+    // stack for which the caller is responsible, and never returns.
     unsafe {
         asm!(
             "syscall",
@@ -89,7 +94,7 @@ pub unsafe fn raw_clone<T>(
     ret
 }
 
-/// Splits the kernel's answer.
+/// Separates results from errors.
 pub fn result(ret: u64) -> Result<u64> {
     if ret > -4096i64 as u64 {
         Err(-(ret as i64) as i32)
@@ -101,8 +106,8 @@ pub fn result(ret: u64) -> Result<u64> {
 fn call<const N: usize>(nr: u32, a: [u64; N]) -> Result<u64> {
     let mut six = [0; 6];
     six[..N].copy_from_slice(&a);
-    // SAFETY: the callers in this module pass pointers to memory that they own or borrow, or
-    // change only mappings that are the recorder's or were asked for by the program.
+    // SAFETY: callers in this module and below pass pointers to memory that they own or borrow.
+    // Calls that change mappings change the recorder's own, or what the program has asked for.
     result(unsafe { raw(nr, six) })
 }
 
@@ -110,28 +115,28 @@ fn call<const N: usize>(nr: u32, a: [u64; N]) -> Result<u64> {
 pub fn has_capability(number: u32) -> bool {
     const VERSION_3: u32 = 0x2008_0522;
     let header = [VERSION_3, 0];
-    // Effective, permitted, inheritable, of 32 each.
+    // Effective, permitted and inheritable ones, 32 bits each, twice.
     let mut sets = [0u32; 6];
     let a = [header.as_ptr() as u64, sets.as_mut_ptr() as u64];
     call(__NR_capget, a).is_ok() && sets[0] >> number & 1 != 0
 }
 
-/// Has the kernel apply a filter of system calls.
+/// Makes the kernel apply a filter of `len` instructions at address `code`.
 pub fn install_filter(len: u16, code: u64) {
     const SET_MODE_FILTER: u64 = 1;
     let program = [len as u64, code];
     let _ = call(__NR_seccomp, [SET_MODE_FILTER, 0, program.as_ptr() as u64]);
 }
 
-/// Tells the kernel where the process's parts are (`struct prctl_mm_map`, the first eleven fields)
-/// and its auxiliary vector. Only since Linux 3.18, and if it was built for that.
+/// Tells the kernel where the parts of the process are (`struct prctl_mm_map`, the first eleven
+/// fields), and its auxiliary vector. Works since Linux 3.18, if the kernel was built for it.
 pub fn set_memory_map(limits: &[u64; 11], auxv: &[u8]) {
     const PR_SET_MM: u64 = 35;
     const PR_SET_MM_MAP: u64 = 14;
     let mut map = [0; 13];
     map[..11].copy_from_slice(limits);
     map[11] = auxv.as_ptr() as u64;
-    // The upper half: the program's file stays.
+    // The upper half says that the program's file stays.
     map[12] = auxv.len() as u64 | (u32::MAX as u64) << 32;
     let a = [
         PR_SET_MM,
@@ -161,7 +166,7 @@ pub fn give_up_privileges() {
     let _ = call(__NR_prctl, [set, 1, 0, 0, 0]);
 }
 
-/// The kernel's limit on a resource of this process, soft and hard; sets it to `new`, if given.
+/// The kernel's limit on a resource of this process, soft and hard. Sets it to `new`, if given.
 pub fn limit(resource: u32, new: Option<(u64, u64)>) -> Result<(u64, u64)> {
     let new = new.map(|(soft, hard)| [soft, hard]);
     let mut old = [u64::MAX; 2];
@@ -170,27 +175,28 @@ pub fn limit(resource: u32, new: Option<(u64, u64)>) -> Result<(u64, u64)> {
     call(__NR_prlimit64, a).map(|_| (old[0], old[1]))
 }
 
-/// Whether the process may raise hard limits (CAP_SYS_RESOURCE).
+/// Whether the process may raise hard limits (`CAP_SYS_RESOURCE`).
 pub fn may_raise_limits() -> bool {
     const VERSION: u32 = 0x2008_0522;
     const SYS_RESOURCE: u32 = 24;
     let header = [VERSION, 0];
-    // Effective, permitted and inheritable, twice.
+    // Effective, permitted and inheritable ones, 32 bits each, twice.
     let mut sets = [0u32; 6];
     let a = [header.as_ptr() as u64, sets.as_mut_ptr() as u64];
     call(__NR_capget, a).is_ok() && sets[0] >> SYS_RESOURCE & 1 != 0
 }
 
+/// This process's id.
 pub fn getpid() -> i32 {
     call(__NR_getpid, []).unwrap_or(0) as i32
 }
 
-/// The parent's id; 0 if it is outside of this namespace.
+/// The parent's id. 0 if the parent is outside of this namespace.
 pub fn getppid() -> i32 {
     call(__NR_getppid, []).unwrap_or(0) as i32
 }
 
-/// The user in whose name the process sends signals.
+/// The user as whom the process sends signals.
 pub fn user() -> u32 {
     call(__NR_getuid, []).unwrap_or(0) as u32
 }
@@ -200,6 +206,7 @@ pub fn process_group() -> i32 {
     call(__NR_getpgid, [0]).unwrap_or(0) as i32
 }
 
+/// The calling thread's id.
 pub fn gettid() -> i32 {
     call(__NR_gettid, []).unwrap_or(0) as i32
 }
@@ -209,14 +216,20 @@ pub fn process_exists(pid: i32) -> bool {
     call(__NR_kill, [pid as u64, 0]) != Err(linux_raw_sys::errno::ESRCH as i32)
 }
 
-/// Whether a thread does not run in this memory any more: it is gone, or dead and not taken note of by its parent, has
-/// executed a program, or its number is another one's. `false` if that cannot be found out.
+/// Whether a thread does not run in this memory any more:
+///
+/// - it has ended, also if its parent has not noticed yet;
+/// - it has executed a program;
+/// - its number is that of another thread now.
+///
+/// False if that cannot be found out.
 pub fn has_left(tid: i32) -> bool {
     match has_this_memory(tid) {
         Ok(has) => !has,
         Err(e) if e == linux_raw_sys::errno::ESRCH as i32 => true,
         Err(e) if e == linux_raw_sys::errno::EFAULT as i32 => true,
-        // Of a thread with this memory nothing is asked but whether it is there. Unless nobody may look anywhere.
+        // The kernel asks for no permission for a thread with this memory. So another thread has
+        // this number, unless nobody may look anywhere.
         Err(e) if e == linux_raw_sys::errno::EPERM as i32 => {
             has_this_memory(gettid()).is_ok() || !process_exists(tid)
         }
@@ -226,7 +239,7 @@ pub fn has_left(tid: i32) -> bool {
 
 /// Whether a thread finds in its memory what is written here.
 fn has_this_memory(tid: i32) -> Result<bool> {
-    // A copy of this memory, or another image of the recorder, does not have it.
+    // Random bytes: a copy of this memory, or another image of the recorder, does not have them.
     let (mut here, mut found) = ([0u8; 8], [0u8; 8]);
     getrandom(&mut here);
     let local = [found.as_mut_ptr() as u64, 8];
@@ -236,13 +249,14 @@ fn has_this_memory(tid: i32) -> Result<bool> {
     Ok(read == 8 && found == here)
 }
 
+/// Ends the process with this status.
 pub fn exit_group(status: i32) -> ! {
     loop {
         let _ = call(__NR_exit_group, [status as u64]);
     }
 }
 
-/// Sets the name that `ps` shows: at most 15 bytes count.
+/// Sets the name that `ps` shows. At most 15 bytes count.
 pub fn set_name(name: &[u8]) {
     let mut buf = [0u8; 16];
     let n = name.len().min(15);
@@ -269,7 +283,7 @@ pub fn personality() -> u32 {
     call(__NR_personality, [0xffff_ffff]).unwrap_or(0) as u32
 }
 
-/// Seconds of a clock that only runs forward.
+/// Seconds of a clock that never goes back.
 pub fn seconds() -> u64 {
     monotonic()[0]
 }
@@ -289,7 +303,7 @@ fn monotonic() -> [u64; 2] {
     ts
 }
 
-/// Nanoseconds since 1970, as the times of files have them.
+/// Nanoseconds since 1970, as in the times of files.
 pub fn time_of_day() -> u64 {
     let mut ts = [0u64; 2];
     let clock = CLOCK_REALTIME as u64;
@@ -297,7 +311,8 @@ pub fn time_of_day() -> u64 {
     ts[0].wrapping_mul(1_000_000_000).wrapping_add(ts[1])
 }
 
-/// Sleeps while `word` is `value`, at most `millis`, or until woken or interrupted.
+/// Sleeps while `word` is `value`, for `millis` milliseconds at most, or until it is woken or
+/// interrupted.
 pub fn futex_wait(word: &AtomicU32, value: u32, millis: u32) {
     let ts = [millis as i64 / 1000, millis as i64 % 1000 * 1_000_000];
     let _ = call(
@@ -319,35 +334,39 @@ pub fn futex_wake(word: &AtomicU32) {
     );
 }
 
+/// Lets another thread run.
 pub fn sched_yield() {
     let _ = call(__NR_sched_yield, []);
 }
 
-/// Sleeps, or until a signal comes.
+/// Sleeps for `millis` milliseconds, or until a signal comes.
 pub fn sleep_ms(millis: u32) {
     let ts = [millis as i64 / 1000, millis as i64 % 1000 * 1_000_000];
     let _ = call(__NR_nanosleep, [ts.as_ptr() as u64, 0]);
 }
 
-/// The same, in microseconds; less than a second.
+/// Sleeps for `micros` microseconds, or until a signal comes. A second or more counts as a bit less
+/// than a second.
 pub fn sleep_us(micros: u64) {
     let ts = [0, micros.min(999_999) as i64 * 1000];
     let _ = call(__NR_nanosleep, [ts.as_ptr() as u64, 0]);
 }
 
-/// The end of the heap as the kernel has it.
+/// The end of the kernel's heap.
 pub fn kernel_brk() -> u64 {
     set_kernel_brk(0)
 }
 
-/// Asks the kernel to move the end of the heap; where it is then.
+/// Asks the kernel to move the end of its heap. Returns where the end is then.
 pub fn set_kernel_brk(end: u64) -> u64 {
     call(__NR_brk, [end]).unwrap_or(0)
 }
 
+/// See [`allow_fsgsbase`].
 static FSGSBASE: AtomicBool = AtomicBool::new(false);
 
-/// Says whether the kernel allows the instructions that change segment bases (AT_HWCAP2 bit 1).
+/// Says whether the kernel allows the instructions that change segment bases (bit 1 of
+/// `AT_HWCAP2`).
 pub fn allow_fsgsbase(yes: bool) {
     FSGSBASE.store(yes, Relaxed);
 }
@@ -355,30 +374,31 @@ pub fn allow_fsgsbase(yes: bool) {
 const ARCH_SET_GS: u64 = 0x1001;
 const ARCH_SET_FS: u64 = 0x1002;
 
-/// Sets the FS base of the calling thread: the program's, the recorder does not use it.
+/// Sets the FS base of the calling thread. It belongs to the program: the recorder does not use FS.
 pub fn set_fs_base(v: u64) {
     if FSGSBASE.load(Relaxed) {
-        // SAFETY: allowed by the kernel; no code of the recorder uses FS.
+        // SAFETY: the kernel allows the instruction, and no code of the recorder uses FS.
         unsafe { asm!("wrfsbase {}", in(reg) v, options(nostack, nomem)) }
     } else {
         let _ = call(__NR_arch_prctl, [ARCH_SET_FS, v]);
     }
 }
 
-/// Points the GS base of the calling thread at its predictor window.
+/// Makes the GS base of the calling thread point to its window.
 pub fn set_gs_base(v: u64) {
     if FSGSBASE.load(Relaxed) {
-        // SAFETY: allowed by the kernel; GS is used for the context block only.
+        // SAFETY: the kernel allows the instruction, and the recorder uses GS for the context block
+        // only.
         unsafe { asm!("wrgsbase {}", in(reg) v, options(nostack, nomem)) }
     } else {
         let _ = call(__NR_arch_prctl, [ARCH_SET_GS, v]);
     }
 }
 
-/// Most memory the process has had resident, in bytes.
+/// The most memory that the process has had resident, in bytes.
 pub fn peak_memory() -> u64 {
     let mut usage = [0u64; 18];
     let _ = call(__NR_getrusage, [0, usage.as_mut_ptr() as u64]);
-    // ru_maxrss, in KiB, behind two time values.
+    // `ru_maxrss`, in KiB. It stands behind two time values.
     usage[4] * 1024
 }

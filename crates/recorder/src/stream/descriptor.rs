@@ -4,22 +4,22 @@ use crate::sys::{self, resources};
 use core::sync::atomic::{AtomicI32, Ordering::*};
 use linux_raw_sys::general::*;
 
-/// The descriptor; -1: none.
+/// The descriptor. -1: there is none.
 static FD: AtomicI32 = AtomicI32::new(-1);
 
-/// Numbers from here on are out of most programs' way. Not higher: the kernel's table of descriptors,
-/// which each `fork` copies, is as long as the highest number.
+/// Most programs do not use descriptors from here on. It is no higher, since the kernel's table of
+/// descriptors is as long as the highest number, and each `fork` copies it.
 const HIGH: u64 = 900;
 
-/// A limit above which a number would make that table long.
+/// If the program's limit is above this, a descriptor above the limit would make that table long.
 const LONG: u64 = 4096;
 
-/// Keeps `fd`, under another number if need be.
+/// Keeps `fd`, under another number where that is better.
 pub fn hide(fd: i32) {
     let (soft, _) = resources::get(RLIMIT_NOFILE);
     let _raised = resources::Raised::new();
     let (raised, _) = resources::get(RLIMIT_NOFILE);
-    // Above the program's limit, where no program looks, if that is allowed.
+    // Above the program's limit, if that is allowed: no program looks there.
     let from = if raised > soft && soft <= LONG {
         soft
     } else {
@@ -48,7 +48,7 @@ pub fn fd() -> Option<i32> {
     Some(FD.load(Acquire)).filter(|fd| *fd >= 0)
 }
 
-/// Closes the descriptor: the process is not recorded.
+/// Closes the descriptor: the process is not recorded any more.
 pub fn close() {
     if let Some(fd) = fd() {
         FD.store(-1, Release);
@@ -56,7 +56,7 @@ pub fn close() {
     }
 }
 
-/// It has another number now.
+/// Notes that the descriptor has another number now.
 pub fn replace(fd: i32) {
     FD.store(fd, Release);
 }

@@ -1,22 +1,27 @@
-//! Files that are in memory are handed to the collector, as descriptors: it reads what the program has mapped, even
-//! if the name leads elsewhere by then, or leads anywhere only for the program.
+//! Hands files that are in memory to the collector, as descriptors. So the collector reads what the
+//! program has mapped, even if the name leads elsewhere by then, or leads anywhere only for the
+//! program.
 //!
-//! The socket for that exists only for the moment, and only in processes of one thread: nobody sees it.
+//! The socket for that exists only for a moment, and only in processes of one thread. So nobody
+//! sees it.
 
 use crate::stream::ring;
 use crate::{line, sys};
 use core::ffi::CStr;
 use linux_raw_sys::errno::{EAGAIN, EINTR};
 
-/// Times that it is tried, a millisecond apart, while the collector has not taken earlier files.
+/// How often sending is tried, a millisecond apart, while the collector has not taken earlier
+/// files.
 const TRIES: u32 = 2000;
 
-/// Hands an open file over. `false`: there is no way to the collector from here, as in another network namespace.
+/// Hands an open file over. False if there is no way to the collector from here, as in another
+/// network namespace.
 pub fn hand(fd: i32) -> bool {
     let Some([name, token]) = ring::file_box() else {
         return false;
     };
-    // As a file opened anew: locks on the program's, and where it stands, are the program's.
+    // The file is opened anew: locks and position of the program's descriptor belong to the
+    // program.
     let path = line!("/proc/self/fd/{fd}\0");
     let path = CStr::from_bytes_until_nul(path.as_bytes()).unwrap_or(c"");
     let opened = sys::open_read(path);

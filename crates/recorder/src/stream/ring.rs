@@ -1,4 +1,4 @@
-//! The producer's side of the memory shared with the collector.
+//! The producer's side of the memory that is shared with the collector.
 
 mod emit;
 mod watch;
@@ -19,36 +19,38 @@ use hindsight_events::{EndKind, Event};
 use linux_raw_sys::general::MAP_SHARED;
 pub use watch::Watch;
 
-/// Start of the mapped control file; null when nothing is recorded.
+/// Start of the mapped control file. Null when nothing is recorded.
 static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 
-/// Number of this program image, and of the one it came from.
+/// Number of this program image.
 static IMAGE: AtomicU32 = AtomicU32::new(0);
+/// Number of the image from which this one came.
 static PARENT: AtomicU32 = AtomicU32::new(0);
 
-/// Argument vector of the program, until it runs.
+/// The program's arguments, until the program runs.
 static COMMAND: Lock<&[u8]> = Lock::new(&[]);
-/// Nothing is recorded of this process, but what it executes may be.
+/// Nothing is recorded of this process. What it executes may be.
 static SILENT: AtomicBool = AtomicBool::new(false);
 
-/// This image came by `execve`, not `fork`.
+/// This image came by `execve`, not by `fork`.
 static EXECUTED: AtomicBool = AtomicBool::new(false);
 
-/// The namespace of process ids, by the number that the recording gives it; 0: the collector's.
+/// The recording's number of this namespace of process ids. 0: the collector's namespace.
 static NAMESPACE: AtomicU32 = AtomicU32::new(0);
 
-/// The control file's number and length.
+/// Inode and length of the control file.
 static FILE: (AtomicU64, AtomicU64) = (AtomicU64::new(0), AtomicU64::new(0));
 
-/// What [`collector`] says. Not what stands in the control file, where the program may write anything.
+/// What [`collector`] returns. It is not read from the control file, where the program may write
+/// anything.
 static COLLECTOR: (AtomicI32, AtomicI32) = (AtomicI32::new(0), AtomicI32::new(0));
 
-/// Process id as the collector is told it.
+/// The process id, as the collector is told it.
 fn pid() -> i32 {
     ring::name_in(namespace(), sys::getpid())
 }
 
-/// The namespace of process ids, by the number that the recording gives it; 0: the collector's.
+/// The recording's number of this namespace of process ids. 0: the collector's namespace.
 pub fn namespace() -> u32 {
     NAMESPACE.load(Relaxed)
 }
@@ -58,15 +60,17 @@ pub fn foreign() -> bool {
     namespace() != 0
 }
 
-/// Milliseconds in which [`hold_file`] tries.
+/// For how many milliseconds [`hold_file`] tries.
 const HOLD_MS: u32 = 100;
 
 /// Seconds that a thread waits for a free ring when all are in use.
 const PATIENCE: u64 = 20;
 
+/// The header of the control file. `None` when nothing is recorded.
 pub fn header() -> Option<&'static Header> {
     let base = BASE.load(Acquire);
-    // SAFETY: non-null means a mapped control file, whose header consists of atomics.
+    // SAFETY: if it is not null, it is the address of the mapped control file, which is never
+    // unmapped. The header consists of atomics.
     (!base.is_null()).then(|| unsafe { &*base.cast::<Header>() })
 }
 
@@ -77,24 +81,25 @@ pub fn file_box() -> Option<[[u64; 2]; 2]> {
     (name != [0, 0] && is_recorded()).then_some([name, token])
 }
 
-/// Has the collector look at what was sent to it.
+/// Makes the collector look at what was sent to it.
 pub fn nudge() {
     wake(true);
 }
 
-/// The control page of ring `i`.
+/// Address of the control page of ring `i`.
 fn ctl_at(i: usize) -> *const Ctl {
     BASE.load(Acquire).wrapping_add(ring::ctl_offset(i)).cast()
 }
 
 fn ctl(i: usize) -> Option<&'static Ctl> {
-    // SAFETY: as above; each control page consists of atomics.
+    // SAFETY: the control file is mapped and has a control page for each ring, which consists of
+    // atomics. Callers pass numbers of rings of this file.
     header().map(|_| unsafe { &*ctl_at(i) })
 }
 
-/// Maps the control file for the rest of the process's life and closes its descriptor. Begins the
-/// image that came from `parent` (0: the first one) by an `execve` of the thread whose ring is `ring`.
-/// `command` is its argument vector.
+/// Maps the control file for the rest of the process's life, and keeps its descriptor out of the
+/// program's sight. Begins a new image. It came from the image `parent`, 0 if it is the first, by
+/// an `execve` of the thread whose ring is `ring`. `command` holds the program's arguments.
 pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
     *COMMAND.lock() = command;
     let (number, len) = sys::fstat(fd).map_or((0, 0), |s| (s.st_ino, s.st_size as u64));
@@ -117,7 +122,8 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
             &line!("the two halves of the recorder are of different versions"),
         );
     }
-    // The first image is there before the program.
+    // The first image begins before the program runs, so the header still holds what the collector
+    // wrote.
     let config = crate::sys::config::get();
     let [pid, fd] = match parent {
         0 => [&h.collector_pid, &h.collector_fd].map(|n| n.load(Relaxed)),
@@ -134,15 +140,15 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
     }
     if crate::sys::config::get().plain != 0 {
         SILENT.store(true, Relaxed);
-        // What it executes comes from the last one that was recorded.
+        // What this process executes comes from the last image that was recorded.
         return IMAGE.store(parent, Relaxed);
     }
     EXECUTED.store(parent != 0, Relaxed);
     begin_image(parent);
 }
 
-/// Locks the control file, so that the collector knows as long as this process, or a copy of it, has it. The collector
-/// locks it now and then for a moment to find out.
+/// Locks the control file. So the collector can see as long as this process, or a copy of it, has
+/// the file. Now and then the collector itself locks the file for a moment, to find that out.
 fn hold_file(fd: i32) {
     for _ in 0..HOLD_MS {
         if sys::lock_shared(fd) {
@@ -152,11 +158,12 @@ fn hold_file(fd: i32) {
     }
 }
 
-/// Ends the streams of the program that this one has replaced: its own end cannot be written by
-/// itself, since it goes on when `execve` fails.
+/// Ends the streams of the program that this one has replaced. That program could not do it, since
+/// it goes on if `execve` fails.
 fn succeed(parent: u32, last: i32) {
     let pid = pid();
-    // Others that share the memory of the program that is replaced go on in it, and tell of its code.
+    // Others in the replaced program's memory go on there, and its image stream tells of their
+    // code.
     let is_shared = live().any(|(_, c)| {
         c.image.load(Relaxed) == parent
             && c.pid.load(Relaxed) != pid
@@ -173,8 +180,8 @@ fn succeed(parent: u32, last: i32) {
         if i as i32 == last
             && let Some(mut e) = Emitter::of(i)
         {
-            // The last event was the system call, so the position is the same: a new encoder
-            // gives the same bytes.
+            // The last event was the system call, so the position is the same. A new encoder gives
+            // the same bytes.
             e.emit(
                 0,
                 &Event::End {
@@ -221,14 +228,14 @@ pub fn image() -> u32 {
     IMAGE.load(Relaxed)
 }
 
-/// In the child of a `fork`: a new image with streams of its own begins. `follow` is false if it is
-/// not to be recorded.
+/// Called in the child of a `fork`: a new image with streams of its own begins. `follow` is false
+/// if the child is not to be recorded.
 pub fn forked(follow: bool) {
     if let Some(mut e) = PROCESS.lock().take() {
         e.release();
     }
     if sys::getppid() == 0 {
-        // The parent is outside, and so is the collector.
+        // The parent is outside of this namespace, and so is the collector.
         let number = header().map_or(0, |h| h.namespaces.fetch_add(1, Relaxed));
         NAMESPACE.store(number + 1, Relaxed);
     }
@@ -243,7 +250,7 @@ pub fn forked(follow: bool) {
     }
 }
 
-/// Whether something is recorded of this process.
+/// Whether this process is recorded.
 pub fn is_recorded() -> bool {
     header().is_some() && !SILENT.load(Relaxed)
 }
@@ -253,8 +260,8 @@ pub fn hold() -> impl Sized {
     PROCESS.lock()
 }
 
-/// Sets a word of the header to `said`, unless it is `noted`, and waits, not for ever, until the collector
-/// has made that of it.
+/// Sets a word of the header to `said`, unless it is `noted`, and waits until the collector has
+/// changed it to `noted`. Waits for [`SETTLE_MS`] at most.
 pub fn tell(word: impl Fn(&Header) -> &AtomicU32, said: u32, noted: u32) {
     let Some(h) = header() else { return };
     let word = word(h);
@@ -270,21 +277,22 @@ pub fn tell(word: impl Fn(&Header) -> &AtomicU32, said: u32, noted: u32) {
     }
 }
 
-/// Says that a process is about to be made which will have a ring: the collector waits for it.
+/// Says that a process is about to be made which will have a ring. The collector waits for it.
 pub fn expect_process() -> Option<Unborn> {
-    // Otherwise each child would end, with a message, and the parent make ever more of them.
+    // Without a collector each child would end with a message, and the parent would make ever more
+    // of them.
     watch::insist();
     header().map(Header::expect)
 }
 
-/// That process has been made, with this id.
+/// Says that this process has been made, with the id `pid`.
 pub fn made_process(unborn: Option<Unborn>, pid: u64) {
     if let (Some(h), Some(u), false) = (header(), unborn, foreign()) {
         h.name(u, pid as i32);
     }
 }
 
-/// That process has its ring, or could not be made.
+/// Says that this process has its ring, or could not be made.
 pub fn expected_process(unborn: Option<Unborn>) {
     if let (Some(h), Some(u)) = (header(), unborn) {
         h.born(u);
@@ -300,7 +308,7 @@ pub fn carries(i: usize, tid: i32) -> bool {
     })
 }
 
-/// Whether a descriptor is of the control file.
+/// Whether a descriptor is that of the control file.
 pub fn is_control(fd: i32) -> bool {
     let known = (FILE.0.load(Relaxed), FILE.1.load(Relaxed));
     sys::fstat(fd).is_ok_and(|s| (s.st_ino, s.st_size as u64) == known)
@@ -311,46 +319,48 @@ pub fn collector() -> [i32; 2] {
     [&COLLECTOR.0, &COLLECTOR.1].map(|n| n.load(Relaxed))
 }
 
-/// The counter of sequence numbers, and the locks for atomic operations; `None` when nothing is
-/// recorded.
+/// The counter of order numbers, and the first of the locks for atomic operations. `None` when
+/// nothing is recorded.
 pub fn order() -> Option<(&'static AtomicU64, *const Stripe)> {
     let stripes = BASE.load(Acquire).wrapping_add(STRIPES_OFFSET);
     header().map(|h| (&h.sequence, stripes.cast_const().cast()))
 }
 
-/// The recorder's executable image as it was before it ran.
+/// The recorder's executable image, as it was before it ran.
 pub fn recorder() -> Option<&'static [u8]> {
     let len = (header()?.image_len.load(Relaxed) as usize).min(ring::IMAGE_BYTES);
-    // SAFETY: in the mapping of the control file; nothing changes it after the first image began.
+    // SAFETY: these bytes lie in the mapped control file, which is never unmapped. Nobody changes
+    // them after the first image began.
     Some(unsafe { core::slice::from_raw_parts(BASE.load(Acquire).add(ring::IMAGE), len) })
 }
 
-/// Translated code that all images of the recording share.
+/// The translations that all images of the recording share. `None` if this process is not recorded.
 pub fn shared_cache() -> Option<SharedCache<'static>> {
     let at = ring::file_len(header()?.rings.load(Relaxed) as usize);
     if !is_recorded() {
-        // Its translations are of another kind.
+        // A process that is not recorded has translations of another kind.
         return None;
     }
     if FILE.1.load(Relaxed) < (at + shared_cache::LEN) as u64 {
         return None;
     }
-    // SAFETY: the file that long is mapped and stays so; this part of it is used through this only.
+    // SAFETY: the file is long enough, as was just checked, and stays mapped. This part of it is
+    // used through `SharedCache` only.
     Some(unsafe { SharedCache::new(BASE.load(Acquire).add(at)) })
 }
 
-/// The next number of the recording's order; 0 when nothing is recorded.
+/// Draws the next order number. 0 when nothing is recorded.
 pub fn next_sequence() -> u64 {
     header().map_or(0, |h| h.sequence.fetch_add(1, AcqRel))
 }
 
-/// The number that the next event of the recording's order will have, or one before.
+/// The next order number that somebody will draw, or an earlier one.
 pub fn coming_sequence() -> u64 {
     header().map_or(0, |h| h.sequence.load(Acquire))
 }
 
-/// Tells the command line that rule `i` of the selection has found what it names; `reached`: and that
-/// it was executed.
+/// Tells the command line that rule `i` has found what it names. `reached`: it has also been
+/// executed.
 pub fn note_rule(i: usize, reached: bool) {
     let Some(h) = header() else { return };
     let bit = 1 << (i & 63);
@@ -364,7 +374,8 @@ pub fn note_rule(i: usize, reached: bool) {
     }
 }
 
-/// Says of a signal that asks for an end whether it waits for the program. Signal handlers say so too.
+/// Says whether a signal that asks for an end waits for the program. Signal handlers call this,
+/// too.
 pub fn note_signal(signo: i32, waits: bool) {
     let (Some(h), Some(bit)) = (header(), ring::ending(signo)) else {
         return;
@@ -377,18 +388,18 @@ pub fn note_signal(signo: i32, waits: bool) {
     }
 }
 
-/// Says that this process may write to the memory of others; what [`meddling`] was before.
+/// Says that this process may write to the memory of others. Returns what [`meddling`] was before.
 pub fn meddle() -> u32 {
     header().map_or(0, |h| h.meddling.fetch_add(1, AcqRel))
 }
 
-/// Changes when a recorded process may write to the memory of others.
+/// A number that changes when a recorded process may write to the memory of others.
 pub fn meddling() -> u32 {
     header().map_or(0, |h| h.meddling.load(Acquire))
 }
 
-/// Asks the collector to take locks away from threads that are gone or stopped. `alive` is the caller's, of
-/// one wait.
+/// Asks the collector to take locks from threads that are gone or stopped. `alive` belongs to one
+/// wait of the caller.
 pub fn complain(alive: &mut Option<Watch>) {
     if let Some(h) = header() {
         h.stuck.fetch_add(1, AcqRel);
@@ -404,7 +415,8 @@ pub fn other_process(tid: i32) -> Option<i32> {
     (c.image.load(Relaxed) != image() && pid > 0).then_some(pid)
 }
 
-/// The control page of the ring of thread `tid`, if that is recorded and in the same namespace of ids.
+/// The control page of the ring of thread `tid`, if that thread is recorded and in the same
+/// namespace of ids.
 pub fn thread(tid: i32) -> Option<&'static Ctl> {
     let of = |c: &Ctl| {
         c.state.load(Acquire) == state::LIVE
@@ -420,14 +432,14 @@ pub fn is_birth_near() -> bool {
     header().is_some_and(|h| h.unborn.load(Acquire) > 0)
 }
 
-/// Has the collector leave a recorded process, and waits until it has tried; not without end, for that process
-/// may wait for this one.
+/// Makes the collector leave a recorded process, and waits until it has tried. Waits for
+/// [`PATIENCE`] at most, since that process may be waiting for this one.
 pub fn leave(pid: i32) {
     let Some(h) = header() else { return };
     let began = sys::seconds();
     let mut alive = Watch::new();
     let mut asked = false;
-    // Whoever is to be left itself must not wait for the collector.
+    // If this process has to be left itself, it must not wait for the collector.
     while !stop::is_requested() {
         let now = h.traced.load(Acquire);
         if asked && now != pid {
@@ -444,22 +456,23 @@ pub fn leave(pid: i32) {
     }
 }
 
-/// Milliseconds that [`Emitter::settle`] waits at most.
+/// For how many milliseconds [`Emitter::settle`] waits at most.
 const SETTLE_MS: u32 = 5000;
 
-/// Takes a free ring, waiting for one if need be; only its state is set.
+/// Takes a free ring, and waits for one if all are taken. Sets only its state.
 fn find_free() -> Option<usize> {
-    // Without a collector it would go on, and on, until a ring is full.
+    // Without a collector the process would go on until a ring is full.
     watch::insist();
     let mut began = sys::seconds();
     let mut alive = Watch::new();
     loop {
-        // SAFETY: ring numbers that `claim` asks for are of this file, as `ctl` wants them.
+        // SAFETY: the control file is mapped, and `claim` asks only for rings that this file has. A
+        // control page consists of atomics.
         if let Some(i) = header()?.claim(|i| unsafe { &*ctl_at(i) }) {
             return Some(i);
         }
         if sys::seconds() - began > PATIENCE {
-            // As long as the collector has some to give back, it is only slow.
+            // While there are rings that the collector has to give back, it is only slow.
             let ended = |(_, c): (usize, &Ctl)| c.state.load(Acquire) == state::ENDED;
             if !live().any(ended) {
                 return None;
@@ -473,7 +486,7 @@ fn find_free() -> Option<usize> {
     }
 }
 
-/// The process stream's emitter.
+/// The emitter of the process stream.
 static PROCESS: Lock<Option<Emitter>> = Lock::mended(None, |emitter| {
     if let Some(e) = emitter {
         e.resume();
@@ -503,7 +516,7 @@ fn attention(i: usize) {
     }
 }
 
-/// Wakes the collector if it sleeps (or whatever it does).
+/// Wakes the collector if it sleeps, or in any case if `always`.
 fn wake(always: bool) {
     if let Some(h) = header()
         && (always || h.sleeping.load(Relaxed) != 0)
@@ -513,7 +526,7 @@ fn wake(always: bool) {
     }
 }
 
-/// Marks all streams of this process as ended, for an end that cannot write events any more.
+/// Marks all streams of this process as ended, where no events can be written any more.
 pub fn abandon() {
     let pid = pid();
     for (i, c) in live() {

@@ -1,5 +1,5 @@
-//! The recorder's own part of the address space: far from where the kernel puts a program, its
-//! libraries, heap and stack, so that neither gets in the other's way.
+//! The recorder's own part of the address space. It is far from where the kernel puts a program,
+//! its libraries, heap and stack. So neither gets in the other's way.
 
 use crate::sys::{self, PAGE};
 use alloc::vec::Vec;
@@ -7,24 +7,24 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 use linux_raw_sys::errno::{EEXIST, EINVAL};
 use linux_raw_sys::general::MAP_FIXED_NOREPLACE;
 
-/// First address: that of the recorder's image (see `build.rs`).
+/// First address: that of the recorder's image (see `build.rs` of the crate `image`).
 pub const START: u64 = 0x6800_0000_0000;
 
-/// The parts of the address space, in the order in which they are used. The second is for the windows of threads
-/// in thousands, and lies where neither programs nor the common sanitizers have anything: that of threads has its
-/// shadow of shadows from 0x3000_0000_0000 to 0x3400_0000_0000.
+/// The parts of the address space, in the order in which they are used. The second one is for the
+/// windows of thousands of threads. There neither programs nor the common sanitizers have anything.
+/// That of threads has its shadow of shadows from 0x3000_0000_0000 to 0x3400_0000_0000.
 const RANGES: [(u64, u64); 2] = [
     (START, 0x7000_0000_0000),
     (0x3400_0000_0000, 0x5000_0000_0000),
 ];
 
-/// The next free place in each.
+/// The next free address in each part.
 static NEXT: [AtomicU64; 2] = [
     AtomicU64::new(START + (4 << 30)),
     AtomicU64::new(RANGES[1].0),
 ];
 
-/// Maps memory at the next free place, with a hole before it.
+/// Maps memory at the next free address, with a hole below it. The error is an errno.
 pub fn map(len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> sys::Result<u64> {
     let len = len.next_multiple_of(PAGE);
     let step = len + 16 * PAGE;
@@ -43,7 +43,7 @@ pub fn map(len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> sys::Result
             let at = at + 16 * PAGE;
             match sys::mmap(at, len, prot, flags | MAP_FIXED_NOREPLACE, fd, offset) {
                 Ok(got) if got == at => {
-                    // A core dump is to be the program's, and not twice its size.
+                    // A core dump should show the program, and not be twice as large.
                     sys::madvise_dontdump(at, len);
                     return Ok(at);
                 }
@@ -60,7 +60,7 @@ pub fn map(len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> sys::Result
     Err(linux_raw_sys::errno::ENOMEM as i32)
 }
 
-/// Whether any byte of `addr..addr+len` is the recorder's.
+/// Whether any byte of `addr..addr+len` belongs to the recorder.
 pub fn overlaps(addr: u64, len: u64) -> bool {
     let last = addr.saturating_add(len.max(1));
     RANGES
@@ -68,12 +68,12 @@ pub fn overlaps(addr: u64, len: u64) -> bool {
         .any(|(start, end)| addr < *end && last > *start)
 }
 
-/// What of `addr..addr+len` is not the recorder's: start and length of each piece.
+/// The parts of `addr..addr+len` that do not belong to the recorder: start and length of each.
 pub fn outside(addr: u64, len: u64) -> Vec<(u64, u64)> {
     let mut from = addr;
     let end = addr.saturating_add(len);
     let mut out = Vec::new();
-    // From the lowest.
+    // From the lowest one.
     for (start, after) in RANGES.into_iter().rev() {
         if from < start.min(end) {
             out.push((from, start.min(end) - from));

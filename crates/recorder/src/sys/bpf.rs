@@ -1,25 +1,27 @@
-//! Classic BPF as seccomp has it: what the kernel accepts, and what a program of it returns.
+//! Classic BPF as seccomp uses it: which filters the kernel accepts, and what they return.
 
 /// `struct sock_filter`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Instruction {
+    /// Class, kind and operand.
     pub code: u16,
-    /// How far to jump if the condition holds, and if not.
+    /// How many instructions to skip if the condition holds, and if it does not.
     pub jump: [u8; 2],
+    /// The constant.
     pub k: u32,
 }
 
-/// Most instructions of one filter.
+/// The most instructions of one filter.
 pub const MOST: usize = 4096;
 
-/// What a filter looks at: `struct seccomp_data` in words of 4 bytes.
+/// What a filter looks at: `struct seccomp_data`, in words of 4 bytes.
 pub type Data = [u32; 16];
 
-/// Cells of a filter's own memory.
+/// Number of words in a filter's own memory.
 const CELLS: usize = 16;
 
-// Classes, and within them kinds.
+// Classes of instructions, and kinds within them.
 const LD: u16 = 0;
 const LDX: u16 = 1;
 const ST: u16 = 2;
@@ -45,7 +47,7 @@ pub fn is_valid(code: &[Instruction]) -> bool {
     if code.is_empty() || code.len() > MOST {
         return false;
     }
-    // Cells that have been stored to, on all ways to each instruction.
+    // For each instruction: the words of memory that were stored to on all ways that lead there.
     let mut known = alloc::vec![!0u16; code.len()];
     let mut stored = 0u16;
     for (at, i) in code.iter().enumerate() {
@@ -100,11 +102,11 @@ fn arithmetic_is_valid(code: u16, k: u32) -> bool {
     }
 }
 
-/// Runs a filter that [`is_valid`] on `data`.
+/// Runs a filter on `data`. [`is_valid`] has accepted it.
 pub fn run(code: &[Instruction], data: &Data) -> u32 {
     let (mut a, mut x, mut at) = (0u32, 0u32, 0usize);
     let mut cells = [0u32; CELLS];
-    // Jumps lead forward only.
+    // Jumps lead forward only, so this ends.
     while let Some(i) = code.get(at) {
         at += 1;
         let cell = i.k as usize % CELLS;
@@ -172,7 +174,7 @@ mod tests {
     const ERRNO: u32 = 0x0005_0001;
     const JEQ: u16 = JMP | 0x10;
 
-    /// The usual kind: one system call fails, all others are allowed.
+    /// The usual kind of filter: one system call fails, all others are allowed.
     fn one_call(nr: u32) -> [Instruction; 4] {
         [
             op(LD | ABS, 0, 0, 0),
@@ -207,7 +209,7 @@ mod tests {
             // An offset that is no word, and one behind the data.
             vec![op(LD | ABS, 0, 0, 2), end],
             vec![op(LD | ABS, 0, 0, 64), end],
-            // A cell that nothing has stored to, and one that is not there.
+            // A word of memory that nothing has stored to, and one that does not exist.
             vec![op(LD | MEM, 0, 0, 3), end],
             vec![op(ST, 0, 0, 16), end],
             // Division by a constant zero, and a shift that is too long.
@@ -233,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is accepted ends, and touches nothing but its own cells.
+        /// Whatever is accepted ends, and touches only its own memory.
         #[test]
         fn accepted_filters_run(
             code in proptest::collection::vec((0u16..0x100, 0u8..4, 0u8..4, 0u32..70), 1..12),

@@ -4,12 +4,12 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use hindsight_events::config::Config;
 
-/// Filled in by the command line in the image before it is executed.
+/// The command line fills this in, in the image, before the image is executed.
 #[used]
 static mut CONFIG: Config = Config::new();
 
-/// Where the configuration is, if not there: an image that is mapped from the control file has it elsewhere
-/// (see [`crate::process::exec`]).
+/// Address of the configuration, if it is not `CONFIG`. An image that is mapped from the control
+/// file has it elsewhere (see [`crate::process::exec`]).
 static CONFIGURED: AtomicPtr<Config> = AtomicPtr::new(null_mut());
 
 /// The configuration.
@@ -20,12 +20,13 @@ pub fn get() -> &'static Config {
     } else {
         elsewhere
     };
-    // SAFETY: nothing writes it while the process runs. The pointer is hidden from the compiler,
-    // which would otherwise read the value that the source gives.
+    // SAFETY: `at` is the address of a configuration, and nothing writes to it while the process
+    // runs. `black_box` hides the pointer from the compiler, which would otherwise use the value in
+    // the source.
     unsafe { &*core::hint::black_box(at) }
 }
 
-/// Takes the configuration from elsewhere than this image, unless that is null.
+/// Takes the configuration from another address, unless that is null.
 pub fn set(elsewhere: *mut Config) {
     CONFIGURED.store(elsewhere, Relaxed);
 }

@@ -1,4 +1,4 @@
-//! The kernel's signal context, as it appears on a stack.
+//! The kernel's signal context, as it is on a stack.
 
 use hindsight_isa::CpuState;
 use hindsight_isa::state::RFLAGS_MASK;
@@ -16,7 +16,7 @@ pub const ERROR: usize = 19;
 pub const TRAPNO: usize = 20;
 pub const CR2: usize = 22;
 
-/// Index of each general purpose register, in hardware order.
+/// Index of each general-purpose register, in the processor's order.
 pub const HARDWARE: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
 
 /// The trap flag in [`EFLAGS`].
@@ -28,24 +28,27 @@ pub const FLAGS_FIXED: u64 = 0x202;
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Context {
+    /// What the context has: see the kernel's `UC_` flags.
     pub flags: u64,
+    /// Not used by the kernel.
     pub link: u64,
     /// Alternate stack: start, flags, size.
     pub stack: [u64; 3],
-    /// r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags, segments, error code,
-    /// trap number, old mask, cr2.
+    /// r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags, segments, error code, trap
+    /// number, old mask, cr2.
     pub regs: [u64; 23],
     /// Address of the XSAVE area.
     pub fpstate: u64,
+    /// Not used by the kernel.
     pub reserved: [u64; 8],
-    /// Blocked signals.
+    /// Mask of the blocked signals.
     pub mask: u64,
 }
 
 const _: () = assert!(size_of::<Context>() == 304);
 
 impl Context {
-    /// A context with the registers of `s` (segment bases are not part of it).
+    /// A context with the registers of `s`. Segment bases are not part of it.
     pub fn from_cpu(s: &CpuState) -> Context {
         let mut c = Context::default();
         for (i, at) in HARDWARE.iter().enumerate() {
@@ -58,7 +61,7 @@ impl Context {
         c
     }
 
-    /// Takes the registers over into `s`.
+    /// Copies the registers into `s`.
     pub fn to_cpu(self, s: &mut CpuState) {
         for (i, at) in HARDWARE.iter().enumerate() {
             s.gpr[i] = self.regs[*at];
@@ -72,17 +75,21 @@ impl Context {
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Info {
+    /// Number of the signal.
     pub signo: i32,
+    /// An errno, mostly 0.
     pub errno: i32,
+    /// Where the signal comes from.
     pub code: i32,
+    /// Unused.
     pub pad: i32,
-    /// Address, or sender's pid and uid, or as the code says.
+    /// An address, or the sender's process id and user, or something else: `code` says what.
     pub rest: [u64; 14],
 }
 
 const _: () = assert!(size_of::<Info>() == 128);
 
-/// An address that no value of the program's has.
+/// Its address is a value that no value of the program equals.
 static HINT: u8 = 0;
 
 impl Info {
@@ -97,8 +104,9 @@ impl Info {
         i
     }
 
-    /// By which a thread tells another one of its process that there is a signal for it (see [`crate::thread::pending`]): the kernel
-    /// lets nobody send others a signal as `kill` does.
+    /// The signal by which a thread tells another one of its process that there is a signal for it
+    /// (see [`crate::thread::pending`]). The kernel does not let it send that signal itself as
+    /// `kill` would.
     pub fn hint(signo: u32) -> Info {
         const SI_QUEUE: i32 = -1;
         let mut info = Info {
@@ -111,29 +119,31 @@ impl Info {
         info
     }
 
-    /// Whether it is one of those.
+    /// Whether it is such a hint.
     pub fn is_hint(&self) -> bool {
         self.code == Info::hint(1).code && self.rest[1] == &raw const HINT as u64
     }
 
-    /// The one with these bytes.
+    /// The information with these bytes.
     pub fn from_bytes(bytes: &[u8; size_of::<Info>()]) -> Info {
-        // SAFETY: plain integers, valid whatever the bytes.
+        // SAFETY: `Info` consists of integers, which are valid whatever their bytes. There are as
+        // many bytes as it has.
         unsafe { bytes.as_ptr().cast::<Info>().read_unaligned() }
     }
 
+    /// Its bytes.
     pub fn bytes(&self) -> [u8; size_of::<Info>()] {
-        // SAFETY: plain integers without padding.
+        // SAFETY: `Info` consists of integers without padding.
         unsafe { core::mem::transmute(*self) }
     }
 
-    /// Whether the processor raised it, not another process or a timer.
+    /// Whether the processor raised it, and not another process or a timer.
     pub fn is_fault(&self) -> bool {
         use linux_raw_sys::general::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP};
         self.code > 0 && [SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP].contains(&(self.signo as u32))
     }
 
-    /// The address of a fault; 0 for other signals.
+    /// The address of a fault. 0 for other signals.
     pub fn addr(&self) -> u64 {
         if self.is_fault() { self.rest[0] } else { 0 }
     }

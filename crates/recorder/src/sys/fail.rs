@@ -1,4 +1,4 @@
-//! Ends that are not the program's own.
+//! Ends of the process that are not the program's own.
 
 use crate::sys;
 use core::fmt::Write;
@@ -8,13 +8,14 @@ use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 /// Exit status of a recording that could not go on.
 pub const STATUS: i32 = 125;
 
-/// A line of text without an allocator.
+/// A line of text that needs no allocator. What is longer than 512 bytes is cut.
 pub struct Line {
     buf: [u8; 512],
     len: usize,
 }
 
 impl Line {
+    /// An empty line.
     pub fn new() -> Line {
         Line {
             buf: [0; 512],
@@ -22,6 +23,7 @@ impl Line {
         }
     }
 
+    /// The text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.buf[..self.len]
     }
@@ -46,7 +48,7 @@ macro_rules! line {
     }};
 }
 
-/// Writes `hindsight: ` and the message to descriptor 2.
+/// Writes `hindsight: ` and the message to descriptor 2. The message has 512 bytes at most.
 pub fn say(message: &[u8]) {
     let mut out = [0u8; 560];
     let mut n = 0;
@@ -57,22 +59,23 @@ pub fn say(message: &[u8]) {
     sys::write(2, &out[..n]);
 }
 
-/// What is told why the process is about to end, and does something else instead.
+/// A function that is told why the process is about to end, and does something else instead.
 pub type Last = fn(&Line) -> !;
 
+/// A function of type [`Last`], or null.
 static FIRST: AtomicPtr<()> = AtomicPtr::new(null_mut());
 
-/// Has [`die`] call `last` before all else, or nothing any more.
+/// Makes [`die`] call `last` before all else. `None` ends that.
 pub fn before_death(last: Option<Last>) {
     let last = last.map_or(null_mut(), |f| f as *mut ());
     FIRST.store(last, Relaxed);
 }
 
-/// Ends the process before the program has begun, or where no trace can be written any more.
+/// Ends the process before the program has begun, or when no trace can be written any more.
 pub fn die(status: i32, message: &Line) -> ! {
     let first = FIRST.load(Relaxed);
     if !first.is_null() {
-        // SAFETY: `before_death` stored a function of this type.
+        // SAFETY: it is not null, so `before_death` has stored a function of this type.
         unsafe { core::mem::transmute::<*mut (), Last>(first)(message) };
     }
     say(message.as_bytes());

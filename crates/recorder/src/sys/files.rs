@@ -19,7 +19,7 @@ pub fn open_read(path: &CStr) -> Result<i32> {
     .map(|fd| fd as i32)
 }
 
-/// Opens a file.
+/// Opens a file. `path` is relative to the directory `dir`.
 pub fn openat(dir: i32, path: &CStr, flags: u32) -> Result<i32> {
     let a = [dir as u64, path.as_ptr() as u64, flags as u64, 0];
     call(__NR_openat, a).map(|fd| fd as i32)
@@ -34,7 +34,8 @@ pub fn fstat(fd: i32) -> Result<stat> {
         st.as_mut_ptr() as u64,
         AT_EMPTY_PATH as u64,
     ];
-    // SAFETY: plain integers, valid as zeros and as whatever the kernel writes.
+    // SAFETY: the structure consists of integers, which are valid as zeros and as whatever the
+    // kernel writes.
     call(__NR_newfstatat, a).map(|_| unsafe { st.assume_init() })
 }
 
@@ -48,7 +49,7 @@ pub fn file_flags(fd: i32) -> Result<u32> {
     call(__NR_fcntl, [fd as u64, F_GETFL as u64, 0, 0]).map(|f| f as u32)
 }
 
-/// What the kernel knows about the file of a path.
+/// What the kernel knows about the file at a path.
 pub fn stat(path: &CStr) -> Result<stat> {
     let mut st = core::mem::MaybeUninit::<stat>::zeroed();
     let a = [
@@ -57,7 +58,8 @@ pub fn stat(path: &CStr) -> Result<stat> {
         st.as_mut_ptr() as u64,
         0,
     ];
-    // SAFETY: plain integers, valid as zeros and as whatever the kernel writes.
+    // SAFETY: the structure consists of integers, which are valid as zeros and as whatever the
+    // kernel writes.
     call(__NR_newfstatat, a).map(|_| unsafe { st.assume_init() })
 }
 
@@ -74,13 +76,13 @@ pub fn has_attribute(fd: i32, name: &CStr) -> bool {
     call(__NR_fgetxattr, [fd as u64, name.as_ptr() as u64, 0, 0]).is_ok()
 }
 
-/// Flags of the mount that an open file is on.
+/// Flags of the mount on which an open file is.
 pub fn mount_flags(fd: i32) -> u64 {
-    // f_flags, behind seven words and the file system's id and lengths.
+    // `f_flags`. It stands behind seven words, the file system's id, and two lengths.
     fstatfs(fd)[10]
 }
 
-/// Kind of the file system that an open file is on.
+/// Kind of the file system on which an open file is.
 pub fn file_system(fd: i32) -> u64 {
     fstatfs(fd)[0]
 }
@@ -91,7 +93,7 @@ fn fstatfs(fd: i32) -> [u64; 15] {
     st
 }
 
-/// Has a descriptor of a file in memory be one for reading only; its number stays.
+/// Makes a descriptor of a file in memory read-only. Its number stays, and is returned.
 pub fn make_read_only(fd: i32) -> u64 {
     let name = crate::line!("/proc/self/fd/{fd}\0");
     let name = CStr::from_bytes_until_nul(name.as_bytes()).unwrap_or(c"");
@@ -103,7 +105,7 @@ pub fn make_read_only(fd: i32) -> u64 {
     fd as u64
 }
 
-/// Opens a descriptor again, closed on `execve`, under the first free number from `from` on.
+/// Duplicates a descriptor under the first free number from `from` on. `execve` closes it.
 pub fn duplicate_from(fd: i32, from: i32) -> Result<i32> {
     let a = [fd as u64, F_DUPFD_CLOEXEC as u64, from as u64];
     call(__NR_fcntl, a).map(|fd| fd as i32)
@@ -114,13 +116,13 @@ pub fn closes_on_exec(fd: i32) -> bool {
     call(__NR_fcntl, [fd as u64, F_GETFD as u64]).is_ok_and(|f| f & 1 != 0)
 }
 
-/// Whether `execve` is to close a descriptor.
+/// Says whether `execve` is to close a descriptor.
 pub fn set_close_on_exec(fd: i32, yes: bool) {
     let flag = if yes { FD_CLOEXEC as u64 } else { 0 };
     let _ = call(__NR_fcntl, [fd as u64, F_SETFD as u64, flag]);
 }
 
-/// Appends `len` bytes of a file to another; whether that has succeeded.
+/// Appends `len` bytes of a file to another one. Returns whether that has succeeded.
 pub fn copy_file(from: i32, to: i32, len: u64) -> bool {
     let mut offset = 0u64;
     while offset < len {
@@ -133,24 +135,25 @@ pub fn copy_file(from: i32, to: i32, len: u64) -> bool {
     true
 }
 
-/// Writes all of `buf` at `offset`; whether that has succeeded.
+/// Writes all of `buf` at `offset`. Returns whether that has succeeded.
 pub fn pwrite(fd: i32, buf: &[u8], offset: u64) -> bool {
     let a = [fd as u64, buf.as_ptr() as u64, buf.len() as u64, offset];
     call(__NR_pwrite64, a) == Ok(buf.len() as u64)
 }
 
-/// Locks an open file together with others, if that is possible at once.
+/// Takes a shared lock on an open file, if that is possible at once. Returns whether it has.
 pub fn lock_shared(fd: i32) -> bool {
     const LOCK_SH: u64 = 1;
     const LOCK_NB: u64 = 4;
     call(__NR_flock, [fd as u64, LOCK_SH | LOCK_NB]).is_ok()
 }
 
+/// Closes a descriptor.
 pub fn close(fd: i32) {
     let _ = call(__NR_close, [fd as u64]);
 }
 
-/// Reads up to `buf.len()` bytes.
+/// Reads up to `buf.len()` bytes. Returns how many.
 pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
     call(
         __NR_read,
@@ -159,7 +162,7 @@ pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
     .map(|n| n as usize)
 }
 
-/// Reads up to `buf.len()` bytes at `offset`.
+/// Reads up to `buf.len()` bytes at `offset`. Returns how many.
 pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
     call(
         __NR_pread64,
@@ -168,7 +171,7 @@ pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
     .map(|n| n as usize)
 }
 
-/// Writes all of `buf` as far as the descriptor takes it.
+/// Writes `buf`, as far as the descriptor takes it.
 pub fn write(fd: i32, mut buf: &[u8]) {
     while !buf.is_empty() {
         match call(
@@ -182,7 +185,7 @@ pub fn write(fd: i32, mut buf: &[u8]) {
     }
 }
 
-/// As [`memfd_create`], for the program.
+/// As [`memfd_create`], for the program: `cloexec` says whether `execve` closes it.
 pub fn memfd_create_flags(name: &CStr, cloexec: bool) -> Result<i32> {
     let flags = if cloexec { MFD_CLOEXEC } else { 0 };
     call(__NR_memfd_create, [name.as_ptr() as u64, flags as u64]).map(|fd| fd as i32)
@@ -193,7 +196,7 @@ pub fn rewind(fd: i32) {
     let _ = call(__NR_lseek, [fd as u64, 0, SEEK_SET as u64]);
 }
 
-/// Makes a file in memory, closed on `execve`.
+/// Makes a file in memory. `execve` closes it.
 pub fn memfd_create(name: &CStr) -> Result<i32> {
     call(
         __NR_memfd_create,
@@ -202,7 +205,7 @@ pub fn memfd_create(name: &CStr) -> Result<i32> {
     .map(|fd| fd as i32)
 }
 
-/// Where a symbolic link leads: number of bytes written to `buf`.
+/// Where a symbolic link leads. Returns the number of bytes written to `buf`.
 pub fn readlink(path: &CStr, buf: &mut [u8]) -> Result<usize> {
     let a = [
         AT_FDCWD as u64,
@@ -213,10 +216,11 @@ pub fn readlink(path: &CStr, buf: &mut [u8]) -> Result<usize> {
     call(__NR_readlinkat, a).map(|n| n as usize)
 }
 
-/// Names the entries of an open directory.
+/// Calls `name` with the name of each entry of an open directory.
 pub fn entries(dir: i32, name: &mut dyn FnMut(&[u8])) {
-    /// Offsets of a record's length and its name.
+    /// Offset of a record's length.
     const LENGTH: usize = 16;
+    /// Offset of a record's name.
     const NAME: usize = 19;
     let mut buf = [0u8; 4096];
     while let Ok(n @ 1..) = call(
@@ -233,12 +237,13 @@ pub fn entries(dir: i32, name: &mut dyn FnMut(&[u8])) {
     }
 }
 
-/// Sends a descriptor with `bytes` to the datagram socket of the abstract name `name`, without waiting.
+/// Sends a descriptor with `bytes` to the datagram socket of the abstract name `name`. Does not
+/// wait.
 pub fn send_descriptor(fd: i32, name: &[u8], bytes: &[u8]) -> Result<()> {
     /// `struct sockaddr_un`: the family, a zero byte, the name.
     const NAMED: usize = 3;
     const LONGEST: usize = 32;
-    /// `struct cmsghdr` with one descriptor.
+    /// `struct cmsghdr` with one descriptor, in bytes.
     const CONTROL: u64 = 20;
     let mut address = [0; NAMED + LONGEST];
     let whole = NAMED + name.len();
@@ -274,7 +279,7 @@ const SCM_RIGHTS: u64 = 1;
 const MSG_DONTWAIT: u64 = 0x40;
 const MSG_NOSIGNAL: u64 = 0x4000;
 
-/// The canonical path of an open file.
+/// The canonical path of an open file. Empty if it cannot be found.
 pub fn fd_path(fd: i32) -> alloc::vec::Vec<u8> {
     let link = crate::line!("/proc/self/fd/{fd}\0");
     let mut buf = alloc::vec![0; 4096];

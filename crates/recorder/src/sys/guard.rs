@@ -1,8 +1,8 @@
 //! Access to the program's memory that reports a fault instead of crashing.
 //!
-//! The accesses are ordinary loads and stores, so the kernel treats them as the program's own
-//! (stack growth, first touch). When one faults, the signal handler finds its address in
-//! [`redirect`] and continues at the routine's failure exit.
+//! The accesses are ordinary loads and stores. So the kernel treats them as the program's own, as
+//! for stack growth and first touch. If one faults, the signal handler finds its address in
+//! [`redirect`], and continues at the failure exit.
 
 use core::arch::{asm, global_asm};
 
@@ -11,9 +11,11 @@ use core::arch::{asm, global_asm};
 pub struct Fault {
     /// SIGSEGV or SIGBUS.
     pub signo: u8,
+    /// The signal's code.
     pub code: i32,
-    /// As the kernel reports it (0 for an address that is not canonical).
+    /// As the kernel reports it. 0 for an address that is not canonical.
     pub addr: u64,
+    /// The exception.
     pub trap: Trap,
 }
 
@@ -31,19 +33,19 @@ impl Fault {
     };
 }
 
-/// What the processor tells about an exception; the kernel puts it into signal frames.
+/// What the processor tells about an exception. The kernel puts it into signal frames.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Trap {
     /// Number of the exception.
     pub number: u8,
-    /// Its error code.
+    /// Its error code. 0 if it has none.
     pub error: u32,
     /// What a page fault leaves in CR2.
     pub address: u64,
 }
 
 impl Trap {
-    /// For exceptions that have no error code.
+    /// An exception that is no page fault.
     pub const fn new(number: u8, error: u32) -> Trap {
         Trap {
             number,
@@ -53,9 +55,12 @@ impl Trap {
     }
 }
 
-// Each routine keeps its accesses between two labels. At the failure exit rdx holds the address,
-// rcx the signal (low half) and its code (high half), r8 the exception (low half) and its error
-// code (high half).
+// Each routine has its accesses between two labels. At the failure exit three registers say what
+// happened:
+//
+// - rdx: the address;
+// - rcx: the signal in the low half, its code in the high half;
+// - r8: the exception in the low half, its error code in the high half.
 global_asm!(
     ".globl hindsight_guard_copy, hindsight_guard_copy_end, hindsight_guard_load, hindsight_guard_load_end",
     ".globl hindsight_guard_line, hindsight_guard_line_end, hindsight_guard_probe, hindsight_guard_probe_end",
@@ -68,7 +73,7 @@ global_asm!(
     "xor eax, eax",
     "ret",
     ".balign 16",
-    // Loads [rsi] of 8 bytes into rax; rdi is 0, or 1 after a fault.
+    // Loads 8 bytes from [rsi] into rax. rdi: 0, or 1 after a fault.
     "hindsight_guard_load:",
     "mov rax, [rsi]",
     "hindsight_guard_load_end:",
@@ -113,8 +118,8 @@ unsafe extern "C" {
     fn hindsight_guard_failed();
 }
 
-/// Where a fault at host address `pc` is to continue, if it is one of this module's accesses.
-/// There rdx must hold the faulting address, rcx `signo | code << 32`, r8 `trap | error << 32`.
+/// Where to continue after a fault at host address `pc`, if that is one of this module's accesses.
+/// There rdx must hold the faulting address, rcx `signo | code << 32`, and r8 `trap | error << 32`.
 pub fn redirect(pc: u64) -> Option<u64> {
     let ranges = [
         (
@@ -155,8 +160,9 @@ fn fault(addr: u64, what: u64, trap: u64) -> Fault {
 
 fn copy(to: u64, from: u64, len: u64) -> Result<(), Fault> {
     let (failed, addr, what, trap): (u64, u64, u64, u64);
-    // SAFETY: one side is the recorder's own buffer of `len` bytes, the other the program's
-    // memory, where a fault leads to the failure exit. The flags' direction bit is clear.
+    // SAFETY: one side is a buffer of the recorder with `len` bytes. The other one is the program's
+    // memory, where a fault leads to the failure exit. The direction flag is clear, as the ABI
+    // demands. All registers that change are declared.
     unsafe {
         asm!("call {f}", f = sym hindsight_guard_copy, inout("rdi") to => _, inout("rsi") from => _,
             inout("rcx") len => what, out("rax") failed, out("rdx") addr, out("r8") trap);
@@ -168,12 +174,14 @@ fn copy(to: u64, from: u64, len: u64) -> Result<(), Fault> {
     }
 }
 
-/// Reads the program's memory at `addr`. After a fault the bytes before it have been read.
+/// Reads the program's memory at `addr`. After a fault the bytes before the faulting one have been
+/// read.
 pub fn read(addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
     copy(buf.as_mut_ptr() as u64, addr, buf.len() as u64)
 }
 
-/// Writes the program's memory at `addr`. After a fault the bytes before it have been written.
+/// Writes the program's memory at `addr`. After a fault the bytes before the faulting one have been
+/// written.
 pub fn write(addr: u64, buf: &[u8]) -> Result<(), Fault> {
     copy(addr, buf.as_ptr() as u64, buf.len() as u64)
 }
@@ -181,7 +189,7 @@ pub fn write(addr: u64, buf: &[u8]) -> Result<(), Fault> {
 /// Reads 8 bytes at `addr`.
 pub fn load_u64(addr: u64) -> Result<u64, Fault> {
     let (failed, value, at, what, trap): (u64, u64, u64, u64, u64);
-    // SAFETY: a load whose fault leads to the failure exit.
+    // SAFETY: a load whose fault leads to the failure exit. All registers that change are declared.
     unsafe {
         asm!("call {f}", f = sym hindsight_guard_load, in("rsi") addr, out("rdi") failed, out("rax") value,
             out("rdx") at, out("rcx") what, out("r8") trap);
@@ -196,7 +204,8 @@ pub fn load_u64(addr: u64) -> Result<u64, Fault> {
 /// Reads 64 bytes at `addr`.
 pub fn load_line(addr: u64, buf: &mut [u8; 64]) -> Result<(), Fault> {
     let (failed, at, what, trap): (u64, u64, u64, u64);
-    // SAFETY: loads whose faults lead to the failure exit, stores to the recorder's buffer.
+    // SAFETY: 64 bytes are loaded, where a fault leads to the failure exit, and stored to `buf`,
+    // which has as many. All registers that change are declared.
     unsafe {
         asm!("call {f}", f = sym hindsight_guard_line, in("rsi") addr, inout("rdi") buf.as_mut_ptr() => _,
             out("rax") failed, out("rdx") at, out("rcx") what, out("r8") trap,
@@ -209,7 +218,7 @@ pub fn load_line(addr: u64, buf: &mut [u8; 64]) -> Result<(), Fault> {
     }
 }
 
-/// Proves that `addr..addr+len` may be written, by writing what is there to a byte of each page.
+/// Proves that `addr..addr+len` may be written. Writes to one byte of each page what it holds.
 pub fn probe_write(addr: u64, len: u64) -> Result<(), Fault> {
     if len == 0 {
         return Ok(());
@@ -228,7 +237,8 @@ pub fn probe_write(addr: u64, len: u64) -> Result<(), Fault> {
 
 fn probe_byte(addr: u64) -> Result<(), Fault> {
     let (failed, at, what, trap): (u64, u64, u64, u64);
-    // SAFETY: an atomic read and write of the same value; its fault leads to the failure exit.
+    // SAFETY: an atomic instruction that writes the value that it has read. Its fault leads to the
+    // failure exit. All registers that change are declared.
     unsafe {
         asm!("call {f}", f = sym hindsight_guard_probe, in("rsi") addr, out("rdi") _,
             out("rax") failed, out("rdx") at, out("rcx") what, out("r8") trap);
@@ -240,15 +250,16 @@ fn probe_byte(addr: u64) -> Result<(), Fault> {
     }
 }
 
-/// A zero-terminated string of the program, without the zero; `None` when it cannot be read or is
-/// longer than the kernel takes for a path.
+/// A string of the program up to its zero. `None` if it cannot be read, or is longer than the
+/// kernel accepts for a path.
 pub fn read_path(addr: u64) -> Option<alloc::vec::Vec<u8>> {
     const LONGEST: usize = 4096;
     let mut out = alloc::vec::Vec::new();
     while out.len() < LONGEST {
         let at = addr.wrapping_add(out.len() as u64);
         let mut piece = [0; 64];
-        // Not beyond what must be readable: up to the next multiple of the piece's size.
+        // Ends at a multiple of the piece's size. So it does not touch a page that no byte of the
+        // string is in.
         let n = piece.len() - at as usize % piece.len();
         read(at, &mut piece[..n]).ok()?;
         if let Some(end) = piece[..n].iter().position(|b| *b == 0) {

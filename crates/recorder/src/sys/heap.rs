@@ -1,6 +1,5 @@
-//! The recorder's allocator: free lists by power-of-two size, larger blocks mapped one by one.
-//! Its memory lies in the recorder's own part of the address space; signal handlers do not
-//! allocate.
+//! The recorder's allocator: free lists by power-of-two sizes. Larger blocks are mapped one by one.
+//! The memory is in the recorder's own part of the address space. Signal handlers do not allocate.
 
 use crate::sys::lock::Lock;
 use crate::sys::{self, PROT_READ, PROT_WRITE, arena};
@@ -9,26 +8,32 @@ use core::ptr::null_mut;
 use core::sync::atomic::{Ordering::SeqCst, compiler_fence};
 use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_PRIVATE};
 
+/// Binary logarithm of the smallest blocks' size in bytes.
 const SMALLEST: u32 = 4;
+/// The same for the largest blocks that are in lists.
 const LARGEST: u32 = 15;
+/// Number of lists.
 const CLASSES: usize = (LARGEST - SMALLEST + 1) as usize;
+/// Bytes that are mapped at a time.
 const CHUNK: u64 = 1 << 20;
 
 struct Lists {
     free: [*mut u8; CLASSES],
     next: u64,
     end: u64,
-    /// End of the memory that pages have been asked for.
+    /// End of the memory whose pages were made present.
     ready: u64,
 }
 
-/// Bytes of pages that are asked for at once.
+/// Bytes of memory that are made present at a time.
 const STEP: u64 = 64 << 10;
 
-// SAFETY: the pointers own unused memory of the process.
+// SAFETY: the pointers lead to unused memory that belongs to the lists alone. Any thread may use
+// it.
 unsafe impl Send for Lists {}
 
-/// Each change below can be left off between any two of its stores, and loses a block at most: so there is nothing to mend.
+/// Somebody may be killed between any two of the stores below. At most a block is lost then, so
+/// nothing has to be mended.
 static LISTS: Lock<Lists> = Lock::mended(
     Lists {
         free: [null_mut(); CLASSES],
@@ -39,7 +44,7 @@ static LISTS: Lock<Lists> = Lock::mended(
     |_| {},
 );
 
-/// What was stored before is there before what is stored behind, for whoever finds this left off in between.
+/// Keeps stores in order, for whoever goes on after an owner that was killed between two of them.
 fn then() {
     compiler_fence(SeqCst);
 }
@@ -50,7 +55,7 @@ pub fn hold() -> impl Sized {
 }
 
 impl Lists {
-    /// Hands `at..at + size` out, in the present chunk.
+    /// Hands out `at..at + size`, which lies in the present chunk.
     fn cut(&mut self, at: u64, size: u64) -> *mut u8 {
         self.next = at + size;
         then();
@@ -62,7 +67,7 @@ impl Lists {
     }
 }
 
-/// The allocator itself.
+/// The allocator.
 pub struct Heap;
 
 fn class(layout: &Layout) -> Option<usize> {
@@ -82,12 +87,12 @@ fn map(len: u64) -> *mut u8 {
     .map_or(null_mut(), |a| a as *mut u8)
 }
 
-// SAFETY: blocks come from fresh mappings, are cut at multiples of their power-of-two size (and
-// so aligned to it) and are handed out once until freed.
+// SAFETY: blocks come from fresh mappings. They are cut at multiples of their size, a power of two,
+// and so are aligned to it. Each is handed out once until it is freed.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(class) = class(&layout) else {
-            // Pages are aligned enough: no type here asks for more.
+            // Mappings are aligned to pages. No type here asks for more.
             return if layout.align() as u64 <= sys::PAGE {
                 map(layout.size() as u64)
             } else {
@@ -97,7 +102,8 @@ unsafe impl GlobalAlloc for Heap {
         let mut l = LISTS.lock();
         let p = l.free[class];
         if !p.is_null() {
-            // SAFETY: a free block holds the address of the next one in its first word.
+            // SAFETY: the list is locked, and a free block holds the address of the next one in its
+            // first word.
             l.free[class] = unsafe { p.cast::<*mut u8>().read() };
             return p;
         }
@@ -108,13 +114,13 @@ unsafe impl GlobalAlloc for Heap {
             if chunk == 0 {
                 return null_mut();
             }
-            // Without room as long as these do not belong together.
+            // While these do not belong together, there is no room.
             (l.end, l.ready) = (0, 0);
             then();
             (l.next, l.ready) = (chunk, chunk);
             then();
             l.end = chunk + CHUNK;
-            // The arena's mappings are page aligned; larger blocks need their own alignment.
+            // Mappings are aligned to pages. Larger blocks need their own alignment.
             let at = chunk.next_multiple_of(size);
             return l.cut(at, size);
         }
@@ -127,7 +133,7 @@ unsafe impl GlobalAlloc for Heap {
             return;
         };
         let mut l = LISTS.lock();
-        // SAFETY: the block is unused now and has room for a word.
+        // SAFETY: the caller gives the block back, so nobody uses it. It has room for a word.
         unsafe { p.cast::<*mut u8>().write(l.free[class]) };
         then();
         l.free[class] = p;

@@ -1,10 +1,17 @@
-//! A lock that needs no thread-local storage and no C library, and that survives its owner. Signal handlers wait for none.
+//! A lock that needs neither thread-local storage nor a C library, and that survives its owner.
+//! Signal handlers never wait for one.
 //!
-//! A process that shares the program's memory may be killed by itself, at any instruction, and whoever is left goes on.
-//! So a lock says whose it is, by an address on the owner's stack in the recorder (see [`crate::thread::owners`]), and whether
-//! the value may have been changed since it was taken. Who waits for long looks whether the owner still lives. If it does not,
-//! the lock goes to the one that waits: as it is where nothing was changed; where something may
-//! be half done, after the value has been made whole again. What cannot be made whole ends the recording with a message.
+//! A process that shares the program's memory may be killed by itself, at any instruction, and the
+//! others go on. So a lock says two things: whose it is, by an address on the owner's stack in the
+//! recorder (see [`crate::thread::owners`]), and whether the value may have been changed since it
+//! was taken.
+//!
+//! Who waits for long looks whether the owner still lives. If not, the lock goes to the one that
+//! waits:
+//!
+//! - If nothing was changed, as it is.
+//! - If something may be half done, after the value has been mended.
+//! - If the value cannot be mended, the recording ends with a message.
 
 use crate::line;
 use crate::sys::{self, fail};
@@ -17,50 +24,55 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*, compiler_fence};
 /// Bit of [`Lock::owner`]: the value may have been changed.
 const CHANGED: u64 = 1;
 
-/// Looks at the lock between two pauses in which another thread may run.
+/// How often a thread looks at the lock between two pauses in which another thread may run.
 const SPINS: u32 = 64;
 
-/// Such pauses before the first look at whether the owner lives. Each further look comes after twice as many: nearly always the
-/// owner was gone before anybody waited, and looks keep those that live from mapping memory.
+/// Number of pauses before the first look at whether the owner lives. Before each further look it
+/// is doubled. Nearly always the owner was gone before anybody waited, and looks keep living owners
+/// from mapping memory.
 const PATIENCE: u32 = 4;
+/// The most pauses between two looks.
 const MOST_PATIENCE: u32 = 1024;
 
 /// Who owns a lock.
 pub trait Owner {
-    /// Whether it was named by this address.
+    /// Whether this address names it.
     fn is(&self, address: u64) -> bool;
 
-    /// Whether it does not run in this memory any more. `false` if that is not known.
+    /// Whether it does not run in this memory any more. False if that is not known.
     fn is_gone(&self) -> bool;
 }
 
-/// Calls the function with the thread on whose stack an address lies, if there is one. Meanwhile no other thread gets that
-/// stack.
+/// Calls the function with the thread on whose stack an address lies, if there is one. During the
+/// call no other thread gets that stack.
 pub type Find = fn(u64, &mut dyn FnMut(&dyn Owner));
 
+/// A function of type [`Find`], or null.
 static FIND: AtomicPtr<()> = AtomicPtr::new(null_mut());
 
-/// Says how owners are found. Before that, nobody is known to be gone.
+/// Says how owners are found. Before that, nobody counts as gone.
 pub fn ask(find: Find) {
     FIND.store(find as *mut (), Release);
 }
 
 /// A value that one thread at a time may use.
 pub struct Lock<T> {
-    /// An address on the owner's stack; 0: free.
+    /// An address on the owner's stack, and [`CHANGED`]. 0: the lock is free.
     owner: AtomicU64,
-    /// Makes the value whole, whoever was killed while changing it.
+    /// Makes the value whole again, after somebody was killed while changing it.
     mend: Option<fn(&mut T)>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `owner` lets one thread at a time reach the value.
+// SAFETY: a thread reaches the value only while `owner` names it.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
-/// Access to a locked value.
+/// Access to a locked value. The lock is given back when this is dropped.
 pub struct Guard<'a, T>(&'a Lock<T>);
 
 impl<T> Lock<T> {
+    /// A lock whose value cannot be mended: if somebody is killed while changing it, the recording
+    /// ends.
     pub const fn new(value: T) -> Lock<T> {
         Lock {
             owner: AtomicU64::new(0),
@@ -69,8 +81,8 @@ impl<T> Lock<T> {
         }
     }
 
-    /// As [`Lock::new`]; `mend` makes the value whole when an owner was killed while changing it. It must not look at
-    /// more of the value than can be relied on then.
+    /// A lock whose value `mend` makes whole again, if its owner was killed while changing it.
+    /// `mend` must not rely on parts of the value that may be half changed.
     pub const fn mended(value: T, mend: fn(&mut T)) -> Lock<T> {
         Lock {
             owner: AtomicU64::new(0),
@@ -83,12 +95,12 @@ impl<T> Lock<T> {
         self.owner.compare_exchange(0, me, Acquire, Relaxed).is_ok()
     }
 
-    /// The value, if it is free.
+    /// The value, if the lock is free.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.take(here()).then(|| Guard(self))
     }
 
-    /// Waits until the value is free.
+    /// Waits until the lock is free.
     pub fn lock(&self) -> Guard<'_, T> {
         let me = here();
         if !self.take(me) {
@@ -97,7 +109,7 @@ impl<T> Lock<T> {
         Guard(self)
     }
 
-    /// The value; it counts as changed from here on.
+    /// Waits until the lock is free. The value counts as changed from here on.
     pub fn lock_to_change(&self) -> Guard<'_, T> {
         let mut guard = self.lock();
         let _: &mut T = &mut guard;
@@ -125,13 +137,13 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Takes the lock from an owner that is gone.
+    /// Takes the lock from an owner that is gone. Returns whether it has.
     fn inherit(&self, me: u64) -> bool {
         let find = FIND.load(Acquire);
         if find.is_null() {
             return false;
         }
-        // SAFETY: `ask` stored a function of this type.
+        // SAFETY: it is not null, so `ask` has stored a function of this type.
         let find = unsafe { core::mem::transmute::<*mut (), Find>(find) };
         let mut done = false;
         find(self.owner.load(Acquire) & !CHANGED, &mut |owner| {
@@ -141,13 +153,13 @@ impl<T> Lock<T> {
     }
 
     fn inherit_from(&self, owner: &dyn Owner, me: u64) -> bool {
-        // From here on its stack stays its own.
+        // `owner` exists, so from here on nobody else gets the stack that it is known by.
         let word = self.owner.load(SeqCst);
         if !owner.is(word & !CHANGED) || !owner.is_gone() {
             return false;
         }
         let changed = word & CHANGED != 0;
-        // Changed as long as it is not whole: this thread may be killed as well.
+        // It counts as changed until it is whole: this thread may be killed as well.
         let mine = me | word & CHANGED;
         if self
             .owner
@@ -158,7 +170,7 @@ impl<T> Lock<T> {
         }
         match (changed, self.mend) {
             (false, _) => {}
-            // SAFETY: the lock is this thread's now.
+            // SAFETY: this thread has just become the owner.
             (true, Some(mend)) => mend(unsafe { &mut *self.value.get() }),
             (true, None) => fail::die(
                 fail::STATUS,
@@ -172,11 +184,11 @@ impl<T> Lock<T> {
     }
 }
 
-/// An address on the stack at hand.
+/// An address on the present stack.
 #[inline]
 fn here() -> u64 {
     let sp: u64;
-    // SAFETY: reads a register. It is a multiple of 8 in all code that a compiler made.
+    // SAFETY: reads a register. In code that a compiler has made it is a multiple of 8.
     unsafe { asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
     sp & !7
 }
@@ -193,7 +205,8 @@ impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         let word = self.0.owner.load(Relaxed);
         self.0.owner.store(word | CHANGED, Relaxed);
-        // What kills a thread comes between two of its instructions.
+        // A thread is killed between two of its instructions, so the order of instructions is all
+        // that counts.
         compiler_fence(SeqCst);
         // SAFETY: the lock is held while the guard lives, and the guard is borrowed mutably.
         unsafe { &mut *self.0.value.get() }

@@ -4,6 +4,7 @@ use super::{Result, call};
 use crate::sys::PAGE;
 use linux_raw_sys::general::*;
 
+/// `mmap`. Returns the address.
 pub fn mmap(addr: u64, len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> Result<u64> {
     call(
         __NR_mmap,
@@ -11,10 +12,12 @@ pub fn mmap(addr: u64, len: u64, prot: u32, flags: u32, fd: i32, offset: u64) ->
     )
 }
 
+/// `munmap`.
 pub fn munmap(addr: u64, len: u64) -> Result<()> {
     call(__NR_munmap, [addr, len]).map(drop)
 }
 
+/// `mprotect`.
 pub fn mprotect(addr: u64, len: u64, prot: u32) -> Result<()> {
     call(__NR_mprotect, [addr, len, prot as u64]).map(drop)
 }
@@ -25,7 +28,7 @@ pub fn move_mapping(old: u64, len: u64, new: u64) -> Result<()> {
     call(__NR_mremap, [old, len, len, flags, new]).map(drop)
 }
 
-/// Maps the pages of the shared mapping at `old` a second time at `new`.
+/// Maps the pages of the shared mapping at `old` a second time, at `new`.
 pub fn duplicate_shared(old: u64, len: u64, new: u64) -> Result<()> {
     call(
         __NR_mremap,
@@ -34,8 +37,8 @@ pub fn duplicate_shared(old: u64, len: u64, new: u64) -> Result<()> {
     .map(drop)
 }
 
-/// Maps fresh memory that is not charged against swap: at `addr`, or in the recorder's own part
-/// of the address space when `addr` is 0.
+/// Maps fresh memory that is not counted against swap, over whatever is at `addr`. If `addr` is 0,
+/// in the recorder's own part of the address space.
 pub fn mmap_anon_noreserve(addr: u64, len: u64, prot: u32) -> Result<u64> {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if addr == 0 {
@@ -44,37 +47,38 @@ pub fn mmap_anon_noreserve(addr: u64, len: u64, prot: u32) -> Result<u64> {
     mmap(addr, len, prot, flags | MAP_FIXED, -1, 0)
 }
 
-/// Maps fresh memory over whatever is at `addr`; children of a `fork` share it.
+/// Maps fresh memory over whatever is at `addr`. Children of a `fork` share it.
 pub fn mmap_shared_fixed(addr: u64, len: u64) -> Result<()> {
     let flags = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED;
     mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0).map(drop)
 }
 
-/// Gives pages back; private anonymous ones read as zero afterwards.
+/// Gives pages back to the kernel. Private anonymous ones hold zeros after that.
 pub fn madvise_dontneed(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_DONTNEED as u64]);
 }
 
-/// Gives pages memory that are sure to be written, at once instead of one by one. Kernels before 5.14 do
-/// not know how.
+/// Makes pages present that are sure to be written, all at once. Kernels before 5.14 do not know
+/// how, so there nothing happens.
 pub fn madvise_populate(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_POPULATE_WRITE as u64]);
 }
 
-/// Has pages that are in memory mapped at once instead of one by one. Kernels before 5.14 do not know how.
+/// Maps pages that are in memory already, all at once. Kernels before 5.14 do not know how, so
+/// there nothing happens.
 pub fn madvise_populate_read(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_POPULATE_READ as u64]);
 }
 
-/// Which pages of `addr..addr+len`, all mapped, are in memory. Of private anonymous memory these are those that have
-/// been accessed. `Err`: something is not mapped.
+/// Which pages of `addr..addr+len` are in memory. Of private anonymous memory these are the pages
+/// that were accessed. Fails if a part is not mapped.
 pub fn resident(addr: u64, len: u64) -> Result<alloc::vec::Vec<bool>> {
     let mut pages = alloc::vec![0u8; len.div_ceil(super::PAGE) as usize];
     call(__NR_mincore, [addr, len, pages.as_mut_ptr() as u64])?;
     Ok(pages.into_iter().map(|p| p & 1 != 0).collect())
 }
 
-/// Has private anonymous pages read as zero in the child of a `fork`, instead of copying them.
+/// Makes private anonymous pages hold zeros in the child of a `fork`, instead of copying them.
 pub fn madvise_wipe_on_fork(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_WIPEONFORK as u64]);
 }
@@ -84,7 +88,7 @@ pub fn madvise_dontdump(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_DONTDUMP as u64]);
 }
 
-/// Bytes of the pages that hold so many bytes.
+/// Bytes of whole pages that hold `len` bytes.
 pub fn pages(len: u64) -> u64 {
     len.saturating_add(PAGE - 1) & !(PAGE - 1)
 }

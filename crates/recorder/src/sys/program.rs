@@ -1,7 +1,7 @@
 //! The program's own file, to which `/proc/self/exe` would lead without the recorder.
 //!
-//! No descriptor may be kept open, so the file is kept by a mapping. That also tells its present
-//! name, and has its content when it has none any more.
+//! No descriptor may stay open, so a mapping keeps the file. The mapping also tells the file's
+//! present name, and holds the content of a file that was deleted.
 
 use crate::line;
 use crate::sys::lock::Lock;
@@ -13,14 +13,15 @@ use linux_raw_sys::errno::ETXTBSY;
 use linux_raw_sys::general::*;
 
 struct Program {
-    /// Its canonical path when it was loaded.
+    /// The file's canonical path when it was loaded.
     path: Vec<u8>,
-    /// Where the whole file is mapped; 0 if it is not.
+    /// Where the whole file is mapped. 0 if it is not.
     map: u64,
+    /// Bytes of that mapping.
     len: u64,
-    /// Device and number.
+    /// Device and inode.
     id: (u64, u64),
-    /// The mapped file is a copy, whose own name means nothing.
+    /// The mapped file is a copy of the program's file. Its own name means nothing.
     copy: bool,
 }
 
@@ -32,8 +33,8 @@ static PROGRAM: Lock<Program> = Lock::new(Program {
     copy: false,
 });
 
-/// Says which file the program came from: `fd` is to be closed by the caller. `name` replaces
-/// the file's own name, if that is a copy of the program's file.
+/// Says from which file the program came. The caller closes `fd`. If the file is a copy of the
+/// program's file, `name` counts in place of its own name.
 pub fn set(fd: i32, path: &[u8], name: &[u8]) {
     let Ok(st) = sys::fstat(fd) else { return };
     let len = (st.st_size as u64).next_multiple_of(sys::PAGE);
@@ -57,7 +58,7 @@ pub fn loaded() -> Vec<u8> {
     PROGRAM.lock().path.clone()
 }
 
-/// What the link shows: the file's present path, or that it is deleted.
+/// What the link shows: the file's present path, or that it was deleted.
 pub fn link() -> Vec<u8> {
     let p = PROGRAM.lock();
     if p.copy || p.map == 0 {
@@ -72,7 +73,7 @@ pub fn link() -> Vec<u8> {
     }
 }
 
-/// A descriptor that is closed in the end.
+/// A descriptor that is closed when this is dropped.
 pub struct Fd(pub i32);
 
 impl Drop for Fd {
@@ -102,25 +103,25 @@ pub fn path() -> (CString, Option<Fd>) {
     }
 }
 
-/// The content of the program's file, which has no name any more.
+/// A copy of the program's file, which has no name any more.
 fn copy() -> Option<Fd> {
     let p = PROGRAM.lock();
     if p.map == 0 {
         return None;
     }
     let fd = Fd(sys::memfd_create(c"exe").ok()?);
-    // SAFETY: mapped for as long as the process runs, by this module.
+    // SAFETY: `set` has mapped `len` bytes there readable, which are never unmapped.
     let bytes = unsafe { core::slice::from_raw_parts(p.map as *const u8, p.len as usize) };
     sys::write(fd.0, bytes);
     Some(fd)
 }
 
-/// Why the program's file cannot be opened with `flags`, if it is running.
+/// The errno with which the program's file cannot be opened with `flags`, since it is running.
 pub fn refuses(flags: u32) -> Option<u32> {
     (flags & O_ACCMODE != O_RDONLY && flags & O_PATH == 0).then_some(ETXTBSY)
 }
 
-/// Whether a descriptor is of the recorder's own image: the program has reached that through a
+/// Whether a descriptor is that of the recorder's own image. The program can reach that through a
 /// link to `/proc/self/exe`.
 pub fn is_recorder(fd: i32) -> bool {
     let id = |fd| sys::fstat(fd).map(|st| (st.st_dev, st.st_ino));

@@ -1,10 +1,10 @@
-//! Whether reads of the program have to be checked.
+//! Whether the program's reads have to be checked.
 
 use crate::sys::{config, quiet, resources};
 use hindsight_events::config::regime;
 use linux_raw_sys::general::RLIMIT_STACK;
 
-/// Why the regime was left.
+/// Why the quiet regime has ended.
 pub type Reason = &'static str;
 
 /// Whether a program that begins now may be quiet.
@@ -18,8 +18,8 @@ pub fn possible() -> bool {
         && soft <= quiet::STACK
 }
 
-/// Largest mapping for which the regime is kept.
+/// Bytes. A larger mapping ends the quiet regime.
 pub const MAX_MAPPING: u64 = 2 << 30;
 
-/// Most that the stack may need.
+/// Bytes. A stack that may become larger ends the quiet regime.
 pub const STACK: u64 = 1 << 30;

@@ -5,13 +5,13 @@ use crate::sys::lock::Lock;
 use alloc::sync::Arc;
 use linux_raw_sys::general::*;
 
-/// The kernel's limit: soft and hard.
+/// The kernel's limit on a resource: soft and hard.
 pub fn get(resource: u32) -> (u64, u64) {
     sys::limit(resource, None).unwrap_or((u64::MAX, u64::MAX))
 }
 
-/// While it lives, the recorder has as many descriptors and as large files as the hard limits allow,
-/// or more where it may.
+/// While this lives, the recorder may open more descriptors and write larger files: as far as the
+/// hard limits allow, or further where it may raise them.
 pub struct Raised([(u32, (u64, u64)); 2]);
 
 impl Drop for Raised {
@@ -25,6 +25,7 @@ impl Drop for Raised {
 }
 
 impl Raised {
+    /// Raises the limits.
     pub fn new() -> Raised {
         Raised([RLIMIT_NOFILE, RLIMIT_FSIZE].map(|resource| {
             let old = get(resource);
@@ -44,8 +45,8 @@ impl Raised {
     }
 }
 
-/// Soft and hard limits: RLIMIT_AS, then RLIMIT_DATA.
+/// Soft and hard limits: `RLIMIT_AS`, then `RLIMIT_DATA`.
 pub type Limits = [[u64; 2]; 2];
 
-/// Those of one process. A child that borrows its parent's memory has its own.
+/// The limits of one process. A child that borrows its parent's memory has its own.
 pub type Shared = Arc<Lock<Limits>>;

@@ -3,7 +3,7 @@
 use super::{Result, call, getpid, gettid};
 use linux_raw_sys::general::*;
 
-/// Sends the signal of `info` (128 bytes as the kernel has them) to the calling thread once more.
+/// Sends the signal of `info` to the calling thread once more.
 pub fn queue_signal(info: &crate::sys::context::Info) {
     queue_signal_to(gettid(), info);
 }
@@ -27,7 +27,7 @@ pub fn raise(signo: i32) {
     );
 }
 
-/// Replaces the calling thread's mask of blocked signals; returns the one before.
+/// Replaces the calling thread's mask of blocked signals. Returns the mask before.
 pub fn set_signal_mask(mask: u64) -> u64 {
     let mut old = 0u64;
     let _ = call(
@@ -52,7 +52,7 @@ pub fn signal_mask() -> u64 {
     old
 }
 
-/// Signals that are blocked and wait for the calling thread or its process.
+/// Mask of the signals that are blocked and wait for the calling thread or its process.
 pub fn pending_signals() -> u64 {
     let mut set = 0u64;
     let _ = call(__NR_rt_sigpending, [&raw mut set as u64, 8]);
@@ -63,16 +63,20 @@ pub fn pending_signals() -> u64 {
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct SigAction {
+    /// Address of the handler, or 0 for the default, or 1 to ignore the signal.
     pub handler: u64,
+    /// `SA_` flags.
     pub flags: u64,
+    /// Address of the code that returns from the handler.
     pub restorer: u64,
+    /// Mask of the signals that are blocked while the handler runs.
     pub mask: u64,
 }
 
-/// Sets (if given) the action of a signal; returns the one before.
+/// Sets the action of a signal, if `new` is given. Returns the action before.
 ///
 /// # Safety
-/// A handler must be able to run at any point of the process.
+/// A handler in `new` must be able to run at any point of the process.
 pub unsafe fn sigaction(signo: i32, new: Option<&SigAction>) -> Result<SigAction> {
     let mut old = SigAction::default();
     let new = new.map_or(0, |n| core::ptr::from_ref(n) as u64);
@@ -92,7 +96,7 @@ pub unsafe fn sigaltstack(base: u64, len: u64) -> Result<()> {
     call(__NR_sigaltstack, [ss.as_ptr() as u64, 0]).map(drop)
 }
 
-/// As [`sigaltstack`], and returns the stack before: start, flags, size.
+/// As [`sigaltstack`]. Returns the stack before: start, flags, size.
 ///
 /// # Safety
 /// The range is writable and serves nothing else.
@@ -105,8 +109,8 @@ pub unsafe fn exchange_altstack((base, len): (u64, u64)) -> Result<[u64; 3]> {
     .map(|_| old)
 }
 
-/// Makes the program's alternate stack the kernel's: start, flags, size. The calling thread runs
-/// on neither.
+/// Gives the kernel the program's alternate stack: start, flags, size. The calling thread uses
+/// neither the old nor the new one.
 pub fn restore_altstack(ss: [u64; 3]) {
     let _ = call(__NR_sigaltstack, [ss.as_ptr() as u64, 0]);
 }

@@ -1,21 +1,22 @@
-//! Wishes that all threads of the process come to rest soon.
+//! Requests that all threads of the process stop soon.
 
 use crate::sys;
 use crate::sys::context::Info;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use linux_raw_sys::general::SIGTRAP;
 
-/// Set by the command line: all threads are to come to rest, for one of the reasons in
-/// [`hindsight_events::attach::leave`].
+/// The command line sets it: all threads have to stop, for one of the reasons in
+/// [`hindsight_events::attach::leave`]. 0: none.
 #[unsafe(no_mangle)]
 static HINDSIGHT_DETACH: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the thread is to be left at the next instruction of the program.
+/// Whether threads have to stop at the next instruction of the program, since the process is left.
 pub fn is_requested() -> bool {
     HINDSIGHT_DETACH.load(Relaxed) != 0
 }
 
-/// Whether translated code is to be left at the next instruction of the program, for whatever reason.
+/// Whether translated code has to be left at the next instruction of the program, for whatever
+/// reason.
 pub fn must_leave() -> bool {
     is_requested() || is_dying()
 }
@@ -23,8 +24,9 @@ pub fn must_leave() -> bool {
 /// Code of signals that a process sends with a value.
 const SI_QUEUE: i32 = -1;
 
-/// Whether a signal is the wish of the command line, of a thread that dies, or of the process `collector`, that translated
-/// code be left. That of the collector may come when the thread has already done what was wished.
+/// Whether a signal asks for leaving translated code. It may come from the command line, from a
+/// thread that dies, or from the process `collector`. The collector's may come when the thread has
+/// already done what was wished.
 pub fn is_kick(signo: i32, info: &Info, collector: Option<i32>) -> bool {
     let sender = info.rest[0] as i32;
     signo as u32 == SIGTRAP
@@ -32,20 +34,20 @@ pub fn is_kick(signo: i32, info: &Info, collector: Option<i32>) -> bool {
         && (must_leave() || sender > 0 && collector == Some(sender))
 }
 
-/// A thread of this process is dying, and the others are to come to rest.
+/// A thread of this process is dying, and the others have to stop.
 static DYING: AtomicBool = AtomicBool::new(false);
 
-/// Whether the thread is to stop at the next instruction of the program, for good.
+/// Whether threads have to stop at the next instruction of the program, for good.
 pub fn is_dying() -> bool {
     DYING.load(Relaxed)
 }
 
-/// This thread is dying. `false`: another one was first.
+/// Notes that this thread is dying. False if another one was first.
 pub fn begin_dying() -> bool {
     !DYING.swap(true, SeqCst)
 }
 
-/// Sends a thread the signal by which translated code is left (see [`is_kick`]).
+/// Sends a thread the signal that makes it leave translated code (see [`is_kick`]).
 pub fn kick(tid: i32) {
     let info = Info {
         signo: SIGTRAP as i32,
@@ -55,7 +57,7 @@ pub fn kick(tid: i32) {
     sys::queue_signal_to(tid, &info);
 }
 
-/// Why the threads are to be left: one of the reasons in [`hindsight_events::attach::leave`].
+/// Why the process is left: one of the reasons in [`hindsight_events::attach::leave`].
 pub fn reason() -> u32 {
     HINDSIGHT_DETACH.load(Relaxed)
 }

@@ -1,5 +1,5 @@
-//! Finds functions in ELF files by name. Reads what it needs of a file, in bounded memory; whatever is
-//! wrong with the file only means that nothing is found.
+//! Finds functions in ELF files by name. Reads what it needs of a file, in bounded memory. If
+//! anything is wrong with the file, nothing is found.
 
 use crate::sys;
 use alloc::ffi::CString;
@@ -10,23 +10,24 @@ const SHT_SYMTAB: u32 = 2;
 const SHT_DYNSYM: u32 = 11;
 const STT_FUNC: u8 = 2;
 const PT_LOAD: u32 = 1;
-/// Largest tables of names that are read.
+/// Bytes. Larger tables of names are not read.
 const MOST_NAMES: u64 = 256 << 20;
 /// Bytes of a symbol.
 const SYMBOL: usize = 24;
-/// Symbols read at a time.
+/// Symbols that are read at a time.
 const BATCH: usize = 1024;
 
 /// What is looked for in a file.
 #[derive(Clone, Copy)]
 pub enum Sought<'a> {
+    /// A function's name, without its version.
     Name(&'a [u8]),
-    /// An address as the file has it.
+    /// An address, as the file has it.
     Address(u64),
 }
 
-/// Calls `found` with the number of an entry of `sought` and the offset in the file of the code that it
-/// names, for each place.
+/// Calls `found` for each function that is found, with its index in `sought` and the offset of its
+/// code in the file.
 pub fn find(path: &[u8], sought: &[Sought], mut found: impl FnMut(usize, u64)) {
     let Ok(path) = CString::new(path) else { return };
     let Ok(fd) = sys::open_read(&path) else {
@@ -42,7 +43,7 @@ fn search(fd: i32, sought: &[Sought], found: &mut dyn FnMut(usize, u64)) -> Opti
         return None;
     }
     let segments = read(fd, u64_at(&header, 32)?, 56 * u16_at(&header, 56)? as usize)?;
-    // Offset in the file of an address.
+    // The offset of an address in the file.
     let offset = |address: u64| {
         segments.chunks_exact(56).find_map(|p| {
             let within = address.checked_sub(u64_at(p, 16)?)?;
@@ -117,7 +118,7 @@ fn name(names: &[u8], at: usize) -> &[u8] {
     &rest[..end.unwrap_or(rest.len())]
 }
 
-/// `len` bytes of a file.
+/// `len` bytes of a file. `None` if it does not have that many.
 fn read(fd: i32, offset: u64, len: usize) -> Option<Vec<u8>> {
     let size = sys::fstat(fd).ok()?.st_size as u64;
     if offset.checked_add(len as u64)? > size {

@@ -1,4 +1,4 @@
-//! The streams' writer.
+//! The writer of event streams.
 
 use super::{
     BASE, COMMAND, EXECUTED, IMAGE, PARENT, SETTLE_MS, Watch, attention, ctl, find_free, header,
@@ -10,36 +10,39 @@ use core::sync::atomic::Ordering::*;
 use hindsight_events::ring::{self, Ctl, LEAST_ROOM, RING_BYTES, kind, state, wish};
 use hindsight_events::{Event, MAX_EVENT, Pen};
 
-/// Bytes that may be in a ring when an event is begun.
+/// The most bytes that may be in a ring when an event is begun.
 fn most() -> u64 {
     let room = header().map_or(0, |h| h.room.load(Relaxed) as usize);
     (room.clamp(LEAST_ROOM, RING_BYTES) - MAX_EVENT) as u64
 }
 
-/// Some of these that are kept for those who must not wait.
+/// Bytes of these that are reserved for writers that cannot block.
 const SPARE: u64 = 512;
 
 /// Bytes of a ring between two looks at how full it is.
 const PART: u64 = RING_BYTES as u64 / 8;
 
-/// Bytes at a stream's beginning whose pages come when they are touched: many streams have no more.
+/// The first bytes of a stream. Their pages are made present when they are touched: many streams
+/// have no more.
 const FIRST: u64 = 16 << 10;
 
 /// Writes one event stream.
 pub struct Emitter {
     ctl: Option<&'static Ctl>,
-    /// Its number, and its data.
+    /// Number of the ring.
     ring: usize,
+    /// Address of the ring's data.
     data: *mut u8,
-    /// Translated code uses it too.
+    /// Where the next event goes. Translated code uses it, too.
     pen: Pen,
-    /// The ring's head when the collector's sleep was last looked at.
+    /// The ring's head at the last look at whether the collector sleeps.
     looked: u64,
-    /// Bytes of the ring's data whose pages this process has.
+    /// Bytes of the ring's data whose pages are present in this process.
     ready: u64,
 }
 
-// SAFETY: an emitter is the only producer of its ring, whichever thread holds it.
+// SAFETY: the pointers lead into the control file, which is never unmapped. An emitter is the only
+// producer of its ring, whichever thread holds it.
 unsafe impl Send for Emitter {}
 
 impl Emitter {
@@ -71,8 +74,8 @@ impl Emitter {
         })
     }
 
-    /// Takes a free ring for the calling thread. Silent when nothing is recorded; `None` when
-    /// all rings stay taken.
+    /// Takes a free ring for the calling thread. The emitter is silent when nothing is recorded.
+    /// `None` if all rings stay taken.
     pub(super) fn claim(kind: u32, tid: i32) -> Option<Emitter> {
         if !is_recorded() {
             return Some(Emitter::silent());
@@ -101,27 +104,27 @@ impl Emitter {
         Emitter::of(i)
     }
 
-    /// An emitter for the calling thread.
+    /// An emitter for the calling thread. `None` if all rings stay taken.
     pub fn thread() -> Option<Emitter> {
         Emitter::thread_of(sys::gettid())
     }
 
-    /// An emitter for the thread `tid` of this process.
+    /// An emitter for the thread `tid` of this process. `None` if all rings stay taken.
     pub fn thread_of(tid: i32) -> Option<Emitter> {
         Emitter::claim(kind::THREAD, tid)
     }
 
-    /// Number of the ring.
+    /// Number of the ring. `None` if the emitter is silent.
     pub fn ring(&self) -> Option<usize> {
         self.ctl.map(|_| self.ring)
     }
 
-    /// The ring's control page, for its counters.
+    /// The ring's control page, for its counters. `None` if the emitter is silent.
     pub fn ctl(&self) -> Option<&'static Ctl> {
         self.ctl
     }
 
-    /// Where the next event goes. Valid as long as the emitter is where it is.
+    /// Where the next event goes. Valid while the emitter stays at its address.
     pub fn pen(&mut self) -> *mut Pen {
         &raw mut self.pen
     }
@@ -131,43 +134,43 @@ impl Emitter {
         self.pen.encoder.pos
     }
 
-    /// What the collector wants ([`wish`]).
+    /// What the collector asks for: bits of [`wish`].
     pub fn wishes(&self) -> u32 {
         self.ctl.map_or(0, |c| c.wishes.load(Relaxed))
     }
 
-    /// Whether the collector wants a key frame.
+    /// Whether the collector asks for a key frame.
     pub fn wants_keyframe(&self) -> bool {
         self.wishes() & wish::KEYFRAME != 0
     }
 
-    /// What the collector wanted is done.
+    /// Says that what the collector asked for is done.
     pub fn grant(&self, wish: u32) {
         if let Some(c) = self.ctl {
             c.wishes.fetch_and(!wish, Release);
         }
     }
 
-    /// Whether the collector could not have the content of a file of which it was told.
+    /// Whether the collector could not get the content of a file of which it was told.
     pub fn lost_file(&self) -> bool {
         self.ctl.is_some_and(|c| c.lost_file.load(Acquire) != 0)
     }
 
-    /// Much comes at once from here on, or no more.
+    /// Says that much comes at once from here on, or that this is over.
     pub fn burst(&mut self, on: bool) {
         if let Some(ctl) = self.ctl {
             ctl.burst.store(on as u32, Relaxed);
         }
     }
 
-    /// Appends an event. Waits while the ring is full; ends the process when the collector is gone.
+    /// Appends an event. Waits while the ring is full. Ends the process if the collector is gone.
     pub fn emit(&mut self, pos: u64, ev: &Event) {
         let Some(ctl) = self.ctl else { return };
         if self.pen.at >= self.pen.limit && !self.turn(ctl) {
             return self.wrap(ctl, pos, ev);
         }
-        // SAFETY: MAX_EVENT bytes from below the limit on are free and in the ring's data; the
-        // collector does not read behind `head`.
+        // SAFETY: `turn` set the limit so that `MAX_EVENT` bytes from any address below it are
+        // free, and lie in the ring's data. The collector does not read behind `head`.
         let out = unsafe { core::slice::from_raw_parts_mut(self.pen.at as *mut u8, MAX_EVENT) };
         let n = self.pen.encoder.encode(pos, ev, out) as u64;
         self.pen.at += n;
@@ -175,13 +178,13 @@ impl Emitter {
         ctl.head.store(ctl.head.load(Relaxed) + n, Release);
     }
 
-    /// Waits, not for ever, until the collector has done what the events so far ask for.
+    /// Waits until the collector has done what the events so far ask for, [`SETTLE_MS`] at most.
     pub fn settle(&mut self) {
         let Some(ctl) = self.ctl else { return };
         let done = || ctl.taken.load(Acquire) == ctl.head.load(Relaxed);
         attention(self.ring);
         wake(true);
-        // It is usually at once.
+        // Usually it is done at once.
         for _ in 0..10 {
             if done() {
                 return;
@@ -200,7 +203,7 @@ impl Emitter {
         }
     }
 
-    /// Waits until there is room for a few short events, so that these will not have to.
+    /// Waits until there is room for a few short events, so they will not have to wait.
     pub fn reserve(&mut self) {
         let Some(ctl) = self.ctl else { return };
         let (head, most) = (ctl.head.load(Relaxed), most() - SPARE);
@@ -209,8 +212,8 @@ impl Emitter {
         }
     }
 
-    /// Finds room for an eighth of the ring, or what there is before its end; waits while there is none.
-    /// `false`: the next event may reach the end of the data.
+    /// Finds room for an eighth of the ring, or less before the end of its data. Waits while there
+    /// is none. False if the next event may reach the end of the data.
     #[cold]
     fn turn(&mut self, ctl: &Ctl) -> bool {
         let most = most();
@@ -235,8 +238,8 @@ impl Emitter {
         room > 0
     }
 
-    /// Sees to it that the process has the pages of the part of the ring that begins at `at`, without
-    /// a fault for each. Bytes of the part.
+    /// Makes the pages of one part of the ring present at once, instead of by a fault for each. The
+    /// part begins at `at`. Returns its length in bytes.
     fn make_ready(&mut self, at: u64) -> u64 {
         if self.ready == 0 && at < FIRST {
             self.ready = FIRST;
@@ -251,7 +254,7 @@ impl Emitter {
         PART
     }
 
-    /// Appends an event near the end of the ring's data, whose rest may stand at the beginning.
+    /// Appends an event near the end of the ring's data. The rest of it may stand at the beginning.
     #[cold]
     #[inline(never)]
     fn wrap(&mut self, ctl: &Ctl, pos: u64, ev: &Event) {
@@ -260,7 +263,8 @@ impl Emitter {
         let head = ctl.head.load(Relaxed);
         let at = head as usize % RING_BYTES;
         let first = n.min(RING_BYTES - at);
-        // SAFETY: as in `emit`, in two pieces.
+        // SAFETY: `turn` has waited until `MAX_EVENT` bytes are free. The two pieces lie in the
+        // ring's data, and the collector does not read behind `head`.
         unsafe {
             core::ptr::copy_nonoverlapping(whole.as_ptr(), self.data.add(at), first);
             core::ptr::copy_nonoverlapping(whole.as_ptr().add(first), self.data, n - first);
@@ -268,13 +272,13 @@ impl Emitter {
         ctl.head.store(head + n as u64, Release);
     }
 
-    /// Lets go of the ring; nothing can be emitted any more.
+    /// Gives the ring up. Nothing is emitted after that.
     pub fn release(&mut self) {
         self.ctl = None;
         self.pen = Pen::default();
     }
 
-    /// Goes on behind the last whole event, where one was begun that nobody completes.
+    /// Continues behind the last whole event, if one was begun that nobody completes.
     pub(super) fn resume(&mut self) {
         (self.pen.at, self.pen.limit) = (0, 0);
     }

@@ -7,8 +7,8 @@ use crate::sys::fail::{self, STATUS};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::*;
 
-/// Seconds without a sign of life after which the collector counts as gone. Its process may still be
-/// there, as a zombie that nobody has reaped.
+/// After this many seconds without a sign of life the collector counts as gone. Its process may
+/// still exist, as a zombie that nobody has reaped.
 const SILENCE: u64 = 10;
 
 /// Notices that the collector is gone.
@@ -16,11 +16,12 @@ pub struct Watch {
     heartbeat: u32,
     /// Seconds of silence.
     silence: u64,
-    /// When it was looked last.
+    /// Time of the last look, in seconds.
     looked: u64,
 }
 
 impl Watch {
+    /// Begins to watch.
     pub fn new() -> Watch {
         Watch {
             heartbeat: header().map_or(0, |h| h.heartbeat.load(Relaxed)),
@@ -29,12 +30,12 @@ impl Watch {
         }
     }
 
-    /// Ends the process if the collector is gone; to be called several times a second.
+    /// Ends the process if the collector is gone. Has to be called several times a second.
     pub fn check(&mut self) {
         let Some(h) = header() else { return };
         let (beat, now) = (h.heartbeat.load(Relaxed), sys::seconds());
-        // Not the time in which this process itself did not run: then the collector perhaps did not
-        // either, for whoever stops the one by a key stops both.
+        // Time in which this process itself did not run does not count. The collector may not have
+        // run either: a key that stops the one stops both.
         self.silence += (now - self.looked).min(1);
         self.looked = now;
         if beat != self.heartbeat {
@@ -50,8 +51,8 @@ impl Watch {
     }
 }
 
-/// Ends the process if there is no process of the collector's number. Of one in another namespace of
-/// process ids that cannot be known.
+/// Ends the process if no process has the collector's number. In another namespace of process ids
+/// that cannot be known.
 pub fn insist() {
     if header().is_some() && !foreign() && !sys::process_exists(collector()[0]) {
         gone();
@@ -65,7 +66,8 @@ fn gone() -> ! {
     )
 }
 
-/// Whether a process can go on, however long it has not: it is stopped, debugged, or gets no processor.
+/// Whether a process can still go on, however long it has not. It may be stopped, be debugged, or
+/// get no processor.
 fn lives(pid: i32) -> bool {
     let path = line!("/proc/{pid}/stat\0");
     let Some(fd) = CStr::from_bytes_until_nul(path.as_bytes())
@@ -74,7 +76,7 @@ fn lives(pid: i32) -> bool {
     else {
         return false;
     };
-    // The number and the name, of at most 64 bytes, come first.
+    // First come the number and the name, which takes 64 bytes at most.
     let mut text = [0; 128];
     let n = sys::read(fd, &mut text).unwrap_or(0);
     sys::close(fd);
