@@ -159,8 +159,8 @@ fn fill(t: &mut Thread, e: &Entry) {
     (t.ctx.gpr, t.ctx.rip, t.ctx.rflags) = (cpu.gpr, cpu.rip, cpu.rflags);
     (t.ctx.fs_base, t.ctx.gs_base) = (cpu.fs_base, cpu.gs_base);
     t.signals.mask = e.mask;
-    t.tid = e.tid as i32;
-    t.rseq = (e.rseq != 0).then_some(rseq::Rseq {
+    t.task.tid = e.tid as i32;
+    t.emulated.rseq = (e.rseq != 0).then_some(rseq::Rseq {
         addr: e.rseq,
         len: e.rseq_len,
         sig: e.rseq_sig,
@@ -188,10 +188,10 @@ extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
     // SAFETY: `prepare` made `t` for this thread alone. `hindsight_attached` passes the address of
     // the area that it has just filled on this stack.
     let (t, vectors) = unsafe { (&mut *t, &*vectors) };
-    sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
-    t.tid = sys::gettid();
+    sys::set_gs_base(t.window.gs_base());
+    t.task.tid = sys::gettid();
     t.slot.arrive(false);
-    if let Some(r) = t.rseq {
+    if let Some(r) = t.emulated.rseq {
         // The kernel would enter and abort restartable sequences without the recorder's knowledge.
         rseq::tell_kernel(r, rseq::UNREGISTER);
     }
@@ -201,7 +201,7 @@ extern "C" fn enter(t: *mut Thread, vectors: *const Area) -> ! {
         t.signals.alt = AltStack::of(base, flags, size);
     }
     t.set_area(vectors);
-    t.code_epoch = cache::cache().code.epoch;
+    t.code.epoch = cache::cache().code.epoch;
     if threads::count() > 1 {
         t.sequence_always();
     }

@@ -73,13 +73,13 @@ fn start(program: &loader::Program, sp: u64) -> ! {
         fail::die(fail::STATUS, &line!("too many threads"))
     };
     let t = host.thread(emit, dispatch::run);
-    sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
+    sys::set_gs_base(t.window.gs_base());
     t.prepare_lookup();
     cache::init(host.policy());
-    t.tid = sys::gettid();
+    t.task.tid = sys::gettid();
     t.slot.arrive(true);
     threads::register(t);
-    t.filters.inherit(&inherited());
+    t.emulated.filters.inherit(&inherited());
     delivery::install(t);
     t.ctx.rip = program.entry;
     t.ctx.gpr[4] = sp;

@@ -22,7 +22,7 @@ const TSC_FORBIDDEN: u32 = 2;
 /// Performs `arch_prctl` about `cpuid`. `None`: it is about something else.
 pub fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     match a[0] {
-        ARCH_GET_CPUID => Some(!t.forbidden.cpuid as u64),
+        ARCH_GET_CPUID => Some(!t.emulated.forbidden.cpuid as u64),
         ARCH_SET_CPUID => {
             // Allowing changes nothing. The kernel's answer tells whether the processor can forbid
             // it.
@@ -30,7 +30,7 @@ pub fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
             // SAFETY: the call has no pointers, and allows what is allowed already.
             let ret = unsafe { sys::raw(__NR_arch_prctl, ask) };
             if ret == 0 {
-                t.forbidden.cpuid = a[1] == 0;
+                t.emulated.forbidden.cpuid = a[1] == 0;
             }
             Some(ret)
         }
@@ -42,7 +42,7 @@ pub fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
 pub fn prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     match a[0] {
         PR_GET_TSC => {
-            let mode = if t.forbidden.tsc {
+            let mode = if t.emulated.forbidden.tsc {
                 TSC_FORBIDDEN
             } else {
                 TSC_ALLOWED
@@ -55,7 +55,7 @@ pub fn prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
             if mode != TSC_ALLOWED && mode != TSC_FORBIDDEN {
                 return Some(errno(EINVAL));
             }
-            t.forbidden.tsc = mode == TSC_FORBIDDEN;
+            t.emulated.forbidden.tsc = mode == TSC_FORBIDDEN;
             Some(0)
         }
         _ => None,
@@ -105,16 +105,16 @@ pub fn rseq(t: &mut Thread, a: &[u64; 6]) -> u64 {
         len: a[1] as u32,
         sig: a[3] as u32,
     };
-    match (a[2], t.rseq) {
+    match (a[2], t.emulated.rseq) {
         (rseq::UNREGISTER, Some(r)) if (r.addr, r.len) != (asked.addr, asked.len) => errno(EINVAL),
         (rseq::UNREGISTER, Some(r)) if r.sig != asked.sig => errno(EPERM),
         (rseq::UNREGISTER, Some(_)) => {
-            t.rseq = None;
+            t.emulated.rseq = None;
             0
         }
         (0, Some(r)) if r == asked => errno(EBUSY),
         (0, None) if asked.addr != 0 => {
-            t.rseq = Some(asked);
+            t.emulated.rseq = Some(asked);
             0
         }
         _ => errno(EINVAL),

@@ -32,7 +32,7 @@ const ARCH: u32 = 0xc000_003e;
 /// Runs the thread's filters on the system call at hand, and does what they say. `None`: the call
 /// is allowed.
 pub fn check(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Flow> {
-    if t.filters.list().next().is_some_and(|f| f.strict) {
+    if t.emulated.filters.list().next().is_some_and(|f| f.strict) {
         let allowed = [__NR_read, __NR_write, __NR_exit, __NR_rt_sigreturn];
         if allowed.contains(&nr) {
             return None;
@@ -62,7 +62,7 @@ pub fn check(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Flow> {
         (data[4 + 2 * i], data[5 + 2 * i]) = (*v as u32, (*v >> 32) as u32);
     }
     let mut verdict = ALLOW;
-    for f in t.filters.list() {
+    for f in t.emulated.filters.list() {
         let v = bpf::run(&f.code, &data);
         // The smallest action as a signed number wins.
         if ((v & ACTION) as i32) < (verdict & ACTION) as i32 {
@@ -140,7 +140,9 @@ pub fn prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     const PR_GET_SECCOMP: u64 = 21;
     const PR_SET_SECCOMP: u64 = 22;
     match (a[0], a[1]) {
-        (PR_GET_SECCOMP, _) if !t.filters.is_empty() => Some(t.filters.state().0 as u64),
+        (PR_GET_SECCOMP, _) if !t.emulated.filters.is_empty() => {
+            Some(t.emulated.filters.state().0 as u64)
+        }
         (PR_SET_SECCOMP, 1) => Some(strict(t)),
         (PR_SET_SECCOMP, 2) => Some(filter(t, 0, a[2])),
         _ => None,
@@ -148,10 +150,10 @@ pub fn prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
 }
 
 fn strict(t: &mut Thread) -> u64 {
-    if !t.filters.is_empty() {
+    if !t.emulated.filters.is_empty() {
         return errno(EINVAL);
     }
-    t.filters.add(Vec::new(), true);
+    t.emulated.filters.add(Vec::new(), true);
     0
 }
 
@@ -201,7 +203,12 @@ fn attach(t: &mut Thread, flags: u64, code: Vec<Instruction>) -> u64 {
             ),
         );
     }
-    let all = t.filters.list().map(|f| f.code.len() + 4).sum::<usize>();
+    let all = t
+        .emulated
+        .filters
+        .list()
+        .map(|f| f.code.len() + 4)
+        .sum::<usize>();
     if all + code.len() > TOTAL {
         return errno(ENOMEM);
     }
@@ -214,7 +221,7 @@ fn attach(t: &mut Thread, flags: u64, code: Vec<Instruction>) -> u64 {
             tid as u64
         };
     }
-    t.filters.add(code, false);
+    t.emulated.filters.add(code, false);
     if flags & TSYNC != 0 {
         let _ = synchronize(t, true);
     }
@@ -225,7 +232,7 @@ fn attach(t: &mut Thread, flags: u64, code: Vec<Instruction>) -> u64 {
 /// other filters: the error is its number.
 fn synchronize(t: &Thread, really: bool) -> Result<(), i32> {
     let mut other = Ok(());
-    let own = &t.filters;
+    let own = &t.emulated.filters;
     threads::each(|tid, filters| {
         let newest = filters.list().next();
         if really {

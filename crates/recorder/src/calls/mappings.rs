@@ -37,7 +37,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
         return None;
     }
     let _order = MAPPING.lock_to_change();
-    if t.quiet {
+    if t.regime.quiet {
         placement::look_at_limit();
     }
     if nr != __NR_brk {
@@ -137,7 +137,7 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     returned(t, ret);
     if let Ok(at) = result(ret) {
         let len = sys::pages(len);
-        let flags = match t.quiet && flags & MAP_TYPE == MAP_DROPPABLE {
+        let flags = match t.regime.quiet && flags & MAP_TYPE == MAP_DROPPABLE {
             true => make_undroppable(at, len, prot as u32),
             false => flags,
         };
@@ -181,7 +181,7 @@ fn make_undroppable(at: u64, len: u64, prot: u32) -> u32 {
 fn choose(t: &Thread, call: &[u64; 6]) -> Option<[u64; 6]> {
     let [addr, len, prot, flags, fd, offset] = *call;
     let open = addr == 0 && flags as u32 & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT) == 0;
-    if !t.quiet || !open {
+    if !t.regime.quiet || !open {
         return None;
     }
     let at = match flags as u32 & MAP_ANONYMOUS != 0 {
@@ -297,9 +297,9 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     regions().moved(old, old_len, at, new_len, keep);
     if at == old {
         t.zero_window(at + old_len, new_len - old_len);
-    } else if t.quiet && placement::collides(old, old_len) {
+    } else if t.regime.quiet && placement::collides(old, old_len) {
         regime::leave_soon(t, "memory is moved whose low address bits others have too");
-    } else if t.quiet {
+    } else if t.regime.quiet {
         let len = old_len.min(new_len);
         t.event(&Event::Move {
             from: old,
@@ -329,7 +329,7 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
 /// quiet regime.
 fn resize(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     let [old, old_len, new_len, flags, _, _] = *a;
-    if !t.quiet || flags as u32 != MREMAP_MAYMOVE || old_len == 0 {
+    if !t.regime.quiet || flags as u32 != MREMAP_MAYMOVE || old_len == 0 {
         return pass(t, __NR_mremap, a);
     }
     // The addresses behind the mapping may be free and yet have low bits that others have, too.
@@ -367,7 +367,7 @@ fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     // With `MADV_FREE` nobody could know when the kernel takes the pages. For files the kernel does
     // not do that.
     let anonymous = |r: &Region| r.flags & MAP_ANONYMOUS != 0;
-    if t.quiet && advice == MADV_FREE && regions().overlapping(addr, len).all(anonymous) {
+    if t.regime.quiet && advice == MADV_FREE && regions().overlapping(addr, len).all(anonymous) {
         call[2] = MADV_DONTNEED as u64;
     }
     let ret = pass(t, __NR_madvise, &call)?;

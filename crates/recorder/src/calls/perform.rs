@@ -33,7 +33,7 @@ pub fn perform(t: &mut Thread) -> Flow {
     let a = args(t);
     // The kernel looks at the low half only.
     let nr = t.ctx.gpr[0] as u32;
-    if !t.filters.is_empty()
+    if !t.emulated.filters.is_empty()
         && let Some(flow) = filters::check(t, nr, &a)
     {
         return flow;

@@ -280,13 +280,13 @@ impl Cache {
         let epoch = self.code.epoch;
         if t.is_unrecorded() {
             // From its code the only way to recorded code leads through here.
-            return t.announced.store(u64::MAX, Release);
+            return t.code.announce(u64::MAX);
         }
-        if epoch != t.code_epoch {
-            t.code_epoch = epoch;
+        if epoch != t.code.epoch {
+            t.code.epoch = epoch;
             t.event(&Event::CodeEpoch { epoch });
         }
-        t.announced.store(epoch, Release);
+        t.code.announce(epoch);
     }
 
     #[cold]
@@ -549,12 +549,12 @@ pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
     // that one sees this store, or this thread sees the new number below.
     if threads::is_alone() {
         // No other thread can look.
-        t.seen.store(t.generation, Relaxed);
+        t.code.enter(Relaxed);
     } else {
-        t.seen.store(t.generation, SeqCst);
+        t.code.enter(SeqCst);
     }
-    if generation::present() != t.generation
-        || EPOCH.load(SeqCst) != t.code_epoch && !t.is_unrecorded()
+    if generation::present() != t.code.generation
+        || EPOCH.load(SeqCst) != t.code.epoch && !t.is_unrecorded()
     {
         return None;
     }
@@ -564,14 +564,14 @@ pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
 /// Notices the present generation, before the thread runs code of it.
 fn notice(t: &mut Thread) {
     let now = generation::present();
-    if t.generation != now {
-        t.generation = now;
+    if t.code.generation != now {
+        t.code.generation = now;
         t.ctx.ibl[table::CHECKED].clear();
-        if t.is_plain() || t.quiet || t.spare_gap.is_some() {
+        if t.is_plain() || t.regime.quiet || t.gaps.has_spare() {
             t.ctx.ibl[table::PLAIN].clear();
         }
     }
-    t.seen.store(now, Release);
+    t.code.enter(Release);
 }
 
 /// Distinguishes plain code from other code at the same address. The two highest bits of a valid

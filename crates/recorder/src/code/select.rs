@@ -119,7 +119,7 @@ pub fn arrive(t: &mut Thread, pc: u64) {
     } else {
         None
     };
-    match (t.gap.as_ref().map(|g| g.reason), reason) {
+    match (t.gaps.reason(), reason) {
         (None, Some(r)) => gap::begin(t, r),
         (Some(_), None) => gap::end(t),
         (Some(old), Some(new)) if new.is_big() && !old.is_big() => gap::widen(t, new),

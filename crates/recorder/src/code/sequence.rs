@@ -27,7 +27,7 @@ const PATIENCE: u32 = 1000;
 /// These may be operations of other threads, of which the caller knows, or of processes that share
 /// memory.
 pub fn attend(t: &mut Thread) {
-    if many::is_shared() && many::has_shared_memory() && !t.is_silent {
+    if many::is_shared() && many::has_shared_memory() && !t.task.is_silent {
         cache::cache().sequence_atomics(t);
     }
 }
@@ -35,7 +35,7 @@ pub fn attend(t: &mut Thread) {
 impl Thread {
     /// Records an order number, if there is anything to be ordered against.
     pub fn sequence(&mut self) {
-        if many::is_shared() && self.gap.is_none() {
+        if many::is_shared() && !self.gaps.is_open() {
             self.sequence_always();
         }
     }
@@ -88,7 +88,7 @@ impl Thread {
         self.lock_stripe(low);
         if high != low {
             self.lock_stripe(high);
-            self.second = Some(high);
+            self.second_lock = Some(high);
             // Translated code gives back only one lock. So the thread has to come to the runtime
             // when the instruction is done.
             self.inbox.leave_requested.store(true, Relaxed);
@@ -119,7 +119,7 @@ impl Thread {
     /// Gives back the second lock of an operand, if one is held. The thread stands between two
     /// instructions.
     pub fn release_second(&mut self) {
-        if let Some(i) = self.second.take() {
+        if let Some(i) = self.second_lock.take() {
             self.stripe(i).owner.store(0, Release);
         }
     }

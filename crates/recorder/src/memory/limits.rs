@@ -31,7 +31,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         _ => return None,
     };
     let i = index(resource as u32)?;
-    let mut limits = t.limits.lock();
+    let mut limits = t.emulated.limits.lock();
     let was = limits[i];
     let mut bytes = [0; 16];
     if new != 0 || nr == __NR_setrlimit {
@@ -64,7 +64,7 @@ fn words(b: &[u8; 16]) -> [u64; 2] {
 /// Whether the program may have `len` more bytes of address space. What is mapped in
 /// `replaced..replaced+len` is given up. `data`: the new memory is private and writable.
 pub fn allow(t: &Thread, len: u64, replaced: Option<u64>, data: bool) -> bool {
-    let [[space, _], [most, _]] = *t.limits.lock();
+    let [[space, _], [most, _]] = *t.emulated.limits.lock();
     if space == u64::MAX && (most == u64::MAX || !data) {
         return true;
     }
@@ -82,7 +82,10 @@ pub fn allow(t: &Thread, len: u64, replaced: Option<u64>, data: bool) -> bool {
 
 /// Gives the kernel the limits, for a program that runs natively. [`lift`] undoes it.
 pub fn apply(t: &Thread) {
-    for (resource, l) in [RLIMIT_AS, RLIMIT_DATA].into_iter().zip(*t.limits.lock()) {
+    for (resource, l) in [RLIMIT_AS, RLIMIT_DATA]
+        .into_iter()
+        .zip(*t.emulated.limits.lock())
+    {
         if resources::get(resource) != (l[0], l[1]) {
             // The hard limit stays: it could not be raised again if the program cannot be executed.
             let (_, hard) = resources::get(resource);
@@ -93,7 +96,10 @@ pub fn apply(t: &Thread) {
 
 /// Gives the kernel the limits for good.
 pub fn restore(t: &Thread) {
-    for (resource, l) in [RLIMIT_AS, RLIMIT_DATA].into_iter().zip(*t.limits.lock()) {
+    for (resource, l) in [RLIMIT_AS, RLIMIT_DATA]
+        .into_iter()
+        .zip(*t.emulated.limits.lock())
+    {
         if resources::get(resource) != (l[0], l[1]) {
             let _ = sys::limit(resource, Some((l[0], l[1])));
         }

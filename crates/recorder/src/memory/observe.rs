@@ -2,7 +2,6 @@
 //! fresh.
 
 use crate::memory::{page_sharing, placement, regime};
-use crate::sys::config;
 use crate::thread::{Thread, ZERO_LIMIT};
 use hindsight_events::Event;
 use hindsight_events::ring::wish;
@@ -13,15 +12,15 @@ impl Thread {
         // What the kernel has just written belongs to what came before. So a key frame waits for
         // the next instruction.
         let apart = self.emit.position() < self.pos;
-        let due = self.pos >= self.next_keyframe;
-        if apart && due && self.quiet {
+        let due = self.schedule.is_keyframe_due(self.pos);
+        if apart && due && self.regime.quiet {
             regime::restate(self);
-        } else if apart && !self.quiet && (due || self.emit.wants_keyframe()) {
+        } else if apart && !self.regime.quiet && (due || self.emit.wants_keyframe()) {
             self.keyframe();
-        } else if self.pos >= self.next_digest {
+        } else if self.schedule.is_digest_due(self.pos) {
             let (cpu, vec) = (self.cpu().digest(), self.vec().digest());
             self.event(&Event::Digest { cpu, vec });
-            self.next_digest = self.pos + config::get().digest_interval;
+            self.schedule.digest_written(self.pos);
         }
         if self.emit.wishes() & wish::POSITION != 0 {
             // Replay compares a digest, so this proves the position.
@@ -32,7 +31,7 @@ impl Thread {
             self.emit.grant(wish::POSITION);
         }
         page_sharing::look(self);
-        self.schedule();
+        self.reschedule();
     }
 
     /// Records that `addr..addr+len` holds zeros now, and clears its cells.
@@ -41,12 +40,12 @@ impl Thread {
     /// - In the quiet regime, cells of other memory in use are left alone.
     /// - Ranges of [`ZERO_LIMIT`] bytes or more are not cleared.
     pub fn zero_window(&mut self, addr: u64, len: u64) {
-        if self.gap.is_some() {
+        if self.gaps.is_open() {
             return;
         }
-        if self.quiet {
+        if self.regime.quiet {
             if len > crate::sys::quiet::MAX_MAPPING {
-                self.ends_quiet.get_or_insert("a very large mapping");
+                self.regime.end_soon("a very large mapping");
             } else if len != 0 {
                 for (addr, len) in placement::apart(addr, len) {
                     self.event(&Event::Zero { addr, len });
@@ -55,12 +54,12 @@ impl Thread {
             return;
         }
         self.shared_pages.forget(addr, len);
-        if len == 0 || len >= ZERO_LIMIT || len > self.predictor.size() {
+        if len == 0 || len >= ZERO_LIMIT || len > self.window.predictor().size() {
             return regime::changed(self, addr, len);
         }
         self.event(&Event::Zero { addr, len });
-        let size = self.predictor.size();
-        let start = self.predictor.cell(addr);
+        let size = self.window.predictor().size();
+        let start = self.window.predictor().cell(addr);
         let first = len.min(size - start);
         self.zero_cells(start, first);
         self.zero_cells(0, len - first);

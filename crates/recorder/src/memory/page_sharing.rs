@@ -73,9 +73,9 @@ fn may_share(t: &Thread) -> bool {
     let (most, _) = resources::get(RLIMIT_FSIZE);
     threads::is_alone()
         && !NEVER.load(Relaxed)
-        && !t.quiet
+        && !t.regime.quiet
         && !t.is_plain()
-        && t.predictor == Predictor::WINDOW
+        && t.window.predictor() == Predictor::WINDOW
         && most == u64::MAX
 }
 
@@ -130,12 +130,12 @@ fn pass(t: &mut Thread) {
 /// Looks at the pages of a range whose cells are in memory. Returns how many those are.
 fn piece(t: &mut Thread, range: Range<u64>) -> u64 {
     let len = range.end - range.start;
-    let cell = t.predictor.cell(range.start);
+    let cell = t.window.predictor().cell(range.start);
     // The first cells are mapped a second time behind the window's end.
-    if cell < SHARED || cell + len > t.predictor.size() - SHARED {
+    if cell < SHARED || cell + len > t.window.predictor().size() - SHARED {
         return 0;
     }
-    let Ok(resident) = sys::resident(t.window + cell, len) else {
+    let Ok(resident) = sys::resident(t.window.start() + cell, len) else {
         never(t);
         return 0;
     };
@@ -210,7 +210,7 @@ fn share(t: &mut Thread, run: &Range<u64>) {
         }
         if map(cells) {
             sys::madvise_dontdump(cells, len);
-            let offset = cells - t.window;
+            let offset = cells - t.window.start();
             take(&mut t.shared_pages.cells, &(offset..offset + len));
             t.shared_pages.cells.push(offset..offset + len);
             sys::madvise_populate_read(run.start, len);

@@ -61,10 +61,10 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
         quiet: true,
         reason: b"",
     });
-    t.quiet = true;
-    t.meddling = ring::meddling();
+    t.regime.quiet = true;
+    t.regime.meddling = ring::meddling();
     restate::schedule(t);
-    t.leaves_after = config::get().quiet_for;
+    t.regime.leaves_after = config::get().quiet_for;
     if let Some(why) = backing::inherited() {
         return leave(t, why);
     }
@@ -104,7 +104,7 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
 /// Records what memory holds at `addr..addr+len`, as far as it can be read. Does nothing in the
 /// checked regime.
 pub fn tell(t: &mut Thread, addr: u64, len: u64) {
-    if !t.quiet {
+    if !t.regime.quiet {
         return;
     }
     if len <= SHORT as u64 {
@@ -161,7 +161,7 @@ fn tell_file(
         return tell_content(t, addr, len, offset, held.file.size);
     }
     of_file(t, addr, len, offset, &held.file, path);
-    t.files_told = true;
+    t.regime.files_told = true;
     if let (true, Some(fd)) = (held.new && held.file.is_fresh(), fd) {
         t.emit.settle();
         if t.emit.lost_file() || !backing::is_still(fd, &held.file) {
@@ -200,11 +200,11 @@ fn tell_content(t: &mut Thread, addr: u64, len: u64, offset: u64, size: u64) -> 
 
 /// Records the content of a new mapping, or ends the regime soon.
 pub fn mapped(t: &mut Thread, addr: u64, len: u64, prot: u32, flags: u32, fd: i32, offset: u64) {
-    if !t.quiet {
+    if !t.regime.quiet {
         return;
     }
     if let Err(why) = content(t, addr, len, prot, flags, fd, offset) {
-        t.ends_quiet.get_or_insert(why);
+        t.regime.end_soon(why);
     }
 }
 
@@ -259,22 +259,22 @@ fn content(
 
 /// Ends the regime as soon as the thread stands between two instructions.
 pub fn leave_soon(t: &mut Thread, why: Reason) {
-    if t.quiet {
-        t.ends_quiet.get_or_insert(why);
+    if t.regime.quiet {
+        t.regime.end_soon(why);
     }
 }
 
 /// Notes that memory has become accessible.
 pub fn accessible(t: &mut Thread, addr: u64, len: u64) {
-    if t.quiet && placement::collides(addr, len) {
-        t.ends_quiet
-            .get_or_insert("two mappings have the same low address bits");
+    if t.regime.quiet && placement::collides(addr, len) {
+        t.regime
+            .end_soon("two mappings have the same low address bits");
     }
 }
 
 /// Notes that memory that may hold something is inaccessible for now.
 pub fn inaccessible(t: &mut Thread, addr: u64, len: u64) {
-    if t.quiet && !placement::hold(addr, len) {
+    if t.regime.quiet && !placement::hold(addr, len) {
         leave_soon(t, "very many mappings are made inaccessible");
     }
 }
@@ -282,21 +282,21 @@ pub fn inaccessible(t: &mut Thread, addr: u64, len: u64) {
 /// Notes that the pages of this range are as they were when they were mapped (`madvise` with
 /// `advice`).
 pub fn discarded(t: &mut Thread, addr: u64, len: u64, advice: u32) {
-    if !t.quiet {
+    if !t.regime.quiet {
         return changed(t, addr, len);
     }
     let list: Vec<Region> = regions().overlapping(addr, len).copied().collect();
     for r in list {
         let (start, end) = (r.start.max(addr), r.end.min(addr + len));
         if r.is_shared() || advice == MADV_REMOVE {
-            t.ends_quiet.get_or_insert("shared memory is discarded");
+            t.regime.end_soon("shared memory is discarded");
         } else if r.flags & MAP_ANONYMOUS != 0 {
             t.zero_window(start, end - start);
         } else {
             let path = regions().path(&r).to_vec();
             let offset = r.offset + (start - r.start);
             if let Err(why) = tell_file(t, start, end - start, offset, None, &path) {
-                t.ends_quiet.get_or_insert(why);
+                t.regime.end_soon(why);
             }
         }
     }
@@ -305,19 +305,19 @@ pub fn discarded(t: &mut Thread, addr: u64, len: u64, advice: u32) {
 /// Called before a system call, before its event is written. Ends the regime if the call makes
 /// somebody who can change the memory, or shares it.
 pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
-    if !t.quiet {
+    if !t.regime.quiet {
         return;
     }
-    if t.pos >= t.next_check {
-        t.next_check = t.pos + CHECK_EVERY;
+    if t.pos >= t.regime.next_check {
+        t.regime.next_check = t.pos + CHECK_EVERY;
         let cpu = t.cpu().digest();
         t.event(&Event::Digest { cpu, vec: 0 });
     }
     // The collector reads files by name, so it has to do that before the program can change or
     // remove them.
-    if t.files_told && changes_files(nr, a) {
+    if t.regime.files_told && changes_files(nr, a) {
         t.emit.settle();
-        t.files_told = false;
+        t.regime.files_told = false;
     }
     let why = match nr {
         __NR_clone | __NR_clone3 | __NR_vfork if clone::shares_memory(nr, a) => {
@@ -408,7 +408,7 @@ impl syscalls::Memory for Real {
 /// Called after a system call. Records what the kernel wrote, and ends the regime if that is not
 /// known.
 pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
-    if !t.quiet {
+    if !t.regime.quiet {
         return changed_by(t, nr, a);
     }
     let ret = t.ctx.gpr[0] as i64;
@@ -418,18 +418,20 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
             tell(t, r.addr, r.len);
         }
     });
-    if ret > 0 && t.pos >= t.next_passed && matches!(nr, __NR_write | __NR_pwrite64 | __NR_sendto) {
+    if ret > 0
+        && t.pos >= t.regime.next_passed
+        && matches!(nr, __NR_write | __NR_pwrite64 | __NR_sendto)
+    {
         passed(t, a[1], ret as u64);
     }
     if let Some(why) = aftermath(nr, a, ret) {
         leave_soon(t, why);
     }
     if class == syscalls::Class::Unknown {
-        t.ends_quiet
-            .get_or_insert("a system call of which not all is known");
+        t.regime.end_soon("a system call of which not all is known");
     }
     others::meddled(t);
-    if let Some(why) = t.ends_quiet.take() {
+    if let Some(why) = t.regime.take_end() {
         leave(t, why);
     }
     if class == syscalls::Class::Unknown {
@@ -495,7 +497,7 @@ fn show_in(t: &mut Thread, addr: u64, buf: &mut [u8]) -> usize {
 /// Records that what was known of this memory may not hold any more. Does nothing in the quiet
 /// regime, where events say what memory holds.
 pub fn changed(t: &mut Thread, addr: u64, len: u64) {
-    if !t.quiet && !t.is_plain() && len != 0 {
+    if !t.regime.quiet && !t.is_plain() && len != 0 {
         t.event(&Event::Changed { addr, len });
     }
 }
@@ -505,7 +507,7 @@ pub fn changed(t: &mut Thread, addr: u64, len: u64) {
 #[cold]
 fn passed(t: &mut Thread, addr: u64, len: u64) {
     let earliest = t.pos.saturating_sub(PASSED_AT_ONCE * PASSED_EVERY);
-    t.next_passed = t.next_passed.max(earliest) + PASSED_EVERY;
+    t.regime.next_passed = t.regime.next_passed.max(earliest) + PASSED_EVERY;
     let len = len.min(MAX_BYTES as u64);
     let mut buf = [0; MAX_BYTES];
     let bytes = &mut buf[..len as usize];
@@ -549,10 +551,10 @@ fn aftermath(nr: u32, a: &[u64; 6], ret: i64) -> Option<Reason> {
 
 /// Ends the regime. The thread stands between two instructions, and is checked from here on.
 pub fn leave(t: &mut Thread, why: Reason) {
-    if !t.quiet {
+    if !t.regime.quiet {
         return;
     }
-    (t.quiet, t.in_vdso) = (false, false);
+    (t.regime.quiet, t.regime.in_vdso) = (false, false);
     let why = if backing::changed(true) { CHANGED } else { why };
     t.event(&Event::Regime {
         quiet: false,
@@ -568,10 +570,10 @@ pub fn leave(t: &mut Thread, why: Reason) {
 /// Called before the program ends.
 fn end(t: &mut Thread) {
     // Whoever waits for the end may change the files, or unmount them.
-    if t.files_told && backing::watched() {
+    if t.regime.files_told && backing::watched() {
         t.emit.settle();
     }
-    if t.quiet && backing::changed(true) {
+    if t.regime.quiet && backing::changed(true) {
         t.event(&Event::Regime {
             quiet: false,
             reason: CHANGED.as_bytes(),
@@ -582,17 +584,17 @@ fn end(t: &mut Thread) {
 /// Called when the thread is about to execute the instruction at `pc`, before
 /// [`crate::code::select::arrive`].
 pub fn arrive(t: &mut Thread, pc: u64) {
-    if t.quiet {
-        if t.leaves_after != 0 {
-            t.leaves_after -= 1;
-            if t.leaves_after == 0 {
+    if t.regime.quiet {
+        if t.regime.leaves_after != 0 {
+            t.regime.leaves_after -= 1;
+            if t.regime.leaves_after == 0 {
                 leave_soon(t, "as was asked for (--leave-quiet-after)");
             }
         }
         others::meddled(t);
-        if let Some(why) = t.ends_quiet.take() {
+        if let Some(why) = t.regime.take_end() {
             return leave(t, why);
         }
-        t.in_vdso = (VDSO[0].load(Relaxed)..VDSO[1].load(Relaxed)).contains(&pc);
+        t.regime.in_vdso = (VDSO[0].load(Relaxed)..VDSO[1].load(Relaxed)).contains(&pc);
     }
 }

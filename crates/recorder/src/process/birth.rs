@@ -67,7 +67,7 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         Err(e) => return crate::thread::call::errno(e),
     };
     many::matters();
-    if !t.is_silent {
+    if !t.task.is_silent {
         cache::cache().sequence_atomics(t);
     }
     t.sequence_always();
@@ -79,11 +79,11 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     let stack = child.slot.stack;
     let top = child.slot.stack_end();
     let mask = sys::set_signal_mask(!0);
-    if !child.is_silent && child.borrows {
-        child.unborn = ring::expect_process();
+    if !child.task.is_silent && child.task.borrows {
+        child.task.unborn = ring::expect_process();
     }
-    let unborn = child.unborn;
-    if child.borrows && r.flags & CLONE_VFORK as u64 == 0 {
+    let unborn = child.task.unborn;
+    if child.task.borrows && r.flags & CLONE_VFORK as u64 == 0 {
         borrowers::BORROWERS.store(true, Release);
     }
     threads::register(child);
@@ -104,7 +104,7 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     let clear = clone::CLEAR_SIGHAND | CLONE_SIGHAND as u64;
     if nr == __NR_clone3 && r.flags & clear == clone::CLEAR_SIGHAND {
         // SAFETY: the child does not run yet, so nobody else uses its structure.
-        unsafe { (*child).clear_handlers = true };
+        unsafe { (*child).task.clear_handlers = true };
         r.block[0] &= !clone::CLEAR_SIGHAND;
     }
     // SAFETY: `prepare` gave the child a stack of its own, and `begin` all that it needs.
@@ -128,7 +128,14 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
 /// no memory.
 fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     let silent = Emitter::silent();
-    let child = Thread::make(t.predictor, silent, t.layout, t.wide_checks, t.run).ok()?;
+    let child = Thread::make(
+        t.window.predictor(),
+        silent,
+        *t.vectors.layout(),
+        t.vectors.is_wide(),
+        t.task.run,
+    )
+    .ok()?;
     let mut cpu = t.cpu();
     let next = cpu.rip + 2;
     (cpu.gpr[0], cpu.gpr[1]) = (0, next);
@@ -159,19 +166,19 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     }
     child.signals.stepping = t.signals.stepping.of_child();
     child.selection = t.selection.of_child();
-    child.filters.copy(&t.filters);
-    child.forbidden = t.forbidden;
-    child.is_silent = t.is_silent;
-    child.borrows = r.flags & CLONE_THREAD as u64 == 0;
-    if child.borrows
+    child.emulated.filters.copy(&t.emulated.filters);
+    child.emulated.forbidden = t.emulated.forbidden;
+    child.task.is_silent = t.task.is_silent;
+    child.task.borrows = r.flags & CLONE_THREAD as u64 == 0;
+    if child.task.borrows
         && crate::sys::config::get().children == hindsight_events::config::children::NONE
     {
-        child.is_silent = true;
+        child.task.is_silent = true;
     }
-    child.limits = if child.borrows {
-        Arc::new(Lock::new(*t.limits.lock()))
+    child.emulated.limits = if child.task.borrows {
+        Arc::new(Lock::new(*t.emulated.limits.lock()))
     } else {
-        t.limits.clone()
+        t.emulated.limits.clone()
     };
     if r.flags & CLONE_SIGHAND as u64 != 0 {
         child.signals.actions = t.signals.actions.clone();
@@ -185,26 +192,25 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
 extern "C" fn begin(t: *mut Thread) -> ! {
     // SAFETY: `clone` made it for this thread alone.
     let t = unsafe { &mut *t };
-    sys::set_gs_base(t.window + hindsight_isa::ctx::APART as u64);
-    t.tid = sys::gettid();
-    if t.borrows {
+    sys::set_gs_base(t.window.gs_base());
+    t.task.tid = sys::gettid();
+    if t.task.borrows {
         owners::arrive();
     }
     t.slot.arrive(false);
-    if t.borrows {
+    if t.task.borrows {
         actions::begin_process(t);
     }
-    if t.clear_handlers {
+    if t.task.clear_handlers {
         actions::clear_handlers(t);
     }
-    if !t.is_silent {
+    if !t.task.is_silent {
         match Emitter::thread() {
             Some(e) => t.set_emitter(e),
             None => fail::die(fail::STATUS, &line!("no ring is free for a new thread")),
         }
-        t.ring
-            .store(t.emit.ring().map_or(-1, |r| r as i32), Release);
-        ring::expected_process(t.unborn.take());
+        t.task.set_ring(t.emit.ring());
+        ring::expected_process(t.task.unborn.take());
     }
     // SAFETY: the range is the second stack of the thread's slot. Nothing else uses it.
     if let Err(e) = unsafe { sys::sigaltstack(t.slot.stack + STACK, STACK) } {
@@ -213,11 +219,11 @@ extern "C" fn begin(t: *mut Thread) -> ! {
             &line!("cannot set a thread's signal stack (error {e})"),
         );
     }
-    t.code_epoch = cache::cache().code.epoch;
+    t.code.epoch = cache::cache().code.epoch;
     t.sequence_always();
     t.begin();
     pass::unblock(t);
-    (t.run)(t)
+    (t.task.run)(t)
 }
 
 /// Ends the calling thread, which is not the last one.
@@ -231,7 +237,7 @@ pub fn exit(t: &mut Thread, status: i32) -> ! {
     });
     t.publish();
     // The thread runs on for a moment. Nobody may take it for one that has left.
-    t.ring.store(-1, Release);
+    t.task.end_stream();
     t.emit.end();
     threads::unregister(t);
     let taken = t.slot.taken.as_ptr();

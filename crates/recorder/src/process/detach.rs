@@ -11,7 +11,6 @@ use crate::sys::{self, stop};
 use crate::thread::{Thread, pass, rseq, threads};
 use alloc::boxed::Box;
 use core::arch::{asm, global_asm};
-use core::sync::atomic::Ordering::*;
 use hindsight_events::attach::{Handoff, leave};
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::xsave::COMPONENTS;
@@ -62,7 +61,7 @@ pub fn rest(t: &mut Thread) {
     t.emit.end();
     t.emit.release();
     pass::hand_back(t);
-    if let Some(area) = t.rseq {
+    if let Some(area) = t.emulated.rseq {
         rseq::tell_kernel(area, 0);
     }
     let heap = brk::virtual_heap();
@@ -77,7 +76,7 @@ pub fn rest(t: &mut Thread) {
     handoff.cpu[..16].copy_from_slice(&state.gpr);
     handoff.cpu[16..].copy_from_slice(&[state.rip, state.rflags, state.fs_base, state.gs_base]);
     handoff.area = core::ptr::from_mut(t.area()) as u64;
-    t.seen.store(u64::MAX, Release);
+    t.code.leave();
     let handoff = Box::into_raw(handoff);
     // SAFETY: the code jumped to reads the handoff, which is leaked, and never returns.
     // `handoff.area` is a valid XSAVE area, since `Thread::area` made it.

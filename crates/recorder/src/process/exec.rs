@@ -17,7 +17,7 @@ use crate::sys::program::{self, Fd};
 use crate::sys::{self, config, guard, resources, script, stub};
 use crate::thread::Thread;
 use crate::thread::call::{args, errno};
-use crate::thread::plan::Plan;
+use crate::thread::exec::Plan;
 use alloc::boxed::Box;
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -62,7 +62,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         // The kernel will find the same fault, or is only asked a question.
         return replace(t, nr, *a);
     };
-    if t.is_silent && config::get().children != children::MATCHING {
+    if t.task.is_silent && config::get().children != children::MATCHING {
         return native(t, q, None);
     }
     if traced::by_recorded() {
@@ -283,7 +283,7 @@ fn follow(
         argv,
         config: config::get().clone(),
     });
-    plan.config.limits = *t.limits.lock();
+    plan.config.limits = *t.emulated.limits.lock();
     let name = q.copy.is_some().then(program::link);
     let name = name.unwrap_or_else(|| sys::fd_path(exe.0));
     set_path(&mut plan.config.exe, &name);
@@ -325,9 +325,9 @@ fn follow(
     // leaves its parent's memory.
     drop(name);
     drop(q);
-    t.plan = Some(plan);
+    t.exec.plan = Some(plan);
     let ret = replace(t, __NR_execveat, call);
-    t.plan = None;
+    t.exec.plan = None;
     sys::set_close_on_exec(held, true);
     drop(control);
     ret
@@ -365,7 +365,7 @@ fn arguments(at: u64, front: &[CString]) -> Result<Vec<u64>, u32> {
 /// Makes a file with what the program has set for itself and its successors. `None` if it has set
 /// nothing.
 fn legacy(t: &Thread, c: &mut Config) -> Result<Option<Fd>, &'static str> {
-    let bytes = t.filters.to_bytes();
+    let bytes = t.emulated.filters.to_bytes();
     (c.state_fd, c.state_len) = (-1, bytes.len() as u32);
     if bytes.is_empty() {
         return Ok(None);
@@ -447,15 +447,15 @@ fn native(t: &mut Thread, mut q: Request, why: Option<&str>) -> Option<u64> {
             message: message.as_bytes(),
         });
         t.publish();
-        t.ring.store(-1, core::sync::atomic::Ordering::Release);
+        t.task.end_stream();
         t.emit.end();
     }
     // The thread holds the path for the same reason as a plan.
-    t.leaving = Some(q.path);
+    t.exec.leaving = Some(q.path);
     limits::apply(t);
     let ret = leave(t, nr, call, true);
     limits::lift();
-    t.leaving = None;
+    t.exec.leaving = None;
     if recorded && why.is_some() {
         reborn(t);
     }
@@ -485,7 +485,7 @@ fn leave(t: &mut Thread, nr: u32, call: [u64; 6], native: bool) -> Option<u64> {
         return None;
     }
     if native {
-        t.filters.install();
+        t.emulated.filters.install();
     }
     let inbox = t.inbox;
     let ret = crate::signals::sharers::leave(t, || {

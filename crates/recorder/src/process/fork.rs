@@ -111,7 +111,7 @@ fn follows(t: &Thread) -> bool {
         children::MATCHING => ring::is_recorded() && exec::matches(&program::loaded()),
         _ => false,
     };
-    wanted && !t.is_silent
+    wanted && !t.task.is_silent
 }
 
 /// Makes the call while no other thread changes what the child has to find consistent.
@@ -129,7 +129,7 @@ fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
     cache::memory::leave();
     threads::alone(t);
     let follow = follows(t);
-    t.is_silent = !follow;
+    t.task.is_silent = !follow;
     ring::forked(follow);
     let emit = Emitter::thread();
     if emit.is_none() {
@@ -142,7 +142,7 @@ fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
             &line!("cannot map memory in a new process (error {e})"),
         );
     }
-    t.borrows = false;
+    t.task.borrows = false;
     regime::forked(t);
     maps::regions().tell();
     cache::cache().inherit();

@@ -150,7 +150,7 @@ fn text(t: &crate::thread::Thread, file: File, tid: i32) -> Option<Vec<u8>> {
         File::Status => status(
             &read_task(tid, "status")?,
             &Signals::of(t, tid),
-            t.filters.state(),
+            t.emulated.filters.state(),
         ),
         File::Stat => stat(&read_task(tid, "stat")?, &Signals::of(t, tid)),
         File::Statm => statm(&read(c"/proc/self/statm")),

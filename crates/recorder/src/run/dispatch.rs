@@ -12,7 +12,7 @@ use crate::sys::stop;
 use crate::thread::call::{self, Flow};
 use crate::thread::{Thread, pass};
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 use hindsight_events::Event;
 use hindsight_events::ring::wish;
 use hindsight_isa::state::RFLAGS_MASK;
@@ -42,7 +42,7 @@ pub fn run(t: &mut Thread) -> ! {
         let pc = t.ctx.rip;
         // The thread runs no code of any generation now. So no generation waits for it, however
         // long it stays here.
-        t.seen.store(u64::MAX, Release);
+        t.code.leave();
         regime::arrive(t, pc);
         select::arrive(t, pc);
         if trap::begin(t) {
@@ -108,7 +108,7 @@ fn execute(t: &mut Thread, host: u64) {
 fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
     // The exit may be linked only to code of its own generation and kind. Both calls below can
     // change these.
-    let (entered, plain) = (t.generation, t.is_plain());
+    let (entered, plain) = (t.code.generation, t.is_plain());
     regime::arrive(t, pc);
     select::arrive(t, pc);
     // First without the lock of the cache.
@@ -117,14 +117,14 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
     {
         return Some(host);
     }
-    t.seen.store(u64::MAX, Release);
+    t.code.leave();
     let mut cache = cache::cache();
     let host = cache.get(t, pc).ok()?;
-    if t.generation == entered && t.is_plain() == plain && !select::is_watched(t, pc) {
+    if t.code.generation == entered && t.is_plain() == plain && !select::is_watched(t, pc) {
         match desc.kind() {
             DescKind::Exit | DescKind::Indirect if chaos::leaves_open(t, pc) => {
                 drop(cache);
-                t.seen.store(u64::MAX, Release);
+                t.code.leave();
                 chaos::point(t);
                 return None;
             }
@@ -191,7 +191,7 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
         DescKind::Stale | DescKind::Budget | DescKind::Watch => {
             t.ctx.rip = desc.pc;
             let pc = desc.pc;
-            t.seen.store(u64::MAX, Release);
+            t.code.leave();
             cache::cache().drop_block(t, pc);
             Next::Boundary
         }
@@ -215,7 +215,7 @@ fn system_call(t: &mut Thread, desc: &Desc) {
     regime::before_call(t, nr as u32, &args);
     t.sequence();
     t.event(&Event::Syscall { nr, args });
-    t.seen.store(u64::MAX, Release);
+    t.code.leave();
     chaos::point(t);
     if perform::perform(t) == Flow::Next {
         // What `syscall` itself leaves in rcx and r11.
@@ -253,9 +253,9 @@ fn fetch_fault(t: &mut Thread) {
 /// Whether a key frame or a digest is due, or the collector asks where the thread stands.
 fn due(t: &Thread) -> bool {
     let wishes = t.emit.wishes();
-    let keyframe = wishes & wish::KEYFRAME != 0 && !t.is_plain() && !t.quiet;
+    let keyframe = wishes & wish::KEYFRAME != 0 && !t.is_plain() && !t.regime.quiet;
     let position = wishes & wish::POSITION != 0 && !t.is_unrecorded();
-    t.pos >= t.next_observation || keyframe || position
+    t.schedule.is_due(t.pos) || keyframe || position
 }
 
 /// Writes key frames and digests that are due.

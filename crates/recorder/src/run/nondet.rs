@@ -39,8 +39,8 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         mask |= 1 << n;
     };
     match i.mnemonic() {
-        Cpuid if t.forbidden.cpuid => return Err(Fault::GP),
-        Rdtsc | Rdtscp if t.forbidden.tsc => return Err(Fault::GP),
+        Cpuid if t.emulated.forbidden.cpuid => return Err(Fault::GP),
+        Rdtsc | Rdtscp if t.emulated.forbidden.tsc => return Err(Fault::GP),
         Cpuid => {
             let (leaf, sub) = (t.ctx.gpr[0] as u32, t.ctx.gpr[1] as u32);
             let r = processor::ask(leaf, sub);

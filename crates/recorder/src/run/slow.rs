@@ -146,7 +146,7 @@ fn string(t: &mut Thread, desc: &Desc, op: StringOp) -> Next {
         store(t, &regs);
         return finish(t, desc, done);
     }
-    if op.operands_collide(&regs, base, t.predictor) {
+    if op.operands_collide(&regs, base, t.window.predictor()) {
         return collide(t, desc, op, regs, base);
     }
     // Iterations that translated code has done already.
@@ -278,7 +278,7 @@ impl Shadow for Thread {
     }
 
     fn predictor(&self) -> Predictor {
-        self.predictor
+        self.window.predictor()
     }
 
     fn is_plain(&self) -> bool {

@@ -50,7 +50,7 @@ pub fn execute(t: &mut Thread, desc: &Desc, i: &Instruction) -> Next {
 
 fn set(t: &mut Thread, v: &VecState) {
     let mut area = Area::default();
-    t.layout.from_state(v, &mut area);
+    t.vectors.layout().from_state(v, &mut area);
     t.set_area(&area);
 }
 

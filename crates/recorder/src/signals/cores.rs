@@ -46,7 +46,7 @@ const STACK: u64 = 64 << 10;
 /// not return if another thread was first.
 pub fn begin(t: &mut Thread, signo: u32) -> bool {
     // If the memory is shared with another process, its list of threads does not say who dies.
-    let alone = threads::is_alone() || t.borrows || threads::lends();
+    let alone = threads::is_alone() || t.task.borrows || threads::lends();
     if alone || !dumps_core(signo) || !dumps() {
         return false;
     }
@@ -71,7 +71,7 @@ fn dumps() -> bool {
 pub fn rest(t: &mut Thread) -> ! {
     sys::set_signal_mask(!0);
     t.publish();
-    t.seen.store(u64::MAX, Release);
+    t.code.leave();
     t.inbox.resting.store(true, Release);
     loop {
         sys::pause();

@@ -58,14 +58,14 @@ const PAUSE: u64 = 500;
 /// Makes a call that sends a signal. `None`: another signal has to be delivered first.
 pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
     // If this thread is the only one, it gets the signal before its next instruction.
-    if threads::is_alone() || t.borrows || traced::by_recorded() {
+    if threads::is_alone() || t.task.borrows || traced::by_recorded() {
         return pass(t, nr, a);
     }
     let Some(info) = deadly(t, nr, a) else {
         return pass(t, nr, a);
     };
     let signo = info.signo as u32;
-    if target(nr, a).is_none() && t.tid == sys::getpid() && t.signals.takes(signo) {
+    if target(nr, a).is_none() && t.task.tid == sys::getpid() && t.signals.takes(signo) {
         // The kernel prefers the first thread of a process, which is this one. So this thread gets
         // the signal before its next instruction.
         return pass(t, nr, a);
@@ -75,7 +75,7 @@ pub fn send(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<u64> {
         return None;
     }
     let taken = match target(nr, a) {
-        Some(tid) => tid != t.tid && threads::one_takes(tid, signo),
+        Some(tid) => tid != t.task.tid && threads::one_takes(tid, signo),
         None => threads::takes(t, signo).is_some(),
     };
     // SAFETY: a call that sends a signal writes no memory.

@@ -44,7 +44,8 @@ const TRAPS: [u8; 3] = [1, 3, 4];
 /// The state components that the program knows of, and the bytes of an XSAVE area for them.
 fn shape(t: &Thread) -> (u64, usize) {
     let baseline = [Baseline::Host, Baseline::V2, Baseline::V3, Baseline::V4];
-    let mask = baseline[(crate::sys::config::get().baseline as usize).min(3)].xcr0(t.layout.mask);
+    let mask = baseline[(crate::sys::config::get().baseline as usize).min(3)]
+        .xcr0(t.vectors.layout().mask);
     (mask, area_size(mask))
 }
 
@@ -82,7 +83,7 @@ pub fn go_native(t: &mut Thread, mask: u64) -> ! {
         behind: [u8; 64],
         frame: SignalFrame,
     }
-    let components = t.layout.mask;
+    let components = t.vectors.layout().mask;
     let size = area_size(components);
     let mut n = Box::new(Native {
         area: Area::default(),
@@ -169,7 +170,7 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
     if written.is_err() {
         return false;
     }
-    match t.quiet {
+    match t.regime.quiet {
         true => crate::memory::regime::tell(t, frame_at, fpstate + size as u64 + 4 - frame_at),
         // Without this, what lay there before would be taken for what the handler reads, above all
         // the return address. The vector registers in the frame are left out: handlers hardly ever

@@ -175,7 +175,7 @@ fn arm(inbox: &Inbox, ctx: *mut Ctx) {
 /// The last thing that the runtime does before it enters translated code at `ctx.resume`. Makes
 /// sure that it overlooks neither a signal that waits nor the wish to leave soon.
 pub fn before_enter(t: &mut Thread) {
-    if t.second.is_some() || t.signals.stepping.due {
+    if t.second_lock.is_some() || t.signals.stepping.due {
         t.inbox.leave_requested.store(true, Relaxed);
     }
     compiler_fence(SeqCst);

@@ -27,7 +27,7 @@ const GLANCE_MS: u32 = 2;
 /// meanwhile.
 pub fn hold(t: &Thread) -> impl Sized {
     let order = mapping::hold_order();
-    let actions = (t.signals.actions.lock(), t.limits.lock());
+    let actions = (t.signals.actions.lock(), t.emulated.limits.lock());
     let own = shown::hold();
     let held = (brk::hold(), cache::cache());
     let more = (

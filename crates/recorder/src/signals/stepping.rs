@@ -51,7 +51,7 @@ pub fn deliver(t: &mut Thread) {
 /// Records what the runtime has written for an instruction that replay does not execute. `len` is 8
 /// at most.
 pub fn tell(t: &mut Thread, at: u64, len: u64) {
-    if t.quiet {
+    if t.regime.quiet {
         return regime::tell(t, at, len);
     }
     let mut bytes = [0; 8];

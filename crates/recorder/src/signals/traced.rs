@@ -33,7 +33,7 @@ pub fn before(t: &Thread, nr: u32, a: &[u64; 6]) -> bool {
             ASKED.store(true, Relaxed);
             // A process that shares its tracer's memory cannot be left. It can only be traced as it
             // is.
-            if t.borrows || !ring::is_recorded() || ring::thread(sys::getppid()).is_none() {
+            if t.task.borrows || !ring::is_recorded() || ring::thread(sys::getppid()).is_none() {
                 return false;
             }
             if ring::foreign() {

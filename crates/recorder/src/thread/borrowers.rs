@@ -32,12 +32,12 @@ pub fn sweep() {
 unsafe fn has_left(t: *const Thread) -> bool {
     // SAFETY: the caller promises that `t` is in the list. `borrows` and `tid` were set before it
     // got there, `ring` is atomic.
-    let (borrows, tid, ring) = unsafe { ((*t).borrows, (*t).tid, (*t).ring.load(Acquire)) };
+    let (borrows, tid, ring) = unsafe { ((*t).task.borrows, (*t).task.tid, (*t).task.ring()) };
     // SAFETY: as above. `slot` was set when the thread was made, and slots are never freed.
     let others = unsafe { (*t).slot.pid.load(Acquire) } != sys::getpid();
     (borrows || others && !owners::is_mixed())
         && tid != 0
-        && (sys::has_left(tid) || borrows && ring >= 0 && !ring::carries(ring as usize, tid))
+        && (sys::has_left(tid) || borrows && ring.is_some_and(|r| !ring::carries(r, tid)))
 }
 
 /// Discards a child that borrowed this memory and has executed a program or ended. Does nothing if
@@ -46,7 +46,7 @@ pub fn returned(child: *mut Thread, tid: u64) {
     let gone = |t: *const Thread| {
         // SAFETY: `remove` passes threads that are in the list. Their memory is freed only after
         // they left it.
-        core::ptr::eq(t, child) && unsafe { (*t).tid as u64 } == tid
+        core::ptr::eq(t, child) && unsafe { (*t).task.tid as u64 } == tid
     };
     for t in threads::remove(gone) {
         // SAFETY: callers call this when the kernel has told them that the child has left this
@@ -82,7 +82,7 @@ pub unsafe fn discard(t: *mut Thread) {
 /// Whether a thread that does not run any more has come to its end or has never begun. If not, it
 /// was killed somewhere.
 fn is_at_rest(t: &Thread) -> bool {
-    t.tid == 0 || t.slot.left.load(Acquire) && !t.slot.dead.load(Acquire)
+    t.task.tid == 0 || t.slot.left.load(Acquire) && !t.slot.dead.load(Acquire)
 }
 
 /// Frees a thread's structure and gives its slot back.

@@ -15,9 +15,9 @@ pub fn finish(t: &mut Thread, kind: EndKind, code: u32, message: &[u8]) {
         message,
     });
     t.publish();
-    t.ring.store(-1, core::sync::atomic::Ordering::Release);
+    t.task.end_stream();
     t.emit.end();
-    if !t.borrows && threads::count() == 1 {
+    if !t.task.borrows && threads::count() == 1 {
         ring::end_process();
     }
 }

@@ -16,10 +16,46 @@ use hindsight_isa::xsave::Area;
 /// processes that they make.
 const FORKS: [u64; 4] = [56, 57, 58, 435];
 
+/// The gap that a thread is in, if it is in one. Only the thread itself uses it, in the runtime.
+#[derive(Default)]
+pub struct Gaps {
+    /// The gap at hand.
+    open: Option<Box<Gap>>,
+    /// The memory of the last one, for the next.
+    spare: Option<Box<Gap>>,
+}
+
+impl Gaps {
+    /// Whether the thread is in a gap: it runs plain code, and is not recorded.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Why the thread is in a gap, if it is.
+    pub fn reason(&self) -> Option<GapReason> {
+        self.open.as_ref().map(|g| g.reason)
+    }
+
+    /// Whether the thread has come out of a gap, and so may have run plain code.
+    pub fn has_spare(&self) -> bool {
+        self.spare.is_some()
+    }
+
+    /// Whether this event is recorded, although the thread may not be.
+    pub(super) fn lets_pass(&mut self, ev: &Event) -> bool {
+        self.open.as_mut().is_none_or(|g| g.lets_pass(ev))
+    }
+
+    /// Another stream begins: nobody says where the gap ends that began in this one. Returns why it had begun.
+    pub(super) fn abandon(&mut self) -> Option<GapReason> {
+        self.open.take().map(|g| g.reason)
+    }
+}
+
 /// The gap in which a thread is.
-pub struct Gap {
+struct Gap {
     /// Why it goes on.
-    pub reason: GapReason,
+    reason: GapReason,
     /// The registers at its beginning.
     cpu: CpuState,
     vec: Area,
@@ -31,7 +67,7 @@ pub struct Gap {
 
 impl Gap {
     /// Whether this event is recorded although the thread is not.
-    pub fn lets_pass(&mut self, ev: &Event) -> bool {
+    fn lets_pass(&mut self, ev: &Event) -> bool {
         match ev {
             Event::Syscall { nr, .. } => {
                 self.call = FORKS.contains(&(*nr as u32 as u64));
@@ -48,12 +84,12 @@ impl Gap {
 pub fn begin(t: &mut Thread, reason: GapReason) {
     t.sequence();
     t.event(&Event::GapBegin { reason });
-    if t.spare_gap.is_none() {
+    if !t.gaps.has_spare() {
         // Since plain code was last run, new generations of code were not noted in its lookup
         // table.
         t.ctx.ibl[table::PLAIN].clear();
     }
-    let mut gap = t.spare_gap.take().unwrap_or_else(|| {
+    let mut gap = t.gaps.spare.take().unwrap_or_else(|| {
         Box::new(Gap {
             reason,
             cpu: CpuState::default(),
@@ -65,21 +101,23 @@ pub fn begin(t: &mut Thread, reason: GapReason) {
     (gap.reason, gap.call) = (reason, false);
     gap.cpu = t.cpu();
     t.save_area(&mut gap.vec);
-    t.gap = Some(gap);
-    t.next_observation = u64::MAX;
+    t.gaps.open = Some(gap);
+    t.schedule.pause();
 }
 
 /// Gives the gap that goes on another reason.
 pub fn widen(t: &mut Thread, reason: GapReason) {
     t.event(&Event::GapBegin { reason });
-    if let Some(g) = &mut t.gap {
+    if let Some(g) = &mut t.gaps.open {
         g.reason = reason;
     }
 }
 
 /// Ends the gap. The thread stands between two instructions.
 pub fn end(t: &mut Thread) {
-    let Some(mut gap) = t.gap.take() else { return };
+    let Some(mut gap) = t.gaps.open.take() else {
+        return;
+    };
     let cpu = t.cpu();
     let values = words(&cpu);
     // Always the flags: where they were not needed, those of replay may differ.
@@ -89,7 +127,7 @@ pub fn end(t: &mut Thread) {
             mask |= 1 << i;
         }
     }
-    let layout = t.layout;
+    let layout = *t.vectors.layout();
     let (parts, len) = layout.changes(&gap.vec, t.area(), &mut gap.out);
     t.event(&Event::GapEnd {
         mask,
@@ -97,9 +135,9 @@ pub fn end(t: &mut Thread) {
         parts,
         vec: &gap.out[..len],
     });
-    t.spare_gap = Some(gap);
+    t.gaps.spare = Some(gap);
     t.sequence();
-    t.schedule();
+    t.reschedule();
 }
 
 /// The registers in the order of the event.

@@ -40,7 +40,7 @@ pub fn oldest_generation() -> u64 {
         // A thread that has not begun comes to the cache before it runs any code, unless it was
         // killed before.
         let runs = t.slot.tid.load(SeqCst) != 0;
-        runs.then(|| t.seen.load(SeqCst))
+        runs.then(|| t.code.seen())
     };
     list.iter().filter_map(seen).min().unwrap_or(u64::MAX)
 }
@@ -53,11 +53,7 @@ pub fn oldest_epoch(generation: u64) -> u64 {
         // SAFETY: see `Known`; the list is locked.
         let (begun, seen, announced) = unsafe {
             let begun = (*k.0).slot.tid.load(SeqCst) != 0;
-            (
-                begun,
-                (*k.0).seen.load(SeqCst),
-                (*k.0).announced.load(Acquire),
-            )
+            (begun, (*k.0).code.seen(), (*k.0).code.announced())
         };
         // All other threads come to the cache before they run code of this generation.
         if begun && seen == generation {
@@ -75,7 +71,7 @@ pub fn masks(tid: i32) -> Option<(u64, u64)> {
     let list = THREADS.lock();
     // SAFETY: threads leave the list before their memory is freed, and the list is locked.
     let of = |k: &ThreadPtr| unsafe { &*k.0 };
-    let t = list.iter().map(of).find(|t| t.tid == tid)?;
+    let t = list.iter().map(of).find(|t| t.task.tid == tid)?;
     Some((t.signals.mask, t.signals.held()))
 }
 
@@ -85,10 +81,10 @@ pub fn takes(t: &Thread, signo: u32) -> Option<i32> {
     let list = THREADS.lock();
     // SAFETY: as in `masks`.
     let others = list.iter().map(|k| unsafe { &*k.0 });
-    let mut others = others.filter(|o| !core::ptr::eq(*o, t) && !o.borrows && !t.borrows);
+    let mut others = others.filter(|o| !core::ptr::eq(*o, t) && !o.task.borrows && !t.task.borrows);
     others
-        .find(|o| o.tid != 0 && o.signals.takes(signo))
-        .map(|o| o.tid)
+        .find(|o| o.task.tid != 0 && o.signals.takes(signo))
+        .map(|o| o.task.tid)
 }
 
 /// Another thread of the process of `t` that waits in a call which takes the signal.
@@ -96,14 +92,14 @@ pub fn awaits(t: &Thread, signo: u32) -> Option<i32> {
     let list = THREADS.lock();
     // SAFETY: as in `masks`.
     let others = list.iter().map(|k| unsafe { &*k.0 });
-    let mut others = others.filter(|o| !core::ptr::eq(*o, t) && !o.borrows && !t.borrows);
-    others.find(|o| o.signals.awaits(signo)).map(|o| o.tid)
+    let mut others = others.filter(|o| !core::ptr::eq(*o, t) && !o.task.borrows && !t.task.borrows);
+    others.find(|o| o.signals.awaits(signo)).map(|o| o.task.tid)
 }
 
 /// Whether thread `tid` of this process takes a signal if it is sent now.
 pub fn one_takes(tid: i32, signo: u32) -> bool {
     // SAFETY: as in `masks`.
-    let of = |k: &ThreadPtr| unsafe { (*k.0).tid == tid && (*k.0).signals.takes(signo) };
+    let of = |k: &ThreadPtr| unsafe { (*k.0).task.tid == tid && (*k.0).signals.takes(signo) };
     THREADS.lock().iter().any(of)
 }
 
@@ -112,7 +108,7 @@ pub fn each(mut f: impl FnMut(i32, &Filters)) {
     for k in THREADS.lock().iter() {
         // SAFETY: as in `masks`.
         let t = unsafe { &*k.0 };
-        f(t.tid, &t.filters);
+        f(t.task.tid, &t.emulated.filters);
     }
 }
 
@@ -140,7 +136,10 @@ pub fn register(t: &Thread) {
 /// Whether another process runs in this memory.
 pub fn lends() -> bool {
     // SAFETY: as in `masks`.
-    THREADS.lock().iter().any(|k| unsafe { (*k.0).borrows })
+    THREADS
+        .lock()
+        .iter()
+        .any(|k| unsafe { (*k.0).task.borrows })
 }
 
 /// All threads but `t` that have begun.
@@ -150,14 +149,15 @@ pub fn others(t: &Thread) -> Vec<Other> {
     let tell = |k: &ThreadPtr| {
         // SAFETY: threads leave the list before their memory is freed. These fields do not change
         // after a thread has begun.
-        let (tid, slot, layout) = unsafe { ((*k.0).tid, (*k.0).slot, (*k.0).layout) };
-        // SAFETY: as above.
-        let wide = unsafe { (*k.0).wide_checks };
+        let (tid, slot, wide) = unsafe {
+            let vectors = &raw const (*k.0).vectors;
+            ((*k.0).task.tid, (*k.0).slot, (*vectors).wide().copied())
+        };
         Other {
             tid,
             ctx: slot.ctx(),
             resting: &slot.inbox().resting,
-            wide: wide.then_some(layout),
+            wide,
         }
     };
     others.map(tell).filter(|o| o.tid != 0).collect()
@@ -181,7 +181,7 @@ pub fn borrowers() -> Vec<i32> {
     let list = THREADS.lock();
     // SAFETY: as in `masks`.
     let of = |k: &ThreadPtr| unsafe { &*k.0 };
-    let all = list.iter().map(of).filter(|t| t.borrows);
+    let all = list.iter().map(of).filter(|t| t.task.borrows);
     all.map(|t| t.slot.tid.load(Acquire))
         .filter(|t| *t > 0)
         .collect()

@@ -14,9 +14,9 @@ use linux_raw_sys::general::*;
 /// does not matter to this process. A quiet process shares no memory that anybody can change.
 pub fn before_fork(t: &mut Thread) {
     // But the child can change and remove files.
-    if t.files_told && backing::watched() {
+    if t.regime.files_told && backing::watched() {
         t.emit.settle();
-        t.files_told = false;
+        t.regime.files_told = false;
     }
 }
 
@@ -24,9 +24,10 @@ pub fn before_fork(t: &mut Thread) {
 pub fn forked(t: &mut Thread) {
     // The table is empty where it was wiped.
     t.ctx.ibl[table::PLAIN].begin();
-    if t.quiet {
-        (t.quiet, t.in_vdso, t.files_told) = (false, false, false);
-        (t.ends_quiet, t.leaves_after) = (None, 0);
+    if t.regime.quiet {
+        (t.regime.quiet, t.regime.in_vdso, t.regime.files_told) = (false, false, false);
+        t.regime.leaves_after = 0;
+        t.regime.take_end();
         placement::end();
     }
 }
@@ -52,15 +53,15 @@ fn meddles(nr: u32, a: &[u64; 6]) -> bool {
 pub fn announce(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if meddles(nr, a) {
         let before = ring::meddle();
-        if t.meddling == before {
-            t.meddling = before.wrapping_add(1);
+        if t.regime.meddling == before {
+            t.regime.meddling = before.wrapping_add(1);
         }
     }
 }
 
 /// Ends the quiet regime soon, if another recorded process may have written to this one's memory.
 pub fn meddled(t: &mut Thread) {
-    if t.meddling != ring::meddling() {
+    if t.regime.meddling != ring::meddling() {
         leave_soon(t, "a process that writes to the memory of others");
     }
     if t.emit.lost_file() {

@@ -50,7 +50,7 @@ struct Plan {
 
 /// Schedules the next key frame.
 pub fn schedule(t: &mut Thread) {
-    t.restated = t.pos;
+    t.regime.restated = t.pos;
     t.schedule_quiet(least());
 }
 
@@ -69,10 +69,10 @@ fn least() -> u64 {
 /// Writes a key frame with all that memory holds, if the instructions since the last one pay for
 /// it. The thread stands between two instructions.
 pub fn restate(t: &mut Thread) {
-    if t.ends_quiet.is_none() && backing::changed(true) {
+    if !t.regime.ends_soon() && backing::changed(true) {
         super::leave_soon(t, super::CHANGED);
     }
-    if t.ends_quiet.is_some() {
+    if t.regime.ends_soon() {
         return;
     }
     let plan = plan().filter(|p| p.bytes <= MOST);
@@ -80,7 +80,7 @@ pub fn restate(t: &mut Thread) {
         return t.schedule_quiet(least());
     };
     let cost = plan.bytes * COST + plan.file_bytes * COST_OF_FILES;
-    let due = t.restated.saturating_add(cost);
+    let due = t.regime.restated.saturating_add(cost);
     if config::get().restate_every == 0 && t.pos < due {
         return t.schedule_quiet(due - t.pos);
     }

@@ -1,0 +1,41 @@
+//! What the kernel would keep of a thread, and the recorder keeps in its stead.
+
+use crate::sys::config;
+use crate::sys::lock::Lock;
+use crate::sys::resources;
+use crate::thread::filter_list::Filters;
+use crate::thread::rseq::Rseq;
+use alloc::sync::Arc;
+
+/// What the kernel would keep of a thread. Its system calls write it; the parent of a thread fills it in.
+pub struct Emulated {
+    /// Limits that the kernel does not know, in bytes: all threads of a process have the same.
+    pub limits: resources::Shared,
+    /// Instructions that the program has forbidden the thread.
+    pub forbidden: Forbidden,
+    /// Filters of system calls that the program has set. Other threads may add some.
+    pub filters: Filters,
+    /// The area of restartable sequences that the program has registered.
+    pub rseq: Option<Rseq>,
+}
+
+impl Emulated {
+    /// That of a program's first thread.
+    pub(super) fn new() -> Emulated {
+        Emulated {
+            limits: Arc::new(Lock::new(config::get().limits)),
+            forbidden: Forbidden::default(),
+            filters: Filters::new(),
+            rseq: None,
+        }
+    }
+}
+
+/// Instructions that the program has forbidden a thread. Its children inherit it.
+#[derive(Clone, Copy, Default)]
+pub struct Forbidden {
+    /// `cpuid` faults.
+    pub cpuid: bool,
+    /// `rdtsc` and `rdtscp` fault.
+    pub tsc: bool,
+}
