@@ -3,13 +3,13 @@
 use std::fs;
 use std::io;
 
-/// Whether a process exists and is not just waiting to be reaped. Of one in another namespace
-/// of process ids (see [`hindsight_events::ring::Ctl::pid`]) that cannot be known.
+/// Whether a process exists and is not a zombie. For a process in another namespace of process ids
+/// (see [`hindsight_events::ring::Ctl::pid`]) that cannot be known: then true.
 pub fn process(pid: i32) -> bool {
     if pid < 0 {
         return true;
     }
-    // SAFETY: signal 0 is none.
+    // SAFETY: signal 0 only asks. The call uses no memory.
     let sent = unsafe { libc::kill(pid, 0) };
     if sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
         return false;
@@ -17,25 +17,26 @@ pub fn process(pid: i32) -> bool {
     if !zombie(&format!("/proc/{pid}/stat")) {
         return true;
     }
-    // The first thread may have left before the others.
+    // The first thread may have ended before the others.
     fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
 }
 
-/// Whether a thread exists.
+/// Whether a thread exists. True if that cannot be known.
 pub fn thread(pid: i32, tid: i32) -> bool {
     if pid < 0 {
         return true;
     }
-    // SAFETY: signal 0 is none.
+    // SAFETY: signal 0 only asks. The call uses no memory.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) };
     if sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
         return false;
     }
-    // Only a process's first thread stays when it has ended. The others are asked for in thousands.
+    // Only the first thread of a process stays as a zombie when it has ended. There may be
+    // thousands of others to ask about.
     tid != pid || !zombie(&format!("/proc/{pid}/task/{tid}/stat"))
 }
 
-/// Whether a thread has a processor or waits for one; also if that cannot be known.
+/// Whether a thread has a processor or waits for one. True if that cannot be known.
 pub fn running(pid: i32, tid: i32) -> bool {
     matches!(
         state(&format!("/proc/{pid}/task/{tid}/stat")),
@@ -43,13 +44,14 @@ pub fn running(pid: i32, tid: i32) -> bool {
     )
 }
 
-/// Sends a recorded thread the signal by which the recorder leaves translated code.
+/// Sends a recorded thread the signal that makes the recorder leave translated code.
 pub fn kick(pid: i32, tid: i32) {
     const SI_QUEUE: i32 = -1;
     let mut info = [0i32; 32];
     // Signal, error, code, and behind a gap the sender's process and user.
     (info[0], info[2], info[4]) = (libc::SIGTRAP, SI_QUEUE, std::process::id() as i32);
-    // SAFETY: as much memory as a `siginfo_t` has. The thread may have ended: then nothing is sent.
+    // SAFETY: `info` has as many bytes as a `siginfo_t`, and the kernel only reads it. If the
+    // thread has ended, nothing is sent.
     unsafe {
         info[5] = libc::getuid() as i32;
         let _ = libc::syscall(
@@ -62,8 +64,8 @@ pub fn kick(pid: i32, tid: i32) {
     }
 }
 
-/// Whether the recorder's image still runs in a process. Where that cannot be known, there may be no
-/// `/proc`, or it is another user's program.
+/// Whether the recorder's image still runs in a process. False if that cannot be known: there may
+/// be no `/proc`, or the program may be another user's.
 pub fn recorded(pid: i32) -> bool {
     match fs::read_link(format!("/proc/{pid}/exe")) {
         Ok(exe) => exe
@@ -74,12 +76,13 @@ pub fn recorded(pid: i32) -> bool {
     }
 }
 
-/// What cannot be read counts as alive: there may be no `/proc`.
+/// Whether this is the `stat` file of a zombie. What cannot be read counts as alive, since there
+/// may be no `/proc`.
 fn zombie(stat: &str) -> bool {
     matches!(state(stat), Some(b'Z' | b'X'))
 }
 
-/// The state letter.
+/// The letter of the state in a `stat` file.
 fn state(stat: &str) -> Option<u8> {
     let text = fs::read(stat).ok()?;
     let end = text.iter().rposition(|b| *b == b')')?;

@@ -18,31 +18,32 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant, SystemTime};
 
-/// What has been gathered reaches the file after this time at the latest.
+/// Gathered events reach the file after this time at the latest.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
-/// Longest time between looks at the rings: rings that fill quickly wake the collector by
-/// themselves.
+/// Longest time between two looks at the rings. A ring that fills quickly wakes the collector
+/// itself.
 const NAP: Duration = Duration::from_millis(50);
 
-/// First of these times. A program that has just begun loads its libraries, and taking those
-/// into the trace should not be left for its end.
+/// The first of these times. A program that has just begun loads its libraries. Taking these into
+/// the trace should not be left for the program's end.
 const FIRST_NAP: Duration = Duration::from_millis(1);
 
-/// Time between searches for producers that died without a word.
+/// Time between two searches for producers that died without saying so.
 const REAP_EVERY: Duration = Duration::from_millis(200);
 
-/// Memory of the rings from which on what has been read is given back at once. Below, memory that has
-/// been touched is quicker to write to. The same for what the collector has gathered from them.
+/// Bytes. If the rings take more memory, what was read is given back at once. Otherwise it is kept,
+/// since memory that was touched is quicker to write to. The same limit applies to what the
+/// collector has gathered from the rings.
 const BUDGET: u64 = 256 << 20;
 
-/// Rings that are emptied between two looks at that.
+/// After emptying this many rings, memory is looked at again.
 const SOME: usize = 64;
 
-/// Naps when the program has ended and others may end at any moment.
+/// Time between two looks when the program has ended, and others may end at any moment.
 const LAST_NAP: Duration = Duration::from_millis(3);
 
-/// Messages about memory that the program has overwritten.
+/// The most messages about memory that the program has overwritten.
 const MOST_TOLD: usize = 10;
 
 /// Moves events from the rings to a trace.
@@ -50,46 +51,47 @@ pub struct Collector<'c, W: Write> {
     control: &'c Control,
     /// When the recording was started.
     origin: Instant,
-    /// The rings that have ever been taken, by number.
+    /// The rings that were ever taken, by number.
     lanes: Vec<Lane>,
-    /// Rings with something in them at the last look.
+    /// Rings that had something in them at the last look.
     hot: Vec<usize>,
     /// When all rings were last looked at.
     looked: Instant,
-    /// Before that: rings that were not met then had nothing in them.
+    /// A time before that look. Rings that are new since then had nothing in them.
     vacant: Instant,
     /// The rings take much memory.
     thrifty: bool,
     images: Images,
     next_stream: StreamId,
-    /// Processes that are about to be made, and since when as many.
+    /// Number of processes that are about to be made, and since when it is that number.
     unborn: (u32, Instant),
-    /// Images that began and whose processes' former streams are not all closed yet, as (parent,
-    /// process id).
+    /// Images that have begun by `execve`, while the former streams of their processes are not all
+    /// closed: parent and process id.
     begun: HashSet<(u32, i32)>,
-    /// Processes that executed a program and should appear again, and since when.
+    /// Processes that have executed a program and should appear again, and since when.
     expected: HashMap<i32, Instant>,
-    /// Processes that executed another program, as (former image, process id): their former
-    /// threads are no more.
+    /// Processes that have executed another program, as former image and process id. Their former
+    /// threads exist no more.
     replaced: Vec<(u32, i32)>,
     reaped: Instant,
-    /// When what a ring holds of code was last looked at.
+    /// When a ring last removed code that nothing needs any more.
     pruned: Instant,
     locks: Locks,
     modules: Modules,
-    /// Files of which the user was told that their content could not be had.
+    /// Files of which the user was told that their content could not be read.
     missed: HashSet<Vec<u8>>,
     requests: Requests,
     out: Collected<W>,
     tell: Box<dyn Fn(&str) + Send + 'c>,
-    /// Times that it was told that the program has overwritten memory.
+    /// How many times the user was told that the program has overwritten memory.
     told: usize,
-    /// The process of the program, as its recorder said at first; 0: not yet.
+    /// The program's process, as its recorder said at first. 0: not yet known.
     program: i32,
 }
 
 impl<'c, W: Write> Collector<'c, W> {
-    /// Begins a trace with `header`. `tell` shows a message to the user.
+    /// Begins a trace with `header`. `tell` shows a message to the user. Fails if the header cannot
+    /// be written.
     pub fn new(
         control: &'c Control,
         sink: W,
@@ -100,7 +102,7 @@ impl<'c, W: Write> Collector<'c, W> {
         Ok(Collector::with(control, output, header, tell))
     }
 
-    /// The trace shares the content of files with others of its folder.
+    /// Makes the trace share the content of files with other traces in its folder.
     pub fn share(mut self, files: Files) -> Collector<'c, W> {
         if let Some(Output::Trace(writer)) = &mut self.out.output {
             writer.share(files);
@@ -108,7 +110,7 @@ impl<'c, W: Write> Collector<'c, W> {
         self
     }
 
-    /// Keeps the latest part of the recording in `ring`; see [`Collected::held`].
+    /// Keeps the latest part of the recording in `ring` (see [`Collected::held`]).
     pub fn circular(
         control: &'c Control,
         ring: Ring,
@@ -158,14 +160,14 @@ impl<'c, W: Write> Collector<'c, W> {
         self.requests.clone()
     }
 
-    /// Collects until `ended` is set (by whoever saw the program end, who then calls
-    /// [`Control::wake`]) and all other recorded processes have ended too, or until `stop` is set.
+    /// Collects until all recorded processes have ended, or until `stop` is set. Whoever sees the
+    /// program end sets `ended` and calls [`Control::wake`].
     pub fn run(mut self, ended: &AtomicBool, stop: &AtomicBool) -> Collected<W> {
         let header = self.control.header();
         let mut nap = FIRST_NAP;
         let mut over = None;
         loop {
-            // Before the drain: what the processes wrote before they ended is then seen.
+            // Before the rings are emptied: so what the processes wrote before they ended is seen.
             let last = ended.load(Acquire);
             let left = last && self.control.is_left();
             let stopped = stop.load(Acquire);
@@ -195,7 +197,7 @@ impl<'c, W: Write> Collector<'c, W> {
                 self.prune(now, stop);
             }
             self.answer(stop);
-            // A ring this full has more by now.
+            // A ring that is this full has more by now.
             if busiest >= RING_BYTES / 4 {
                 continue;
             }
@@ -207,12 +209,13 @@ impl<'c, W: Write> Collector<'c, W> {
         for i in 0..self.lanes.len() {
             self.close(i, true);
         }
-        // Those who still ask are told by the end of the recording.
+        // Whoever still asks learns by the end of the recording that there is no answer.
         self.requests.take();
         self.out
     }
 
-    /// Empties the rings that want it, or all of them; the most bytes that one had. Ends sooner if it is to `stop`.
+    /// Empties the rings that want it, or all of them. Returns the most bytes that one ring had.
+    /// Ends early if `stop` is set.
     fn look(&mut self, all: bool, stop: &AtomicBool) -> usize {
         if let Some(inbox) = self.control.files() {
             self.modules.receive(inbox);
@@ -230,7 +233,7 @@ impl<'c, W: Write> Collector<'c, W> {
             sets[i / 64] |= 1 << (i % 64);
         }
         let mut busiest = 0;
-        // A program may have overwritten the sets.
+        // The program may have overwritten the sets.
         for i in members(&sets).take_while(|i| *i < self.control.rings()) {
             if stop.load(Relaxed) {
                 break;
@@ -247,7 +250,7 @@ impl<'c, W: Write> Collector<'c, W> {
         busiest
     }
 
-    /// Takes locks away from those who cannot give them back.
+    /// Takes locks from threads that cannot give them back.
     fn take_locks(&mut self) {
         for taken in self.locks.look(self.control) {
             if let Some(out) = &mut self.out.output
@@ -258,7 +261,8 @@ impl<'c, W: Write> Collector<'c, W> {
         }
     }
 
-    /// Sees to it that neither the rings nor what was gathered from them take much more memory than [`BUDGET`].
+    /// Makes sure that neither the rings nor what was gathered from them take much more memory than
+    /// [`BUDGET`].
     fn economise(&mut self) {
         self.thrifty = self.control.memory() > BUDGET;
         let taken = self.lanes.iter().filter(|l| l.open.is_some()).count();
@@ -273,7 +277,7 @@ impl<'c, W: Write> Collector<'c, W> {
         }
     }
 
-    /// Writes what has been gathered long enough.
+    /// Writes what was gathered for long enough.
     fn flush(&mut self, now: Instant) {
         for i in 0..self.lanes.len() {
             let ripe = |o: &Open| o.builder.events() > 0 && now - o.oldest >= FLUSH_AFTER;
@@ -283,7 +287,7 @@ impl<'c, W: Write> Collector<'c, W> {
         }
     }
 
-    /// Tells those who ask what the ring holds, and has threads make the key frames that it needs.
+    /// Tells those who ask what the ring holds, and asks threads for the key frames that it needs.
     fn answer(&mut self, stop: &AtomicBool) {
         let waiting = self.requests.take();
         if !waiting.is_empty() {
@@ -307,17 +311,17 @@ impl<'c, W: Write> Collector<'c, W> {
         let open = |l: &Lane| Some(l.open.as_ref()?.summary(&l.consumer.counts(), false));
         let live: Vec<_> = self.lanes.iter().filter_map(open).collect();
         for answer in waiting {
-            // One who has gone meanwhile does not matter.
+            // If the one that asked is gone, that does not matter.
             let _ = answer.send(ring.snapshot(live.clone(), true));
         }
     }
 }
 
-/// The instant at which the recording was started, as its header says by the time of day.
+/// The instant at which the recording was started. The header has it as time of day.
 fn origin(header: &Header) -> Instant {
     let now = Instant::now();
     let started = SystemTime::UNIX_EPOCH + Duration::from_millis(header.started_ms);
-    // The clock may have been set; no recording is an hour old when it begins to be collected.
+    // The clock may have been set. No recording is an hour old when its collection begins.
     let age = SystemTime::now().duration_since(started).ok();
     let age = age.filter(|a| *a < Duration::from_secs(3600));
     age.and_then(|a| now.checked_sub(a)).unwrap_or(now)

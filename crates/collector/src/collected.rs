@@ -5,54 +5,62 @@ use hindsight_trace::{RingSnapshot, StreamEnd, StreamSummary, Summary, Totals};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-/// Refusals that are kept, and memory for the mappings of them.
+/// The most refusals that are kept.
 const MOST_REFUSALS: usize = 1000;
+/// The most bytes for the mappings in them.
 const REFUSAL_BYTES: usize = 64 << 20;
 
-/// Part of a file that was mapped executable.
+/// A part of a file that was mapped executable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MappedFile {
+    /// First address.
     pub addr: u64,
+    /// Bytes.
     pub len: u64,
-    /// Where in the file it begins.
+    /// Offset of the part in the file.
     pub offset: u64,
+    /// The file's path, as bytes.
     pub path: Vec<u8>,
 }
 
 impl MappedFile {
-    /// About the memory that it takes where it is kept.
+    /// About how many bytes it takes where it is kept.
     pub(crate) fn memory(&self) -> usize {
         2 * size_of::<MappedFile>() + self.path.len()
     }
 }
 
-/// A process that the recorder could not go on with.
+/// A process with which the recorder could not go on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
+    /// Its program image.
     pub image: u32,
+    /// Its process id.
     pub pid: i32,
+    /// The thread that had to stop.
     pub tid: i32,
+    /// Why.
     pub message: String,
-    /// Executable parts of files as the process had them mapped. Where two lie at one address, the
-    /// last was there.
+    /// Executable parts of files that the process had mapped. If two share an address, the later
+    /// one counts there.
     pub maps: Vec<MappedFile>,
 }
 
 /// What became of a recording.
 pub struct Collected<W: Write> {
     pub(crate) output: Option<Output<W>>,
-    /// Of all streams that have ended, whether they could be written or not.
+    /// Counts of all streams that have ended, whether they could be written or not.
     pub(crate) totals: Totals,
-    /// The end of the program's process that came last in the order of all threads, as far as its
-    /// threads have said, and that place in the order.
+    /// The last end of a thread of the program's process, as far as its threads have said, with its
+    /// order number.
     last: Option<(Option<u64>, StreamEnd)>,
     detached: bool,
-    /// A process has given up rights that the user has, and nothing that was in its memory should be
-    /// trusted more than it.
+    /// A process has given up rights that the user has. So nothing that was in its memory should be
+    /// trusted more than that process.
     pub unprivileged: bool,
-    /// Processes that the recorder could not go on with.
+    /// Processes with which the recorder could not go on.
     pub refusals: Vec<Refusal>,
-    /// Why the trace is not whole, if it could not be written.
+    /// Why the trace could not be written to its end.
     pub error: Option<io::Error>,
 }
 
@@ -69,7 +77,7 @@ impl<W: Write> Collected<W> {
         }
     }
 
-    /// A stream has ended; `own`: it is of the process of the program.
+    /// Counts a stream that has ended. `own`: it belongs to the program's process.
     pub(crate) fn see(&mut self, s: &StreamSummary, own: bool) {
         self.totals.add(s);
         if let Some(end) = s.end.as_ref().filter(|_| own) {
@@ -81,7 +89,7 @@ impl<W: Write> Collected<W> {
         }
     }
 
-    /// Notes a refusal, if not too many have been noted.
+    /// Notes a refusal, unless too many were noted.
     pub(crate) fn refuse(&mut self, mut refusal: Refusal) {
         let kept = self.refusals.iter().flat_map(|r| &r.maps);
         let memory: usize = kept.chain(&refusal.maps).map(MappedFile::memory).sum();
@@ -93,12 +101,12 @@ impl<W: Write> Collected<W> {
         }
     }
 
-    /// How the process that was recorded first ended, as far as its threads have said.
+    /// How the process that was recorded first has ended, as far as its threads have said.
     pub fn end(&self) -> Option<&StreamEnd> {
         self.last.as_ref().map(|(_, end)| end)
     }
 
-    /// That process was left, and goes on unrecorded.
+    /// Whether that process was left, and goes on unrecorded.
     pub fn is_detached(&self) -> bool {
         self.detached
     }
@@ -108,7 +116,7 @@ impl<W: Write> Collected<W> {
         self.totals
     }
 
-    /// What a ring holds in the end; `None` if the recording was not circular.
+    /// What a ring holds in the end. `None` if the recording has no ring.
     pub fn held(&self) -> Option<RingSnapshot> {
         match &self.output {
             Some(Output::Ring(r)) => Some(r.snapshot(Vec::new(), false)),
@@ -116,8 +124,8 @@ impl<W: Write> Collected<W> {
         }
     }
 
-    /// Ends the trace with `summary`, whose counts are filled in; returns the sink unless writing
-    /// failed, and the summary as it is (or would be) in the trace.
+    /// Ends the trace with `summary`, and fills in its counts. Returns the sink, unless writing
+    /// failed, and the summary as it is or would be in the trace.
     pub fn finish(&mut self, mut summary: Summary) -> (Option<W>, Summary) {
         summary.totals = self.totals;
         let Some(output) = self.output.take() else {
@@ -133,13 +141,14 @@ impl<W: Write> Collected<W> {
     }
 }
 
-/// Asks a collector for what its ring holds while it goes on.
+/// Asks a collector for what its ring holds, while it goes on.
 #[derive(Clone, Default)]
 pub struct Requests(Arc<Mutex<Vec<mpsc::Sender<RingSnapshot>>>>);
 
 impl Requests {
-    /// The answer comes when the collector looks at the rings next (see [`Control::wake`]), and all threads have said where
-    /// they stand. None comes if it holds no ring, or has ended; then nobody is left to send one.
+    /// The answer comes after the collector's next look at the rings (see [`Control::wake`]), when
+    /// all threads have said where they stand. If it has no ring, or has ended, none comes, and the
+    /// sender is dropped.
     pub fn ask(&self) -> mpsc::Receiver<RingSnapshot> {
         let (answer, receiver) = mpsc::channel();
         self.lock().push(answer);

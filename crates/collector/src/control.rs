@@ -10,7 +10,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-/// The control file: the memory shared with the recorded process, which can write anything there.
+/// The control file: the memory that is shared with the recorded process. The program can write
+/// anything there.
 pub struct Control {
     file: File,
     base: *mut u8,
@@ -20,35 +21,42 @@ pub struct Control {
     consumed: AtomicBool,
     /// Bytes of the recorder's image.
     image_len: AtomicU32,
-    /// The program has overwritten some of it.
+    /// The program has overwritten some of this memory.
     damaged: AtomicBool,
-    /// A recorded process has been seen to have it (see [`Control::is_left`]).
+    /// A recorded process was seen to have the file (see [`Control::is_left`]).
     held: AtomicBool,
     /// Where processes hand files over.
     files: Option<Inbox>,
 }
 
-/// Who a ring says that it is taken by. Numbers may be anybody's: see [`Control::is_shared_with`].
+/// The producer of a ring, as the ring says. The numbers may be anybody's (see
+/// [`Control::is_shared_with`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// It has begun its stream.
 pub struct Producer {
+    /// It has ended its stream.
     pub begun: bool,
+    /// Its process id.
     pub ended: bool,
+    /// Its thread id.
     pub pid: i32,
     pub tid: i32,
 }
 
-// SAFETY: the mapping is accessed only through atomics and by the one consumer per ring that the collector takes,
-// which copies.
+// SAFETY: the mapping is owned by this value. It is accessed only through atomics, and by the
+// single consumer for each ring that the collector takes, which copies.
 unsafe impl Send for Control {}
 // SAFETY: as above.
 unsafe impl Sync for Control {}
 
 impl Control {
-    /// Makes a control file and maps it. Its descriptor is at least 100, out of the way of those
-    /// a program expects to be free, and closed on exec.
+    /// Makes a control file and maps it. Its descriptor is 100 or more, since programs expect low
+    /// numbers to be free. It is closed on `execve`. Fails if a limit on memory or file size leaves
+    /// no room for two rings.
     pub fn new() -> io::Result<Control> {
         let name = c"hindsight-rings";
-        // SAFETY: plain system calls; the descriptor returned is owned by nobody else.
+        // SAFETY: the calls use no memory but the name. Nobody else owns the descriptors that they
+        // return.
         let file = unsafe {
             let low = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
             if low < 0 {
@@ -56,7 +64,7 @@ impl Control {
             }
             let low = OwnedFd::from_raw_fd(low);
             let high = libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 100);
-            // A low limit on descriptors leaves no room up there.
+            // A low limit on descriptors may leave no room up there.
             if high < 0 {
                 File::from(low)
             } else {
@@ -70,7 +78,7 @@ impl Control {
     pub fn in_file(file: File) -> io::Result<Control> {
         let rings = grow(&file)?;
         let len = file.metadata()?.len() as usize;
-        // SAFETY: a new mapping of a file of that length, at an address the kernel chooses.
+        // SAFETY: a new mapping of a file of that length, at an address that the kernel chooses.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -105,7 +113,7 @@ impl Control {
         Ok(c)
     }
 
-    /// Writes what stays as it is; whether it was like that.
+    /// Writes what never changes. Returns whether it was there already.
     fn set_constants(&self) -> bool {
         let h = self.header();
         let signed = [
@@ -123,7 +131,7 @@ impl Control {
         for (word, value) in unsigned {
             same &= word.swap(value, Relaxed) == value;
         }
-        // Last: whoever sees it sees the others.
+        // Last: whoever sees the magic number sees the others.
         same & (h.magic.swap(ring::MAGIC, AcqRel) == ring::MAGIC)
     }
 
@@ -132,20 +140,20 @@ impl Control {
         self.set_constants();
     }
 
-    /// Looks whether the program has overwritten what the recorder relies on, and sets that right.
+    /// Looks whether the program has overwritten what the recorder relies on, and restores it.
     pub(crate) fn inspect(&self) {
         if !self.set_constants() {
             self.note_damage();
         }
     }
 
-    /// The program has overwritten some of this memory.
+    /// Notes that the program has overwritten some of this memory.
     pub(crate) fn note_damage(&self) {
         self.damaged.store(true, Relaxed);
     }
 
-    /// Whether the program was seen to have overwritten some of this memory. The recorder in it may then wait for
-    /// something that never comes.
+    /// Whether the program was seen to have overwritten some of this memory. Then its recorder may
+    /// wait for something that never comes.
     pub fn is_damaged(&self) -> bool {
         self.damaged.load(Relaxed)
     }
@@ -157,19 +165,20 @@ impl Control {
 
     /// The first page.
     pub fn header(&self) -> &Header {
-        // SAFETY: the mapping begins with the header page, lives as long as `self`, and holds
-        // only atomics there.
+        // SAFETY: the mapping begins with the header page and lives as long as `self`. The header
+        // holds only atomics.
         unsafe { &*self.base.cast::<Header>() }
     }
 
-    /// The control page of ring `i`, for a producer. There must be that many.
+    /// The control page of ring `i`, for a producer. Panics if there is no such ring.
     pub fn ctl(&self, i: usize) -> &Ctl {
         assert!(i < self.rings);
-        // SAFETY: within the mapping; only atomics.
+        // SAFETY: the mapping has a control page for each ring, and lives as long as `self`. The
+        // page holds only atomics.
         unsafe { &*self.base.add(ring::ctl_offset(i)).cast::<Ctl>() }
     }
 
-    /// The producers of rings that are taken, as they say.
+    /// The producers of rings that are taken, as the rings say.
     pub fn producers(&self) -> Vec<Producer> {
         let mut out = Vec::new();
         for (w, word) in self.header().live.iter().enumerate() {
@@ -191,14 +200,15 @@ impl Control {
 
     /// The locks for atomic operations.
     pub fn stripes(&self) -> &[Stripe] {
-        // SAFETY: within the mapping, at a multiple of a page; only atomics.
+        // SAFETY: the locks lie in the mapping, at a multiple of a page, and `self` keeps it. They
+        // are only atomics.
         unsafe {
             let first = self.base.add(ring::STRIPES_OFFSET).cast::<Stripe>();
             std::slice::from_raw_parts(first, ring::STRIPES)
         }
     }
 
-    /// Tells the recorded process that the collector lives; a few times a second.
+    /// Tells the recorded process that the collector lives. Has to be called a few times a second.
     pub fn beat(&self) {
         self.header().heartbeat.fetch_add(1, Relaxed);
     }
@@ -209,13 +219,16 @@ impl Control {
         futex::wake(&self.header().wake);
     }
 
-    /// Puts the recorder's executable image there, for the programs that the recorded one executes.
+    /// Puts the recorder's executable image into the file, for the programs that the recorded one
+    /// executes. Fails if it is too large.
     pub fn set_image(&self, image: &[u8]) -> io::Result<()> {
         if image.len() > ring::IMAGE_BYTES {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
-        // Not by a write to the file, on which a limit may stand.
-        // SAFETY: there is that much room in the mapping, which only the recorder reads, later.
+        // Not by a write to the file, since a limit on file sizes may apply.
+        //
+        // SAFETY: the mapping has `IMAGE_BYTES` there, and the image is not longer. Only the
+        // recorder reads them, and only later.
         unsafe {
             let to = self.base.add(ring::IMAGE);
             std::ptr::copy_nonoverlapping(image.as_ptr(), to, image.len());
@@ -225,10 +238,10 @@ impl Control {
         Ok(())
     }
 
-    /// What the recording's program images share, if there is room for it.
+    /// What the recording's program images share. `None` if there was no room for it.
     pub fn shared_cache(&self) -> Option<SharedCache<'_>> {
         let at = file_len(self.rings);
-        // SAFETY: within the mapping, and used through this type only.
+        // SAFETY: the mapping has that many bytes there, and they are used through this type only.
         (self.len >= at + shared_cache::LEN).then(|| unsafe { SharedCache::new(self.base.add(at)) })
     }
 
@@ -248,7 +261,8 @@ impl Control {
         self.files.as_ref()
     }
 
-    /// Says that the caller alone takes the reading ends of the rings, each once.
+    /// Says that the caller alone takes the reading ends of the rings, each once. Panics if
+    /// somebody has said so before.
     pub(crate) fn take_consumers(&self) {
         assert!(
             !self.consumed.swap(true, AcqRel),
@@ -259,17 +273,18 @@ impl Control {
     /// The reading end of ring `i` (see [`Control::take_consumers`]).
     pub(crate) fn consumer(&self, i: usize) -> Consumer {
         assert!(i < self.rings);
-        // SAFETY: a mapping of a whole control file, which the borrow checker cannot see to
-        // outlive the consumers: `Collector` borrows `self` beside them. One per ring.
+        // SAFETY: `base` is the mapping of a whole control file. It outlives the consumers, since
+        // `Collector` borrows `self` beside them. There is one consumer per ring, as
+        // `take_consumers` demands.
         unsafe { Consumer::new(self.base, i) }
     }
 }
 
-/// Bytes of address space that rings may always have.
+/// Bytes of address space that rings may have in any case.
 const LEAST: u64 = 256 << 20;
 
-/// Gives the file its length; returns the number of rings in it. A limit on the size of files is
-/// meant for files on disk, so it is lifted for a moment if it may be.
+/// Gives the file its length, and returns the number of rings in it. A limit on file sizes is meant
+/// for files on disk. So it is lifted for a moment, if that is allowed.
 fn grow(file: &File) -> io::Result<usize> {
     let old = limit(libc::RLIMIT_FSIZE);
     let low = old.rlim_cur < (file_len(RINGS) + shared_cache::LEN) as u64;
@@ -278,11 +293,11 @@ fn grow(file: &File) -> io::Result<usize> {
             rlim_cur: old.rlim_max,
             ..old
         };
-        // SAFETY: a valid pointer.
+        // SAFETY: `lifted` is a valid `rlimit`, which the call only reads.
         unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &lifted) };
     }
     let room = limit(libc::RLIMIT_FSIZE).rlim_cur;
-    // The program needs most of a limited address space for itself.
+    // The program needs most of a limited address space itself.
     let space = (limit(libc::RLIMIT_AS).rlim_cur / 8).max(file_len(0) as u64 + LEAST);
     let rings = ring::rings_in(room.min(space));
     let whole = (file_len(rings) + shared_cache::LEN) as u64;
@@ -294,7 +309,7 @@ fn grow(file: &File) -> io::Result<usize> {
         file.set_len(file_len(rings) as u64)
     };
     if low {
-        // SAFETY: a valid pointer.
+        // SAFETY: `old` is a valid `rlimit`, which the call only reads.
         unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &old) };
     }
     grown.map(|()| rings)
@@ -305,14 +320,14 @@ fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
         rlim_max: libc::RLIM_INFINITY,
     };
-    // SAFETY: a valid pointer.
+    // SAFETY: the call writes to `l`, which is an `rlimit`.
     unsafe { libc::getrlimit(resource, &mut l) };
     l
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; no reference outlives `self`.
+        // SAFETY: `in_file` mapped it with this length. No reference outlives `self`.
         unsafe {
             libc::munmap(self.base.cast(), self.len);
         }

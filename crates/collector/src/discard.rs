@@ -1,14 +1,15 @@
-//! For when nothing is collected any more: the program is to go on all the same.
+//! Empties the rings when nothing is collected any more. The program has to go on all the same.
 
 use crate::{Control, futex};
 use hindsight_events::ring::state;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
 
-/// Time between looks at the rings.
+/// Time between two looks at the rings.
 const NAP: Duration = Duration::from_millis(10);
 
-/// Lets go of what comes in the rings until `ended` is set and nobody has them any more, or until `stop` is set.
+/// Drops what comes in the rings. Returns when `ended` is set and nobody has the rings any more, or
+/// when `stop` is set.
 pub fn discard(control: &Control, ended: &AtomicBool, stop: &AtomicBool) {
     let header = control.header();
     header.failed.store(libc::EIO as u32, Release);

@@ -2,7 +2,7 @@ use std::ptr::null;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Sleeps while `word` is `expected`, at most `timeout`.
+/// Sleeps while `word` is `expected`, for `timeout` at most.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) {
     let t = libc::timespec {
         tv_sec: timeout.as_secs() as libc::time_t,
@@ -20,7 +20,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) {
     }
 }
 
-/// Wakes all that sleep on `word`, in any process.
+/// Wakes everybody who sleeps on `word`, in any process.
 pub fn wake(word: &AtomicU32) {
     // SAFETY: the call only looks the address up.
     unsafe {

@@ -1,5 +1,5 @@
-//! Files that recorded processes hand over as they map them, so that what is read is what they have, whatever becomes
-//! of the name, and whatever it leads to where the collector is.
+//! Files that recorded processes hand over as they map them. So what is read is what they have,
+//! whatever becomes of the name, and wherever it leads for the collector.
 
 use hindsight_events::ring::FileBox;
 use std::collections::VecDeque;
@@ -11,19 +11,21 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Most files that are kept open until an event names them. More come only from processes that were killed in
-/// between, and from who has other things in mind.
+/// The most files that are kept open until an event names them. There are more only if processes
+/// were killed in between, or do it on purpose.
 const MOST: usize = 64;
 
-/// A socket with a name that leads to it from wherever the file system leads, in the same network namespace.
+/// A socket. Its name leads to it from everywhere in the same network namespace, whatever the file
+/// system is.
 pub struct Inbox {
     socket: UnixDatagram,
     name: [u64; 2],
-    /// What messages hold that count.
+    /// A message counts only if it holds this.
     token: [u64; 2],
 }
 
 impl Inbox {
+    /// Makes a socket with a random name.
     pub fn new() -> io::Result<Inbox> {
         let mut random = [[0; 8]; 4];
         let mut source = File::open("/dev/urandom")?;
@@ -42,7 +44,7 @@ impl Inbox {
         })
     }
 
-    /// Says where it is.
+    /// Writes name and token to the control file.
     pub fn announce(&self, to: &FileBox) {
         for (to, from) in [(&to.token, self.token), (&to.name, self.name)] {
             to[0].store(from[0], Relaxed);
@@ -50,23 +52,24 @@ impl Inbox {
         }
     }
 
-    /// The next message: a file, if it is one that counts and has one. `None`: there is no more.
+    /// The next message: a file, if the message counts and has one. `None`: there is no more.
     fn next(&self) -> Option<Option<File>> {
         let mut token = [0u8; 16];
-        // Room for one descriptor: the kernel closes what there is no room for.
+        // Has room for one descriptor. The kernel closes those for which there is no room.
         let mut control = [0u64; 3];
         let mut part = libc::iovec {
             iov_base: token.as_mut_ptr().cast(),
             iov_len: token.len(),
         };
-        // SAFETY: plain integers and pointers, for which zeros are fine.
+        // SAFETY: the structure consists of integers and pointers, for which zeros are valid.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control);
         let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
-        // SAFETY: the buffers are as long as the structure says, and nothing else uses them meanwhile.
+        // SAFETY: the buffers are as long as the structure says. Nothing else uses them during the
+        // call.
         let n = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
         if n < 0 {
             let interrupted = io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
@@ -75,7 +78,8 @@ impl Inbox {
         // `struct cmsghdr`: a length, level and type; then the descriptor.
         let rights = (libc::SOL_SOCKET as u64) | (libc::SCM_RIGHTS as u64) << 32;
         let has_one = message.msg_controllen >= 20 && control[0] >= 20 && control[1] == rights;
-        // SAFETY: the kernel has just opened the descriptor for this message.
+        // SAFETY: the kernel has just opened the descriptor for this message, so nobody else owns
+        // it.
         let file = has_one.then(|| unsafe { File::from_raw_fd(control[2] as i32) });
         let counts = n as usize == token.len() && token == bytes(self.token);
         Some(file.filter(|_| counts))
@@ -86,19 +90,19 @@ fn bytes([a, b]: [u64; 2]) -> [u8; 16] {
     ((b as u128) << 64 | a as u128).to_le_bytes()
 }
 
-/// Files that were handed over and have not been asked for, the oldest first.
+/// Files that were handed over and not asked for yet, the oldest first.
 #[derive(Default)]
 pub struct Handed(VecDeque<([u64; 2], File)>);
 
 impl Handed {
     /// Takes the messages that have come.
     pub fn receive(&mut self, inbox: &Inbox) {
-        // Not for ever, if somebody sends more and more.
+        // Has an end, even if somebody sends more and more.
         for _ in 0..MOST {
             let Some(message) = inbox.next() else { return };
             let Some(file) = message else { continue };
             let Ok(m) = file.metadata() else { continue };
-            // Nothing else is mapped that is told of; and reading others may have effects, or not end.
+            // Events name only regular files. Reading anything else may have effects, or never end.
             if m.is_file() {
                 self.0.push_back(([m.dev(), m.ino()], file));
             }
@@ -108,7 +112,7 @@ impl Handed {
         }
     }
 
-    /// The file of the device and inode that come first in `wanted`.
+    /// The file whose device and inode are the first two numbers of `wanted`.
     pub fn take(&mut self, inbox: Option<&Inbox>, wanted: &[u64; 4]) -> Option<File> {
         let at = self.find(wanted).or_else(|| {
             self.receive(inbox?);
@@ -117,7 +121,7 @@ impl Handed {
         Some(self.0.remove(at?)?.1)
     }
 
-    /// That file is known.
+    /// Drops that file, which is known already.
     pub fn forget(&mut self, wanted: &[u64; 4]) {
         if let Some(at) = self.find(wanted) {
             self.0.remove(at);

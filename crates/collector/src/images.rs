@@ -1,34 +1,35 @@
-//! The program images that have open streams. Of others nothing is kept: there may be any number of
-//! them in a recording.
+//! The program images that have open streams. Nothing is kept of other ones, since a recording may
+//! have any number of them.
 
 use crate::collected::MappedFile;
 use hindsight_trace::{StreamInfo, StreamKind};
 use std::collections::{BTreeMap, HashMap};
 
-/// Memory for files that are mapped, of all images together. What does not fit has no name in a message.
+/// Bytes for mapped files, of all images together. What does not fit has no name in a message.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Where the stream with an image's mappings and code is.
+/// Where the stream is that has an image's mappings and code.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum Carrier {
-    /// It has not been seen.
+    /// It was not seen yet.
     #[default]
     Unknown,
     /// In this ring.
     Ring(usize),
+    /// The stream has ended.
     Ended,
 }
 
 #[derive(Default)]
 struct ImageState {
-    /// Streams that have not ended.
+    /// Number of streams that have not ended.
     open: usize,
     carrier: Carrier,
-    /// Its process went on to a program that is not recorded.
+    /// Its process has gone on to a program that is not recorded.
     left: bool,
-    /// Its process went on to another image; others share its memory.
+    /// Its process has gone on to another image, and others share its memory.
     replaced: bool,
-    /// By address, and by what was mapped sooner.
+    /// By address. Of two at one address the one that was mapped first comes first.
     maps: BTreeMap<(u64, u64), MappedFile>,
 }
 
@@ -36,14 +37,14 @@ struct ImageState {
 #[derive(Default)]
 pub struct Images {
     all: HashMap<u32, ImageState>,
-    /// Mappings so far.
+    /// Number of mappings so far.
     count: u64,
-    /// What those that are known take.
+    /// Bytes for all that are known.
     bytes: usize,
 }
 
 impl Images {
-    /// A stream begins in ring `ring`.
+    /// Notes that a stream begins in ring `ring`.
     pub fn begin(&mut self, info: &StreamInfo, ring: usize) {
         let known = self.all.entry(info.image).or_default();
         known.open += 1;
@@ -52,7 +53,7 @@ impl Images {
         }
     }
 
-    /// A stream that began has ended.
+    /// Notes that a stream that had begun has ended.
     pub fn end(&mut self, info: &StreamInfo) {
         let Some(known) = self.all.get_mut(&info.image) else {
             return;
@@ -66,39 +67,44 @@ impl Images {
         }
     }
 
+    /// Where the stream with the image's mappings and code is.
     pub fn carrier(&self, image: u32) -> Carrier {
         self.all.get(&image).map_or(Carrier::Unknown, |k| k.carrier)
     }
 
-    /// The image's process has gone on to a program that is not recorded.
+    /// Notes that the image's process has gone on to a program that is not recorded.
     pub fn leave(&mut self, image: u32) {
         if let Some(known) = self.all.get_mut(&image) {
             known.left = true;
         }
     }
 
-    /// The image's process has gone on to another one, and others have not.
+    /// Notes that the image's process has gone on to another image, and others in its memory have
+    /// not.
     pub fn replace(&mut self, image: u32) {
         if let Some(known) = self.all.get_mut(&image) {
             known.replaced = true;
         }
     }
 
-    /// Whether only those who share the memory of the image's process may still be in it.
+    /// Whether the image's process has gone on, so that only others in its memory may still be in
+    /// the image.
     pub fn is_replaced(&self, image: u32) -> bool {
         self.all.get(&image).is_some_and(|k| k.replaced)
     }
 
-    /// Streams of the image that have not ended.
+    /// Number of streams of the image that have not ended.
     pub fn open(&self, image: u32) -> usize {
         self.all.get(&image).map_or(0, |k| k.open)
     }
 
+    /// Whether the image's process has gone on to a program that is not recorded.
     pub fn has_left(&self, image: u32) -> bool {
         self.all.get(&image).is_some_and(|k| k.left)
     }
 
-    /// Something was mapped or unmapped; `file`: if it is part of a file, and executable.
+    /// Notes that something was mapped or unmapped. `file` says what, if it is an executable part
+    /// of a file.
     pub fn map(&mut self, image: u32, addr: u64, len: u64, file: Option<MappedFile>) {
         let Some(known) = self.all.get_mut(&image) else {
             return;
@@ -121,8 +127,8 @@ impl Images {
         }
     }
 
-    /// Executable parts of files as the image has them mapped. Where two lie at one address, the
-    /// last is there.
+    /// The executable parts of files that the image has mapped. If two share an address, the later
+    /// one counts there.
     pub fn maps(&self, image: u32) -> Vec<MappedFile> {
         let known = self.all.get(&image);
         known.map_or(Vec::new(), |k| k.maps.values().cloned().collect())

@@ -1,4 +1,4 @@
-//! One ring as the collector sees it.
+//! One ring, as the collector sees it.
 
 use crate::futex;
 use hindsight_events::consumer::{Consumer, Counts, Nonsense, Who};
@@ -10,52 +10,58 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
-/// Least time between two events that say when the others came.
+/// The least time between two events that say when the others came.
 const TIME_EVERY: Duration = Duration::from_millis(1);
 
-/// Names of marks that are counted in one stream, and bytes of them.
+/// The most names of marks that are counted in one stream.
 const MOST_NAMES: usize = 1000;
+/// The most bytes of these names.
 const NAME_BYTES: usize = 64 << 10;
 
-/// Most bytes of what comes at once that are taken before they are looked at, and longest time in which nothing of it comes.
+/// The most bytes of a burst that are taken before they are looked at.
 const BURST: usize = 64 << 20;
+/// A burst is over when nothing comes for this long.
 const PAUSE: Duration = Duration::from_millis(1);
-/// What is kept of their memory.
+/// Bytes of memory that are kept for the next burst.
 const KEPT: usize = 2 << 20;
 
 /// The stream that a ring carries at the moment.
 pub struct Open {
+    /// Whose stream it is.
     pub info: StreamInfo,
+    /// The chunk that is being gathered.
     pub builder: ChunkBuilder,
     /// Position of the first event.
     pub first: Option<u64>,
+    /// How it has ended, if it has.
     pub end: Option<(EndKind, u32, String)>,
     gaps: Gaps,
-    /// The gap at hand: where it began, and whether it is a big one.
+    /// The gap in which the thread is: where it began, and whether it is a big one.
     gap: Option<(u64, bool)>,
-    /// It is in a system call, as far as it says.
+    /// The thread is in a system call, as far as its events say.
     pub calls: bool,
-    /// Instructions in gaps as [`Open::tell`] has told.
+    /// Instructions in gaps that [`Open::tell`] has reported.
     told: u64,
-    /// Of a thread: the epoch of the code that it executes.
+    /// For a thread: the epoch of the code that it executes.
     pub epoch: Option<u64>,
-    /// Of an image: the epoch of its parent's code that is under its own.
+    /// For an image: the epoch of its parent's code that it has inherited.
     pub inherited: Option<u64>,
-    /// The lowest and the highest epoch that was named since [`Open::tell`] has told.
+    /// The lowest and the highest epoch that was named since the last [`Open::tell`].
     pub epochs: Option<(u64, u64)>,
     regime: Option<Regime>,
-    /// Times that a file was in memory whose content could not be had.
+    /// How many times a file was in memory whose content could not be read.
     pub lost_files: u64,
-    /// Names, at most [`MOST_NAMES`] of [`NAME_BYTES`], and how often they were said.
+    /// Names of marks, and how often each was set. At most [`MOST_NAMES`] names with
+    /// [`NAME_BYTES`].
     marks: BTreeMap<String, u64>,
     name_bytes: usize,
-    /// When the oldest event of `builder` came.
+    /// When the oldest event in `builder` came.
     pub oldest: Instant,
     /// What has come since the last [`Event::Time`] came after this.
     since: Instant,
-    /// Something has.
+    /// Something has come since then.
     fresh: bool,
-    /// When that event was written.
+    /// When the last [`Event::Time`] was written.
     timed: Option<Instant>,
 }
 
@@ -100,20 +106,23 @@ impl Open {
         }
     }
 
-    /// Nothing had come when the ring was looked at, which was after `before`.
+    /// Notes that the ring was empty at a look that began after `before`.
     pub fn silent(&mut self, before: Instant) {
         if !self.fresh {
             self.since = before;
         }
     }
 
-    /// All that had come when the ring was looked at, which was after `before` and until `now`, is in `builder` or
-    /// written: says when it came, in time since `origin`, but not more often than each [`TIME_EVERY`] unless
-    /// the stream `ends`.
+    /// Notes that all that had come is in `builder` or written. The look at the ring began after
+    /// `before` and ended at `now`.
+    ///
+    /// Writes an [`Event::Time`] that says when it came, as time since `origin`. Does so at most
+    /// once in [`TIME_EVERY`], except when the stream `ends`.
     pub fn time(&mut self, origin: Instant, before: Instant, now: Instant, ends: bool) {
         self.fresh = true;
         let due = self.timed.is_none_or(|t| now - t >= TIME_EVERY);
-        // Key frames come first in a chunk: then it is said behind what comes next.
+        // Key frames come first in a chunk. So nothing is written into an empty chunk: the time
+        // follows what comes next.
         let thread = self.info.kind == StreamKind::Thread && self.builder.events() > 0;
         if !thread || !(due || ends || self.end.is_some()) {
             return;
@@ -122,8 +131,8 @@ impl Open {
         (self.since, self.timed, self.fresh) = (before, Some(now), false);
     }
 
-    /// A chunk is full, and more has come with what is in it: says when. Without that, whoever gets no more than this chunk
-    /// would not know how long what it holds can have taken.
+    /// Called when a chunk is full, and more has come together with it: says when it came.
+    /// Otherwise nobody who gets only this chunk could know how long its content may have taken.
     pub fn full(&mut self, origin: Instant) {
         if self.info.kind == StreamKind::Thread && self.builder.events() > 0 {
             self.say_when(origin, Instant::now());
@@ -138,12 +147,12 @@ impl Open {
         });
     }
 
-    /// Takes note of an event that [`ChunkBuilder::push`] shows.
+    /// Notes an event that [`ChunkBuilder::push`] shows.
     pub fn see(&mut self, pos: u64, event: &Event) {
         self.first.get_or_insert(pos);
         match *event {
             Event::Syscall { .. } => self.calls = true,
-            // All of these complete one, or come in its place.
+            // Each of these completes a call, or comes in its place.
             Event::SyscallRet { .. } | Event::SetState { .. } | Event::Signal { .. } => {
                 self.calls = false;
             }
@@ -191,7 +200,7 @@ impl Open {
         self.gap = None;
     }
 
-    /// The gaps so far if the one at hand ended at `pos`.
+    /// The gaps so far, if the present one ended at `pos`.
     fn gaps_until(&self, pos: u64) -> Gaps {
         let mut gaps = self.gaps;
         if let Some((from, big)) = self.gap {
@@ -207,7 +216,7 @@ impl Open {
         self.epochs = Some((low.min(epoch), high.max(epoch)));
     }
 
-    /// What is known of the events since this was last asked.
+    /// What is known of the events since the last call.
     pub fn tell(&mut self) -> Told {
         let gaps = self.gaps.instructions - self.told;
         self.told = self.gaps.instructions;
@@ -218,8 +227,8 @@ impl Open {
         }
     }
 
-    /// What the summary says about the stream. What a thread has executed since its last event is not recorded:
-    /// nobody could say which way it went.
+    /// What the summary says about the stream. What a thread has executed since its last event is
+    /// not recorded: nobody could say which way it went.
     pub fn summary(&self, counts: &Counts, lost: bool) -> StreamSummary {
         let last = self.builder.completed();
         let gaps = self.gaps_until(last);
@@ -253,16 +262,20 @@ impl Open {
 
 /// One ring's way into the trace.
 pub struct Lane {
+    /// Reads the ring.
     pub consumer: Consumer,
-    /// Drained and not yet a whole event.
+    /// Bytes taken from the ring that are not cut into events yet.
     pub pending: Vec<u8>,
+    /// The stream that the ring carries at the moment.
     pub open: Option<Open>,
+    /// The program has overwritten it, so nothing is read any more.
     pub broken: bool,
     /// When something was last seen to happen.
     pub active: Instant,
 }
 
 impl Lane {
+    /// A ring that carries no stream yet.
     pub fn new(consumer: Consumer) -> Lane {
         Lane {
             consumer,
@@ -273,13 +286,14 @@ impl Lane {
         }
     }
 
-    /// As [`Lane::pull`]; where much comes at once, all of it, as far as there is memory for it and it keeps coming.
+    /// As [`Lane::pull`]. Takes all of a burst, as far as there is memory for it and it keeps
+    /// coming.
     pub fn pull_all(&mut self, thrifty: bool) -> Result<usize, Nonsense> {
         let mut all = self.pull(thrifty)?;
         let mut came = Instant::now();
         while all != 0 && all < BURST && self.consumer.bursts() && self.pending.len() < BURST {
             match self.pull(thrifty)? {
-                // Who sends it may have been stopped, or killed.
+                // The sender may have been stopped or killed.
                 0 if came.elapsed() > PAUSE => break,
                 0 => std::thread::yield_now(),
                 n => (all, came) = (all + n, Instant::now()),
@@ -288,7 +302,8 @@ impl Lane {
         Ok(all)
     }
 
-    /// Moves what is in the ring to `pending`; the number of bytes. `thrifty`: gives the ring's memory back.
+    /// Moves what is in the ring to `pending`. Returns the number of bytes. `thrifty`: gives the
+    /// ring's memory back.
     fn pull(&mut self, thrifty: bool) -> Result<usize, Nonsense> {
         let to = (!self.broken).then_some(&mut self.pending);
         let n = self.consumer.pull(to, |at, len| {
@@ -303,7 +318,8 @@ impl Lane {
         n
     }
 
-    /// Nobody reads the ring: lets a producer that waits for room go on. Whether there was one.
+    /// Nobody reads this ring: lets a producer that waits for room go on. Returns whether there was
+    /// one.
     pub fn discard(&mut self) -> bool {
         let waits = self.consumer.waiter().is_some();
         if waits {
@@ -321,7 +337,7 @@ impl Lane {
         }
     }
 
-    /// Whether it is of this process in this image.
+    /// Whether it belongs to this process in this image.
     pub fn is_of(&self, image: u32, pid: i32) -> bool {
         match &self.open {
             Some(open) => (open.info.image, open.info.pid) == (image, pid),
@@ -333,7 +349,7 @@ impl Lane {
         }
     }
 
-    /// Whether it is of another process in this image.
+    /// Whether it belongs to another process in this image.
     pub fn shares(&self, image: u32, pid: i32) -> bool {
         match &self.open {
             Some(open) => open.info.image == image && open.info.pid != pid,
@@ -345,13 +361,13 @@ impl Lane {
         }
     }
 
-    /// Memory that it has for what was gathered.
+    /// Bytes of memory for what was gathered.
     pub fn memory(&self) -> usize {
         let gathered = self.open.as_ref().map_or(0, |o| o.builder.capacity());
         self.pending.capacity() + gathered
     }
 
-    /// Gives back what of that is not in use.
+    /// Gives back what is not in use of that memory.
     pub fn shrink(&mut self) {
         self.pending.shrink_to_fit();
         if let Some(open) = &mut self.open {
@@ -359,7 +375,7 @@ impl Lane {
         }
     }
 
-    /// The first `n` bytes of `pending` are done with. `thrifty`: keeps no memory for more.
+    /// Removes the first `n` bytes of `pending`. `thrifty`: keeps no memory for more.
     pub fn done(&mut self, n: usize, thrifty: bool) {
         self.pending.drain(..n.min(self.pending.len()));
         let kept = if thrifty { 0 } else { KEPT };
@@ -368,7 +384,8 @@ impl Lane {
         }
     }
 
-    /// Lets the next producer have ring `i`, which this is. `thrifty`: gives its memory back.
+    /// Gives this ring, whose number is `i`, to the next producer. `thrifty`: gives its memory
+    /// back.
     pub fn free(&mut self, i: usize, header: &Header, thrifty: bool) {
         self.pending = Vec::new();
         self.broken = false;
@@ -379,14 +396,14 @@ impl Lane {
     }
 }
 
-/// Gives memory of the control file back; it reads as zero afterwards.
+/// Gives memory of the control file back. It holds zeros after that.
 fn give_back(at: *mut u8, len: usize) {
-    // SAFETY: the callers have whole pages of a ring's data that no producer uses. If the call fails
-    // they stay.
+    // SAFETY: callers pass whole pages of a ring's data that no producer uses. If the call fails,
+    // the pages stay as they are.
     unsafe { libc::madvise(at.cast(), len, libc::MADV_REMOVE) };
 }
 
-/// The arguments of an argument vector.
+/// Splits a command line into its arguments, which end with zeros.
 fn command(text: &[u8]) -> Vec<Text> {
     if text.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Takes the locks of atomic operations away from threads that cannot give them back.
+//! Takes locks of atomic operations from threads that cannot give them back.
 
 use crate::{Control, alive};
 use hindsight_trace::Taken;
@@ -6,50 +6,54 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// A thread that holds a lock for this long without running is stopped.
+/// A thread that holds a lock for this long without running counts as stopped.
 const STOPPED: Duration = Duration::from_millis(20);
 
-/// As [`STOPPED`] for threads of which is not known whether they run.
+/// The same for threads of which it is not known whether they run.
 const UNKNOWN: Duration = Duration::from_secs(2);
 
-/// At each look for this long the lock had the same owner, which runs and does other things meanwhile: so it is not
-/// the owner at all, but the program has overwritten the lock.
+/// If a lock has the same owner at each look for this long, while the owner runs and does other
+/// things, the owner does not have it at all: the program has overwritten the lock.
 const IMPOSSIBLE: Duration = Duration::from_secs(5);
 
 /// Longest time between such looks.
 const GAP: Duration = Duration::from_millis(500);
 
-/// A lock that others wait for.
+/// A lock for which others wait.
 #[derive(Clone, Copy)]
 struct Held {
+    /// Number of the owner's ring, plus 1.
     owner: u32,
-    /// Of the owner's ring, and since when it is there.
+    /// Head of the owner's ring.
     head: u64,
+    /// Since when the head is there.
     since: Instant,
-    /// The first and the last look at which it had this owner.
+    /// The first look at which it had this owner.
     first: Instant,
+    /// The last such look.
     last: Instant,
 }
 
-/// Locks that others wait for.
+/// Locks for which others wait.
 #[derive(Default)]
 pub struct Locks {
     complaints: u32,
     held: HashMap<usize, Held>,
-    /// Those that were taken from threads which may go on.
+    /// Locks that were taken from threads which may go on.
     taken: HashSet<usize>,
 }
 
 impl Locks {
-    /// The thread of ring `i` is gone.
+    /// Takes all locks from the thread of ring `i`, which is gone.
     pub fn release(control: &Control, i: usize) {
         for s in control.stripes() {
             let _ = s.owner.compare_exchange(i as u32 + 1, 0, AcqRel, Relaxed);
         }
     }
 
-    /// If a recorder waits for a lock, looks whether its owner can give it back. Those that were taken for the
-    /// first time from somebody who may go on.
+    /// If a recorder waits for a lock, looks whether each lock's owner can give it back, and takes
+    /// the lock if not. Returns the locks that were taken for the first time from somebody who may
+    /// go on.
     pub fn look(&mut self, control: &Control) -> Vec<Taken> {
         let mut taken = Vec::new();
         let header = control.header();
@@ -66,7 +70,7 @@ impl Locks {
                 continue;
             }
             if owner as usize > control.rings() {
-                // Nobody's: the program wrote it.
+                // No ring has this number, so the program wrote it.
                 control.note_damage();
                 let _ = s.owner.compare_exchange(owner, 0, AcqRel, Relaxed);
                 continue;
@@ -129,7 +133,7 @@ mod tests {
     fn the_running_keep_their_locks_and_others_lose_them() {
         let control = Control::new().unwrap();
         let mut locks = Locks::default();
-        // Sleeps, and so does not run.
+        // A process that sleeps does not run.
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
@@ -167,7 +171,7 @@ mod tests {
 
         // This thread runs.
         held_by(&control, std::process::id() as i32);
-        // SAFETY: asks for a number.
+        // SAFETY: asks for a number and uses no memory.
         let tid = unsafe { libc::gettid() };
         control.ctl(7).tid.store(tid, Relaxed);
         let begin = Instant::now();

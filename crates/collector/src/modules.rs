@@ -1,5 +1,5 @@
-//! The files of a recording: each is stored once, and code and memory that is as a file has it is not
-//! stored again.
+//! The files of a recording. Each is stored once. Code and memory that holds the same as a file is
+//! not stored again.
 
 use crate::handed::{Handed, Inbox};
 use crate::output::Output;
@@ -19,34 +19,34 @@ use std::time::SystemTime;
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
-/// Paths, and states of files, that are remembered; then they are found out anew.
+/// The most paths and states of files that are remembered. When there are more, all are forgotten.
 const MOST_PATHS: usize = 1 << 16;
 
-/// Pages of files by which code is recognized.
+/// The most pages of files by which code is recognised.
 const MOST_PAGES: usize = 4 << 20;
 
-/// Longest path that the kernel takes.
+/// Bytes of the longest path that the kernel takes.
 const MOST_PATH: usize = 4096;
-/// Age of a file's last change up to which it counts as young, in nanoseconds.
+/// Nanoseconds. If a file's last change is less old, it counts as young.
 const YOUNG: u64 = 2_000_000_000;
 
 /// The modules that are in the trace.
 #[derive(Default)]
 pub struct Modules {
-    /// The numbers of files by path, and which they were; `None`: it cannot be had.
+    /// For each path: which file was there, and its number. `None`: it cannot be read.
     paths: HashMap<Vec<u8>, Option<(State, u32)>>,
-    /// The numbers of files that were in memory, by device, inode, size and time of the last change: a path may be another
-    /// file's by the time that such a file is named again.
+    /// Numbers of files that were in memory, by device, inode, size and time of the last change.
+    /// When such a file is named again, its path may be another file's.
     states: HashMap<[u64; 4], u32>,
     handed: Handed,
     hashes: HashSet<ModuleHash>,
-    /// Module and offset of each page, by the page's content.
+    /// Module and offset of each page, by the hash of its content.
     pages: HashMap<ModuleHash, (u32, u64)>,
     count: u32,
 }
 
 impl Modules {
-    /// Takes a file into the trace.
+    /// Takes a file into the trace. Fails only if the trace cannot be written.
     pub fn add<W: Write>(&mut self, out: &mut Output<W>, path: &[u8]) -> io::Result<()> {
         match self.paths.contains_key(path) || path.len() > MOST_PATH {
             true => Ok(()),
@@ -55,8 +55,8 @@ impl Modules {
     }
 
     fn take<W: Write>(&mut self, out: &mut Output<W>, path: &[u8]) -> io::Result<()> {
-        // A file that is gone or not ours to read is not an error: the code that ran is in the
-        // streams, only names for it are missing.
+        // It is no error if a file is gone or cannot be read. The streams have the code that ran.
+        // Only names for it are missing.
         let found = match open(path) {
             Some((file, state)) => self.take_opened(out, path, &file, state)?,
             None => None,
@@ -114,7 +114,7 @@ impl Modules {
         Ok(Some((state, self.count - 1)))
     }
 
-    /// The event that stands for a file in memory; `None` if the file is no longer what it was.
+    /// The event that stands for a file in memory. `None` if the file is not what it was any more.
     pub fn file<W: Write>(
         &mut self,
         out: &mut Output<W>,
@@ -157,7 +157,7 @@ impl Modules {
         }))
     }
 
-    /// The number of the file that a process has handed over.
+    /// The number of a file that a process has handed over.
     fn adopt<W: Write>(
         &mut self,
         out: &mut Output<W>,
@@ -201,7 +201,7 @@ impl Modules {
         Ok(known(self))
     }
 
-    /// Takes what processes have handed over, so that there is room for more.
+    /// Takes what processes have handed over, to make room for more.
     pub fn receive(&mut self, inbox: &Inbox) {
         self.handed.receive(inbox);
     }
@@ -236,13 +236,13 @@ impl Modules {
     }
 }
 
-/// What says which file it is, and in which state.
+/// Which file it is, and in which state: device, inode, size, and time of the last change.
 fn identity(s: &State) -> [u64; 4] {
     [s.device, s.inode, s.size, s.modified]
 }
 
-/// Whether a file that was changed at that time may have been changed again within the same tick of the clock that
-/// its times are taken from, or removed, and another made in its place.
+/// Whether a file that was changed at this time may be another one now. It may have been changed
+/// again within the same tick of the file system's clock, or removed and replaced.
 fn is_young(modified: u64) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let age = (now.unwrap_or_default().as_nanos() as u64).saturating_sub(modified);
@@ -252,7 +252,7 @@ fn is_young(modified: u64) -> bool {
 /// Opens a file whose content can be taken.
 fn open(path: &[u8]) -> Option<(File, State)> {
     let path = std::ffi::OsStr::from_bytes(path);
-    // Not for devices and pipes, which opening may disturb.
+    // Not devices and pipes: opening them may have effects.
     let m = std::fs::metadata(path).ok()?;
     if !m.is_file() || m.len() > MAX_MODULE {
         return None;
@@ -264,7 +264,7 @@ fn open(path: &[u8]) -> Option<(File, State)> {
 
 /// The file's content, unless it changes meanwhile.
 fn read(file: &File, before: State) -> Option<(State, Vec<u8>)> {
-    // Not from where the descriptor stands: others may have it too.
+    // Reads at offsets, since others may have the descriptor, too, and move its position.
     let mut content = vec![0; before.size.min(MAX_MODULE) as usize];
     file.read_exact_at(&mut content, 0).ok()?;
     let after = state(&file.metadata().ok()?);
@@ -290,8 +290,9 @@ fn state(m: &Metadata) -> State {
     }
 }
 
-/// Whether each change of a file's content shows in the time of its last change. On a server, or where a
-/// program is the file system, it need not; in memory it does not where the file is mapped.
+/// Whether each change of a file's content shows in the time of its last change. On a server, or
+/// where a program is the file system, it may not. For a file in memory it does not, where the file
+/// is mapped.
 fn tells_changes(file: &File) -> bool {
     const EXT: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;

@@ -8,21 +8,26 @@ use hindsight_trace::{
 };
 use std::io::{self, Write};
 
-/// Takes what is recorded.
+/// Takes what is recorded. All functions fail if the trace cannot be written.
 pub enum Output<W: Write> {
+    /// All of it is written.
     Trace(Box<Writer<W>>),
+    /// The latest part is kept.
     Ring(Box<Ring>),
 }
 
 impl<W: Write> Output<W> {
+    /// Writes all of it.
     pub fn trace(writer: Writer<W>) -> Output<W> {
         Output::Trace(Box::new(writer))
     }
 
+    /// Keeps the latest part.
     pub fn ring(ring: Ring) -> Output<W> {
         Output::Ring(Box::new(ring))
     }
 
+    /// Begins a stream.
     pub fn begin(&mut self, info: &StreamInfo) -> io::Result<()> {
         match self {
             Output::Trace(writer) => writer.begin(info),
@@ -33,7 +38,7 @@ impl<W: Write> Output<W> {
         }
     }
 
-    /// Takes a chunk; `told`: what is known of it.
+    /// Takes a chunk. `told` is what is known of it.
     pub fn stream(
         &mut self,
         stream: StreamId,
@@ -46,7 +51,7 @@ impl<W: Write> Output<W> {
         }
     }
 
-    /// A lock of atomic operations was taken away.
+    /// Notes a lock of atomic operations that was taken away.
     pub fn taken(&mut self, taken: &Taken) -> io::Result<()> {
         match self {
             Output::Trace(writer) => writer.taken(taken),
@@ -57,7 +62,7 @@ impl<W: Write> Output<W> {
         }
     }
 
-    /// The stream is complete.
+    /// Notes that a stream is complete.
     pub fn end(&mut self, s: StreamSummary) -> io::Result<()> {
         match self {
             Output::Trace(writer) => writer.end(s),
@@ -68,7 +73,7 @@ impl<W: Write> Output<W> {
         }
     }
 
-    /// Takes a file that was mapped executable.
+    /// Takes a file that was mapped.
     pub fn module(&mut self, path: Text, content: &[u8]) -> io::Result<ModuleHash> {
         match self {
             Output::Trace(writer) => writer.module(path, content),
@@ -76,8 +81,8 @@ impl<W: Write> Output<W> {
         }
     }
 
-    /// Takes such a file if what it holds is known without reading it; the names of the content and of
-    /// its pages.
+    /// Takes a file, if its content is known without reading it. Returns the hashes of its content
+    /// and of its pages.
     pub fn known_module(
         &mut self,
         path: Text,
@@ -96,7 +101,7 @@ impl<W: Write> Output<W> {
         }
     }
 
-    /// Ends the trace.
+    /// Ends the trace. Returns the sink, and the summary as it was written.
     pub fn finish(self, summary: Summary) -> io::Result<(Option<W>, Summary)> {
         match self {
             Output::Trace(writer) => {
@@ -108,7 +113,8 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// For when there is nowhere to write: events are still cut, since they tell how programs ended.
+/// Drops a chunk, when there is nowhere to write. Events are still cut, since they tell how
+/// programs ended.
 pub fn discard(b: &mut ChunkBuilder) {
     b.take(&mut Content::default());
 }

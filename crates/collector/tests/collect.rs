@@ -39,7 +39,8 @@ fn rings_become_streams() {
     assert!(o.told.is_empty(), "{:?}", o.told);
 }
 
-/// However much comes at once: a recording that is cut then still says how long it took, and replay may ask for that.
+/// However much comes at once, a recording that is cut later says how long it took, since replay
+/// may ask for that.
 #[test]
 fn each_chunk_says_when_it_came() {
     let mut o = collect(Disk::default(), |control, _| {
@@ -83,7 +84,7 @@ fn a_full_disk_stops_the_trace_and_not_the_program() {
     let seen = AtomicUsize::new(0);
     let mut o = collect(disk, |control, _| {
         let mut p = Producer::new(control, 1);
-        // Many times what the ring holds: it would block if nobody emptied it.
+        // Many times what the ring holds. It would block if nobody emptied the ring.
         (0..400_000).for_each(|i| p.emit(i, &patch(i)));
         // What is still in the ring may be what fills the disk.
         for _ in 0..1000 {
@@ -126,7 +127,8 @@ fn a_disk_that_is_full_at_the_very_end_loses_no_counts() {
     let mut whole = collect(Disk::default(), produce);
     let len = whole.trace().len() as usize;
     let disk = Disk {
-        // Times make the one a few bytes shorter than the other; all of them belong to what is written last.
+        // The times may make one a few bytes shorter than the other. All of them belong to what is
+        // written last.
         room: Some(len - 16),
         ..Disk::default()
     };
@@ -134,7 +136,7 @@ fn a_disk_that_is_full_at_the_very_end_loses_no_counts() {
     assert!(o.told.is_empty(), "{:?}", o.told);
     let (sink, summary) = o.collected.finish(Summary::default());
     assert!(sink.is_none() && o.collected.error.is_some());
-    // An empty recording is not kept, and this is none.
+    // An empty recording is not kept, and this one is not empty.
     assert_eq!(summary.totals.instructions, 999);
     let t = o.trace();
     assert!(matches!(t.completeness(), Completeness::Cut { .. }));
@@ -243,7 +245,7 @@ fn instructions_are_counted_as_far_as_events_tell() {
         ilen,
         values: [0; 19],
     };
-    // The last event, at position 10, and the instructions that are complete behind it.
+    // The last event, at position 10, and the instructions that are completed behind it.
     for (events, expected) in [
         (&[patch(10)][..], 10),
         (&[call], 10),
@@ -255,7 +257,8 @@ fn instructions_are_counted_as_far_as_events_tell() {
             let mut p = Producer::new(control, 1);
             p.emit(0, &registers(0));
             events.iter().for_each(|e| p.emit(10, e));
-            // Replay does not go to where only the order is told, and what was executed since cannot be verified.
+            // Replay does not go to where only the order is told. What was executed since then
+            // cannot be verified.
             p.emit(20, &Event::Seq { number: 1 });
             control.ctl(1).position.store(5000, Relaxed);
             p.end();

@@ -1,5 +1,5 @@
-//! Programs that write into the memory which they share with the collector. `HINDSIGHT_FUZZ_SECONDS` says for how
-//! long (5), `HINDSIGHT_FUZZ_SEED` from which seed on.
+//! Programs that write into the memory that they share with the collector. `HINDSIGHT_FUZZ_SECONDS`
+//! says for how long (5), `HINDSIGHT_FUZZ_SEED` with which seed they begin.
 
 mod common;
 
@@ -17,10 +17,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// Rings that are written to.
+/// Number of rings that are written to.
 const RINGS: usize = 12;
 
-/// Longest time in which the collector is to end when it is told.
+/// Longest time in which the collector has to end when it is told to.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Memory that the collector may take besides the rings and the trace, in KiB.
@@ -48,7 +48,7 @@ impl Random {
         (self.next() >> 11) % n
     }
 
-    /// A number that means something, or just not.
+    /// A number that means something, or one next to it.
     fn number(&mut self) -> u64 {
         match self.below(8) {
             0 => 0,
@@ -71,7 +71,7 @@ fn first_seed() -> u64 {
     std::env::var("HINDSIGHT_FUZZ_SEED").map_or(1, |v| v.parse().unwrap())
 }
 
-/// The trace's bytes, as many as are wanted, and no more.
+/// A sink that takes so many bytes and no more.
 struct Bin {
     bytes: std::sync::Arc<Mutex<Vec<u8>>>,
 }
@@ -79,7 +79,7 @@ struct Bin {
 impl io::Write for Bin {
     fn write(&mut self, b: &[u8]) -> io::Result<usize> {
         let mut all = self.bytes.lock().unwrap();
-        // A full disk at some point, as there will be one for whoever writes without end.
+        // The disk is full at some point, as for anybody who writes without end.
         if all.len() > 96 << 20 {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
@@ -126,7 +126,7 @@ impl<'c> Vandal<'c> {
         };
         let value = r.number().to_le_bytes();
         let len = [1, 4, 8][r.below(3) as usize];
-        // Words of the layout stand at their size's multiples.
+        // Words of the layout are at multiples of their size.
         self.put(at / len * len, &value[..len]);
         if self.random.below(16) == 0 {
             self.control.header().stuck.fetch_add(1, AcqRel);
@@ -176,7 +176,7 @@ impl<'c> Vandal<'c> {
         self.control.wake();
     }
 
-    /// Events of all kinds, some of which make no sense, behind the others.
+    /// Appends events of all kinds. Some of them make no sense.
     fn events(&mut self, i: usize, n: u64) {
         let mut wire = Vec::new();
         let (mut enc, mut buf) = (Encoder::default(), [0; MAX_EVENT]);
@@ -280,7 +280,8 @@ fn read_all(bytes: Vec<u8>) -> usize {
     events
 }
 
-/// One recording that `work` does its worst to, by several threads. Ends by the program's end, or by being told.
+/// One recording, to which several threads do the worst that `work` knows. It ends by the program's
+/// end, or by being told to.
 fn survive(seed: u64, time: Duration, told: bool, work: fn(&mut Vandal)) {
     let control = Control::new().unwrap();
     let theirs = control.for_program().unwrap();
@@ -352,7 +353,7 @@ fn survive(seed: u64, time: Duration, told: bool, work: fn(&mut Vandal)) {
     assert!(own < MEMORY_KIB, "{own} KiB, HINDSIGHT_FUZZ_SEED={seed}");
 }
 
-/// Rounds of [`survive`] for a share of the time.
+/// Rounds of [`survive`], for a share of the time.
 fn rounds(share: u64, told: bool, work: fn(&mut Vandal)) {
     let time = Duration::from_millis(seconds() * 1000 / share);
     let begin = Instant::now();
@@ -401,7 +402,7 @@ fn what_was_recorded_before_stays() {
         for _ in 0..3000 {
             v.scribble();
         }
-        // Nobody has the memory that this process has.
+        // No other process has the memory of this one.
         let theirs = control.for_program().unwrap();
         drop(theirs);
     });

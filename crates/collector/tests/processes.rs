@@ -1,4 +1,4 @@
-//! Many threads and processes, some of which die without a word.
+//! Many threads and processes. Some of them die without saying so.
 
 mod common;
 
@@ -56,7 +56,7 @@ fn threads_in_thousands_share_the_rings() {
     );
 }
 
-/// A process that does nothing until it is killed, in the place of one that is recorded.
+/// A process that does nothing until it is killed, in place of a recorded one.
 fn sleeper() -> std::process::Child {
     std::process::Command::new("/bin/sleep")
         .arg("1000")
@@ -91,7 +91,7 @@ fn rings_of_the_dead_are_used_again() {
         std::thread::sleep(Duration::from_millis(700));
         thread.emit(1, &patch(1));
         child.kill().unwrap();
-        // A zombie is as dead as one that has been reaped.
+        // A zombie is as dead as a process that was reaped.
         let again = Producer::of(control, 1, Who::thread());
         child.wait().unwrap();
         again.end();
@@ -106,7 +106,7 @@ fn rings_of_the_dead_are_used_again() {
 #[test]
 fn other_processes_are_waited_for() {
     let mut o = collect(Disk::default(), |control, _| {
-        // Left to itself when the program ends.
+        // Left alone when the program ends.
         let mut child = sleeper();
         let pid = child.id() as i32;
         let who = Who {
@@ -146,14 +146,14 @@ fn images_that_were_left_are_closed() {
     };
     let mut o = collect(Disk::default(), |control, _| {
         let first = Producer::of(control, 9, Who::image(1, 0));
-        // Another thread of the program, which does not get to say that it ends.
+        // Another thread of the program, which cannot say that it ends.
         let mut other = Producer::of(control, 8, Who::thread());
         other.emit(0, &patch(0));
         let mut main = Producer::of(control, 7, Who::thread());
         main.emit(0, &end(EndKind::Exec, b""));
         main.end();
         let second = Producer::of(control, 6, Who::image(2, 1));
-        // The ring is free again though process and thread live on.
+        // The ring is free again although process and thread live on.
         let mut main = Producer::of(
             control,
             8,

@@ -1,7 +1,7 @@
-//! The recorder as a program: what the kernel executes in the place of the recorded program.
+//! The recorder as a program: what the kernel executes in place of the recorded program.
 //!
-//! A freestanding image. It has the entry, the stack, and what the compiler asks of a program without a standard
-//! library; all else is in the crate `recorder`.
+//! It is a freestanding image. Here are the entry, the stack, and what the compiler needs in a
+//! program without a standard library. Everything else is in the crate `recorder`.
 #![no_std]
 #![no_main]
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -15,19 +15,19 @@ use hindsight_recorder::heap::Heap;
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// The linker takes only what something refers to.
+/// The linker keeps only what something refers to.
 #[used]
 static ENTRIES: fn() = hindsight_recorder::keep_entries;
 
-/// The recorder's stack: the kernel's is the program's.
+/// Bytes of the recorder's stack. The kernel's stack belongs to the program.
 const STACK: usize = 1 << 20;
 
-// The lowest page of the stack is never touched: it becomes the guard page.
+// Nothing touches the lowest page of the stack, which becomes the guard page.
 global_asm!(
     ".globl _start, hindsight_configured, hindsight_stack, hindsight_stack_end",
     "_start:",
     "xor esi, esi",
-    // From a starter: rsi has the address of the configuration.
+    // A starter enters here. rsi is the address of the configuration.
     "hindsight_configured:",
     "xor ebp, ebp",
     "mov rdi, rsp",
@@ -50,7 +50,8 @@ unsafe extern "C" {
 
 extern "C" fn begin(sp: *mut u64, configured: *mut Config) -> ! {
     let own = &raw const hindsight_stack as u64;
-    // SAFETY: called once, by the entry above, with what it got from the kernel or a starter.
+    // SAFETY: the entry above calls this once. `sp` is what the kernel left in rsp. `configured` is
+    // null, or comes from a starter. The stack is in use, and nothing has touched its lowest page.
     unsafe { hindsight_recorder::begin(sp, configured, own..own + STACK as u64) }
 }
 
@@ -59,7 +60,7 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
     hindsight_recorder::panicked(info)
 }
 
-/// The prebuilt core library mentions it; nothing unwinds here.
+/// The prebuilt core library mentions it, though nothing unwinds here.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 

@@ -1,6 +1,6 @@
-//! The memory functions that compiled code expects by name. `rep movsb` and `rep stosb` are what
-//! large blocks want; blocks of a few words go through registers, since the string instructions
-//! take some thirty cycles to begin.
+//! The memory functions that compiled code expects by name. Large blocks are copied and filled by
+//! `rep movsb` and `rep stosb`. Blocks of a few words go through registers, since string
+//! instructions take some thirty cycles to begin.
 
 use core::arch::global_asm;
 
@@ -21,7 +21,7 @@ global_asm!(
     "10:",
     "cmp rdx, 512",
     "jae 12f",
-    // 33 to 511 bytes: 16 at a time, the last 16 from the end.
+    // 33 to 511 bytes: 16 at a time. The last 16 are loaded first, from the end.
     "movups xmm1, [rsi + rdx - 16]",
     "lea r8, [rdi + rdx - 16]",
     "11:",
@@ -65,7 +65,7 @@ global_asm!(
     "ret",
     ".balign 32",
     "memmove:",
-    // These sizes are loaded whole before anything is stored.
+    // Blocks of 4 to 32 bytes are loaded whole before anything is stored.
     "lea rcx, [rdx - 4]",
     "cmp rcx, 28",
     "jbe memcpy",
@@ -74,7 +74,7 @@ global_asm!(
     "sub rcx, rsi",
     "cmp rcx, rdx",
     "jae memcpy_disjoint",
-    // The destination begins inside the source: from the end.
+    // The destination begins inside the source: backwards, from the end.
     "mov rcx, rdx",
     "std",
     "lea rsi, [rsi + rdx - 1]",
@@ -82,8 +82,8 @@ global_asm!(
     "rep movsb",
     "cld",
     "ret",
-    // The destination is before the source or behind it. The block copies of memcpy may read
-    // behind what they have written, so plain forward order is the only safe one.
+    // The destination is below the source or behind it. The block copies of memcpy may read behind
+    // what they have written. So only the plain forward order is safe.
     "memcpy_disjoint:",
     "mov rcx, rdx",
     "rep movsb",

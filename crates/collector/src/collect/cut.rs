@@ -1,4 +1,4 @@
-//! Makes the chunks of a trace from what a ring carries.
+//! Cuts what a ring carries into the chunks of a trace.
 
 use super::{Collector, MOST_TOLD, members};
 use crate::collected::{MappedFile, Refusal};
@@ -13,14 +13,14 @@ use std::io::{self, Write};
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
-/// Most files of which it is said that they could not be had.
+/// The most files of which the user is told that they could not be read.
 const MOST_MISSED: usize = 4;
 
 /// Bit of `prot` in [`Event::Map`].
 const PROT_EXEC: u32 = 4;
 
 impl<W: Write> Collector<'_, W> {
-    /// Empties ring `i`; the number of bytes.
+    /// Empties ring `i`. Returns the number of bytes.
     pub(super) fn drain(&mut self, i: usize) -> usize {
         self.meet(i);
         let lane = &mut self.lanes[i];
@@ -28,10 +28,10 @@ impl<W: Write> Collector<'_, W> {
         match (lane.open.is_some(), life.has_begun()) {
             (true, true) => {}
             (false, true) => self.begin(i),
-            // Only the collector ends the life of a ring.
+            // Only the collector makes a ring free again.
             (true, false) => self.damaged(i),
             (false, false) => {
-                // A thread that writes there all the same is not to wait for ever.
+                // A thread that writes there all the same must not wait for ever.
                 if lane.discard() {
                     self.control.note_damage();
                 }
@@ -62,7 +62,7 @@ impl<W: Write> Collector<'_, W> {
         n.unwrap_or(0)
     }
 
-    /// Sees to it that there is a lane for ring `i`.
+    /// Makes sure that there is a lane for ring `i`.
     pub(super) fn meet(&mut self, i: usize) {
         while self.lanes.len() <= i {
             let consumer = self.control.consumer(self.lanes.len());
@@ -70,7 +70,8 @@ impl<W: Write> Collector<'_, W> {
         }
     }
 
-    /// Begins the stream of ring `i`; that of the image from which it came before, if nobody has seen that, and so on.
+    /// Begins the stream of ring `i`. If it is an image's, first begins the stream of that image's
+    /// parent if nobody has seen it yet, and so on.
     fn begin(&mut self, i: usize) {
         let mut chain = vec![(i, self.lanes[i].consumer.who())];
         while let Some((_, who)) = chain.last()
@@ -103,12 +104,12 @@ impl<W: Write> Collector<'_, W> {
         self.expected.remove(&info.pid);
         self.images.begin(&info, i);
         if info.kind == StreamKind::Image {
-            // A trace that is cut behind this then holds the code that a forked process inherits.
+            // If the trace is cut behind this, it holds the code that a forked process inherits.
             if let Carrier::Ring(j) = self.images.carrier(info.parent) {
                 self.flush_image(j);
             }
         }
-        // A copy leaves its original in place, which in another namespace may have the same id.
+        // After `fork` the original stays. In another namespace it may have the same id.
         if info.kind == StreamKind::Image && info.executed {
             self.begun.insert((info.parent, info.pid));
             self.replaced.push((info.parent, info.pid));
@@ -120,7 +121,7 @@ impl<W: Write> Collector<'_, W> {
         }
     }
 
-    /// Makes chunks of whole events.
+    /// Cuts pending bytes into chunks of whole events.
     fn cut(&mut self, i: usize) {
         let mut at = 0;
         loop {
@@ -199,8 +200,8 @@ impl<W: Write> Collector<'_, W> {
         self.lanes[i].done(at, self.thrifty);
     }
 
-    /// The thread of ring `i` has files in its memory whose content cannot be had: it is not to rely on that, and the user
-    /// is told.
+    /// The thread of ring `i` has files in its memory whose content cannot be read. Tells the
+    /// thread, which must not rely on that content, and the user.
     fn lose(&mut self, i: usize, files: Vec<Vec<u8>>) {
         for path in files {
             self.lanes[i].consumer.lose_file();
@@ -246,10 +247,10 @@ impl<W: Write> Collector<'_, W> {
         }
     }
 
-    /// Hands a chunk over; `told`: what is known of it.
+    /// Hands a chunk over. `told` is what is known of it.
     fn put(&mut self, info: &StreamInfo, builder: &mut ChunkBuilder, told: &Told) {
         if info.kind == StreamKind::Thread && builder.events() > 0 {
-            // A trace that is cut behind this chunk then holds all code that the chunk runs.
+            // If the trace is cut behind this chunk, it holds all code that the chunk runs.
             self.settle(info.image);
         }
         match &mut self.out.output {
@@ -262,7 +263,8 @@ impl<W: Write> Collector<'_, W> {
         }
     }
 
-    /// The ring that carries the mappings and code of `image`, whose stream has begun, unless that has ended.
+    /// The ring with the mappings and code of `image`. Its stream has begun after this. `None` if
+    /// it has ended.
     fn image_ring(&mut self, image: u32) -> Option<usize> {
         if self.images.carrier(image) == Carrier::Unknown {
             let i = self.search_image(image)?;
@@ -274,7 +276,7 @@ impl<W: Write> Collector<'_, W> {
         }
     }
 
-    /// A ring of which nobody has seen yet that it carries the mappings and code of `image`.
+    /// A ring that carries the mappings and code of `image`, and that nobody has seen yet.
     fn search_image(&mut self, image: u32) -> Option<usize> {
         self.live().into_iter().find(|i| {
             self.meet(*i);
@@ -283,7 +285,7 @@ impl<W: Write> Collector<'_, W> {
         })
     }
 
-    /// The rings that are taken, as they say.
+    /// The rings that are taken, as the header says.
     pub(super) fn live(&self) -> Vec<usize> {
         let header = self.control.header();
         let words: Vec<u64> = header.live.iter().map(|w| w.load(Acquire)).collect();
@@ -305,6 +307,7 @@ impl<W: Write> Collector<'_, W> {
         self.write(j);
     }
 
+    /// The trace cannot be written any more. Says so to the program's recorder and to the user.
     pub(super) fn fail(&mut self, e: io::Error) {
         self.control
             .header()
@@ -318,8 +321,9 @@ impl<W: Write> Collector<'_, W> {
         self.out.error = Some(e);
     }
 
-    /// If ring `i` carries an image's mappings and code, begins the streams of the image's threads that
-    /// have not been seen: what is known of the image is forgotten when no stream of it is open.
+    /// If ring `i` carries an image's mappings and code, begins the streams of that image's threads
+    /// that nobody has seen yet. What is known of an image is forgotten when none of its streams is
+    /// open.
     fn gather(&mut self, i: usize) {
         let of = |lane: &Lane| Some(lane.open.as_ref()?.info.clone());
         let Some(info) = of(&self.lanes[i]).filter(|info| info.kind == StreamKind::Image) else {
@@ -337,14 +341,14 @@ impl<W: Write> Collector<'_, W> {
         }
     }
 
-    /// Ends the stream of ring `i`. `lost`: the producer did not say so.
+    /// Ends the stream of ring `i`. `lost`: the producer did not say that it ended.
     pub(super) fn close(&mut self, i: usize, lost: bool) {
         self.gather(i);
         let lane = &mut self.lanes[i];
         let Some(mut open) = lane.open.take() else {
             return;
         };
-        // Who overwrites a ring has overwritten the counts beside it too.
+        // Whoever overwrites a ring has overwritten the counts beside it, too.
         let counts = match lane.broken {
             true => Counts::default(),
             false => lane.consumer.counts(),
@@ -353,7 +357,7 @@ impl<W: Write> Collector<'_, W> {
         if lost {
             Locks::release(self.control, i);
         }
-        // Before the trace is written: threads that come and go quickly wait for rings.
+        // Before the trace is written, since threads that come and go quickly wait for rings.
         lane.free(i, self.control.header(), self.thrifty);
         let StreamInfo {
             image, pid, tid, ..
@@ -371,7 +375,7 @@ impl<W: Write> Collector<'_, W> {
                 });
             }
             Some((EndKind::Exec, _, message)) if !message.is_empty() => {
-                // A child that ran in the image's memory leaves only for itself.
+                // If a child that ran in the image's memory leaves, only that child has left.
                 let of = |l: &Lane| l.open.as_ref().map(|o| o.info.pid);
                 if let Carrier::Ring(i) = self.images.carrier(image)
                     && of(&self.lanes[i]) == Some(pid)

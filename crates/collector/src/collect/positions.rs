@@ -1,5 +1,5 @@
-//! Having the threads say where they stand. One that only computes does not come to the recorder, and so has no event: what is known
-//! of it would end where it last had one.
+//! Asks threads where they stand. A thread that only computes never comes to the recorder, so it
+//! has no event. What is known of it would end at its last event.
 
 use super::Collector;
 use crate::alive;
@@ -8,19 +8,22 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// Time in which most threads come to the recorder by themselves.
+/// Most threads come to the recorder by themselves in this time.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Longest time that they are waited for. Who runs a part of the program that is not recorded says nothing.
+/// Longest time to wait for them. A thread in a part of the program that is not recorded says
+/// nothing.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// Time between two looks.
 const NAP: Duration = Duration::from_millis(2);
 
-/// Time between two signals to a thread.
+/// Time between two signals to one thread.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl<W: Write> Collector<'_, W> {
-    /// Has each thread say where it stands, unless it is in a system call, which says that already; takes what they said.
+    /// Makes each thread say where it stands, and takes what they say. Threads in a system call
+    /// have said it already.
     pub(super) fn locate(&mut self, stop: &AtomicBool) {
         for lane in &self.lanes {
             let open = lane.open.as_ref();
@@ -55,8 +58,9 @@ impl<W: Write> Collector<'_, W> {
         self.look(true, stop);
     }
 
-    /// Brings a thread out of translated code. It has been there for [`GRACE`] and has a processor, or waits for one; so the
-    /// signal does not come in a system call, which it might end.
+    /// Makes a thread leave translated code. The thread has been there for [`GRACE`], and has a
+    /// processor or waits for one. So the signal does not come in a system call, which it might
+    /// end.
     fn kick(&self, pid: i32, tid: i32) {
         if pid > 1 && alive::running(pid, tid) && self.control.is_shared_with(pid) {
             alive::kick(pid, tid);

@@ -1,4 +1,4 @@
-//! Has a ring take out code and mappings that nothing needs any more.
+//! Makes a ring remove code and mappings that nothing needs any more.
 
 use super::Collector;
 use crate::alive;
@@ -9,15 +9,15 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// Time between looks: longer than events are gathered before they become a chunk
-/// ([`super::FLUSH_AFTER`]), so that what was seen at one is in chunks at the next.
+/// Time between two looks. It is longer than events are gathered before they become a chunk
+/// ([`super::FLUSH_AFTER`]). So what one look has seen is in chunks at the next.
 const PRUNE_EVERY: Duration = Duration::from_secs(3);
 
 /// Images, and epochs of their code.
 type Epochs = Vec<(u32, (u64, u64))>;
 
 impl<W: Write> Collector<'_, W> {
-    /// One round, see [`hindsight_trace::Ring::begin_round`].
+    /// Makes one round (see [`hindsight_trace::Ring::begin_round`]).
     pub(super) fn prune(&mut self, now: Instant, stop: &AtomicBool) {
         if now - self.pruned < PRUNE_EVERY {
             return;
@@ -27,8 +27,9 @@ impl<W: Write> Collector<'_, W> {
         };
         self.pruned = now;
         ring.begin_round();
-        // All that was written before the round began. Who has an epoch from the code has said so under
-        // the lock under which code is written, and what is new takes its epoch once its ring is taken.
+        // Takes all that was written before the round began. A thread that has an epoch has said so
+        // under the lock under which code is written. A new thread takes its epoch after its ring
+        // is taken.
         self.look(true, stop);
         let live = self.settled();
         let Some(Output::Ring(ring)) = &mut self.out.output else {
@@ -41,8 +42,8 @@ impl<W: Write> Collector<'_, W> {
         }
     }
 
-    /// The epochs at which threads stand, and those that are named in what has not become a chunk; `None`
-    /// if that is not known of all: a thread or process has just been born.
+    /// The epochs at which threads stand, and those that are named in what has not become a chunk.
+    /// `None` if some are not known, since a thread or process was just born.
     fn settled(&mut self) -> Option<Epochs> {
         let header = self.control.header();
         header.bury(alive::process);

@@ -1,4 +1,4 @@
-//! Producers that are gone without a word, and those that are waited for.
+//! Producers that are gone without saying so, and those that are waited for.
 
 use super::Collector;
 use crate::alive;
@@ -9,30 +9,31 @@ use std::io::Write;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-/// A ring is idle for this long before its producer is looked after.
+/// A ring has to be idle for this long before the collector looks whether its producer is gone.
 const IDLE: Duration = Duration::from_millis(300);
 
-/// A ring is claimed for this long before its producer is looked after: a child may have to put
-/// its own process id in the place of its parent's, which is gone.
+/// The same for a ring that is claimed only. A child may still have to replace the process id of
+/// its parent, which is gone, by its own.
 const CLAIM: Duration = Duration::from_secs(2);
 
-/// Longest time to wait, when the program has ended, for processes to appear that it made.
+/// When the program has ended: longest time to wait for processes that it has made to appear.
 const NEWBORN: Duration = Duration::from_secs(2);
 
-/// Longest time, when the program has ended, that a silent process is waited for of which is not
-/// known whether it lives.
+/// When the program has ended: longest time to wait for a silent process of which it is not known
+/// whether it lives.
 const UNKNOWN: Duration = Duration::from_secs(3);
 
 impl<W: Write> Collector<'_, W> {
     /// Whether a process other than the program may still have something to say.
     pub(super) fn more(&mut self, now: Instant, over: Instant) -> bool {
-        // Whether a process in another namespace of ids still lives is not known; it had its time.
+        // Nobody knows whether a process in another namespace of ids still lives. It has had its
+        // time.
         let busy = |l: &Lane| {
             let since = now - over.max(l.active);
             match (&l.open, l.consumer.life()) {
                 (Some(open), _) => open.info.pid >= 0 || since <= UNKNOWN,
                 (None, Life::Live | Life::Ended) => true,
-                // Who was killed in between leaves it like that.
+                // A process that was killed in between leaves the ring like this.
                 (None, Life::Claimed) => since <= CLAIM,
                 (None, Life::Free | Life::Nonsense) => false,
             }
@@ -44,9 +45,10 @@ impl<W: Write> Collector<'_, W> {
         if unborn != self.unborn.0 {
             self.unborn = (unborn, now);
         }
-        // What is killed before it has a ring stays in that number, if it is not known who that is.
+        // A process that was killed before it has a ring stays in that number, if nobody knows its
+        // id.
         let newborn = unborn > 0 && now - over.max(self.unborn.1) < NEWBORN;
-        // One that does not say that it is taken is to be looked at all the same.
+        // A ring that does not say that it is taken is looked at all the same.
         let unseen = |l: &Lane| l.open.is_none() && l.consumer.life().has_begun();
         let unseen = (0..self.lanes.len()).filter(|i| unseen(&self.lanes[*i]));
         self.hot.extend(unseen);
@@ -78,16 +80,16 @@ impl<W: Write> Collector<'_, W> {
                 let image = open.info.image;
                 let left = self.images.has_left(image);
                 let own = alive::process(pid) && !self.images.is_replaced(image);
-                // Others that share the memory of its process outlive it.
+                // Others in the memory of its process outlive it.
                 own && (!left || alive::recorded(pid)) || self.images.open(image) > 1
             } else {
                 alive::thread(pid, tid)
             };
-            // Where the program has written its own numbers, they may be anybody's.
+            // If the program has written numbers of its own, they may be anybody's.
             let stranger =
                 alive && pid > 0 && self.control.is_damaged() && !self.control.is_shared_with(pid);
             if !alive || stranger {
-                // What came between the last drain and the end.
+                // Takes what came between the last look and the end.
                 self.drain(i);
                 self.close(i, true);
             }

@@ -1,9 +1,9 @@
-//! Whether anybody has the control file besides the collector.
+//! Whether anybody besides the collector has the control file.
 //!
-//! Whoever is recorded holds a lock on the file, by an open file of its own that its children share and that lives as
-//! long as one of them has the file mapped or open. When the kernel lets the collector lock the file alone, nobody is
-//! left, in whatever namespace of process ids and however they ended. What stands in the memory itself does
-//! not matter.
+//! Each recorded process holds a lock on the file. The lock belongs to an open file that the
+//! process and its children share. That lives as long as one of them has the file mapped or open.
+//! So if the kernel lets the collector lock the file alone, nobody is left. That works in all
+//! namespaces of process ids, and however they have ended. What is in the memory does not matter.
 
 use super::Control;
 use std::fs::{self, File};
@@ -13,8 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Control {
-    /// The file opened once more, for the program: locked, and closed on exec. Its descriptor is at least 100.
-    /// Where there is no `/proc`, it is a copy of [`Control::fd`].
+    /// Opens the file once more for the program, and locks it. It is closed on `execve`, and its
+    /// descriptor is 100 or more. Where there is no `/proc`, it is a copy of [`Control::fd`].
     pub fn for_program(&self) -> io::Result<File> {
         let own = self.file.as_raw_fd();
         let path = format!("/proc/self/fd/{own}");
@@ -23,7 +23,7 @@ impl Control {
             Ok(file) => (file, lock(file, libc::LOCK_SH)),
             Err(_) => (&self.file, false),
         };
-        // SAFETY: duplicates an open descriptor; the new one is owned by nobody else.
+        // SAFETY: the call duplicates a descriptor that is open. Nobody else owns the new one.
         let file = unsafe {
             match libc::fcntl(from.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 100) {
                 -1 => from.try_clone()?,
@@ -34,7 +34,7 @@ impl Control {
         Ok(file)
     }
 
-    /// Whether nobody has the file any more. `false` as well if nobody was ever seen to have it.
+    /// Whether nobody has the file any more. False if nobody was ever seen to have it.
     pub fn is_left(&self) -> bool {
         if !lock(&self.file, libc::LOCK_EX) {
             self.held.store(true, Relaxed);
@@ -44,15 +44,15 @@ impl Control {
         self.held.load(Relaxed)
     }
 
-    /// Whether a process has the file mapped; also if that cannot be seen. Numbers of processes in the shared memory may
-    /// be anybody's.
+    /// Whether a process has the file mapped. True if that cannot be seen. Needed since numbers of
+    /// processes in the shared memory may be anybody's.
     pub fn is_shared_with(&self, pid: i32) -> bool {
         let Ok(own) = self.file.metadata() else {
             return true;
         };
         match fs::read_to_string(format!("/proc/{pid}/maps")) {
             Ok(maps) => maps.lines().any(|l| names(l, own.dev(), own.ino())),
-            // Without `/proc`, or of another user.
+            // There is no `/proc`, or the process is another user's.
             Err(_) => {
                 fs::exists(format!("/proc/{pid}")).unwrap_or(true)
                     || !fs::exists("/proc/self").unwrap_or(false)
@@ -60,7 +60,8 @@ impl Control {
         }
     }
 
-    /// The processes that have the file mapped, as far as `/proc` says it, in whatever namespace of process ids.
+    /// The processes that have the file mapped, in all namespaces of process ids, as far as `/proc`
+    /// shows them.
     pub fn sharers(&self) -> Vec<i32> {
         let (Ok(own), Ok(list)) = (self.file.metadata(), fs::read_dir("/proc")) else {
             return Vec::new();
@@ -89,9 +90,9 @@ fn names(line: &str, device: u64, inode: u64) -> bool {
         && fields.next().and_then(|i| i.parse().ok()) == Some(inode)
 }
 
-/// Changes the lock on an open file, if that is possible at once.
+/// Changes the lock on an open file, if that is possible at once. Returns whether it was.
 fn lock(file: &File, how: i32) -> bool {
-    // SAFETY: an open descriptor; no memory is involved.
+    // SAFETY: the descriptor is open, and the call uses no memory.
     unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) == 0 }
 }
 
@@ -106,7 +107,7 @@ mod tests {
         assert!(!control.is_left(), "nobody was ever there");
         let theirs = control.for_program().unwrap();
         assert!(!control.is_left());
-        // One has it open, and its child too, after that has ended.
+        // The shell has the file open, and so has its child, even after the shell has ended.
         let mut child = Command::new("/bin/sh")
             .args(["-c", "sleep 0.3 & read x"])
             .stdin(Stdio::piped())
@@ -132,7 +133,7 @@ mod tests {
         assert!(control.sharers().contains(&(std::process::id() as i32)));
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let begin = std::time::Instant::now();
-        // As long as it has not executed the program it is a copy of this one.
+        // Until it executes the program, it is a copy of this process.
         while control.is_shared_with(child.id() as i32) {
             assert!(begin.elapsed().as_secs() < 60);
         }

@@ -21,7 +21,7 @@ pub struct Producer<'c> {
     enc: Encoder,
 }
 
-/// Who produces, in which program image.
+/// Who produces, and in which program image.
 #[derive(Clone, Copy)]
 pub struct Who {
     pub kind: u32,
@@ -39,7 +39,7 @@ impl Who {
             image: 1,
             parent: 0,
             pid: std::process::id() as i32,
-            // SAFETY: touches no memory.
+            // SAFETY: the call uses no memory.
             tid: unsafe { libc::gettid() },
         }
     }
@@ -60,7 +60,7 @@ impl<'c> Producer<'c> {
     }
 
     pub fn of(control: &'c Control, ring: usize, who: Who) -> Producer<'c> {
-        // The ring may have been used before; the collector gives it back.
+        // The ring may have been used before. The collector gives it back.
         loop {
             if let Some(p) = Producer::claim(control, ring..ring + 1, who) {
                 return p;
@@ -138,7 +138,7 @@ pub fn patch(i: u64) -> Event<'static> {
     }
 }
 
-/// A sink that can be looked at while it is written, and that is full at some point.
+/// A sink that can be looked at while it is written to, and that is full at some point.
 #[derive(Clone, Default)]
 pub struct Disk {
     pub bytes: Arc<Mutex<Vec<u8>>>,
