@@ -7,9 +7,9 @@ use hindsight_timeline::{
     Breakpoint, Call, Cancel, Cursor, Direction, Error, Reason, Return, Scope, Stops,
 };
 
-/// Bytes of a value that are looked at.
+/// At most this many bytes of a value are looked at.
 const LARGEST: u64 = 1 << 12;
-/// Hardware numbers of the registers in which results are.
+/// Hardware numbers of the registers that hold results.
 const RAX: usize = 0;
 const RDX: usize = 2;
 
@@ -22,11 +22,11 @@ pub struct Known {
     bias: u64,
 }
 
-/// A value as it was found: bytes that are known, or not.
+/// A value as it was found. Each byte may be unknown.
 type Bytes = Vec<Option<u8>>;
 
 impl Inspector {
-    /// What the function that begins where the cursor is takes and returns.
+    /// What the function takes and returns that begins at the cursor. `None`: that is not known.
     pub fn signature(&mut self, cursor: &mut Cursor) -> Result<Option<Known>> {
         let pc = cursor.registers()?.rip;
         let space = self.here(cursor)?;
@@ -42,8 +42,9 @@ impl Inspector {
         }))
     }
 
-    /// The arguments of a call, with the cursor at its beginning, from which it may go on to the function's body. Without
-    /// debug information the registers in which integers are passed; whether they are used is not known then.
+    /// The arguments of a call, with the cursor at its beginning. The cursor may go on to the function's body. Without
+    /// debug information these are the registers that pass integers. It is then not known whether the function uses
+    /// them.
     pub fn arguments(
         &mut self,
         cursor: &mut Cursor,
@@ -64,7 +65,7 @@ impl Inspector {
         let signature = &known.signature;
         let entry = registers(cursor)?;
         let mut found = vec![None; signature.parameters.len()];
-        // What has a place at the first instruction.
+        // Parameters that have a place at the first instruction.
         self.described(cursor, known, &entry, &mut found, |p| !p.spilled)?;
         for ((out, p), passed) in (found.iter_mut())
             .zip(&signature.parameters)
@@ -74,7 +75,7 @@ impl Inspector {
                 *out = Some(shown(cursor, p, v));
             }
         }
-        // The others come to theirs first.
+        // The others are at their places only in the body.
         if found.iter().any(Option::is_none) && to_body(cursor, known, call)? {
             self.described(cursor, known, &entry, &mut found, |_| true)?;
         }
@@ -92,7 +93,7 @@ impl Inspector {
             .collect())
     }
 
-    /// Fills in what the debug information says where the cursor is.
+    /// Fills in what the debug information says at the cursor.
     fn described(
         &mut self,
         cursor: &mut Cursor,
@@ -121,7 +122,7 @@ impl Inspector {
                 continue;
             }
             let bytes = bytes_at(cursor, place, p.shape.size.min(LARGEST), &here);
-            // Not known means: passed in another way.
+            // If no byte is known, it was passed in another way.
             if bytes.iter().any(Option::is_some) || p.shape.size == 0 && p.size == Some(0) {
                 found[i] = Some(shown(cursor, p, bytes));
             }
@@ -129,8 +130,8 @@ impl Inspector {
         Ok(())
     }
 
-    /// What a call returned: rax as a number, as much of it as the result has, and the result as text. `None`: the
-    /// function returns nothing, or not in this way. The cursor may go to where it returned.
+    /// What a call returned: rax as a number of the result's size, and the result as text. `None`: the function returns
+    /// nothing, or returns it in another way. The cursor may go to the instant of the return.
     pub fn returned(
         cursor: &mut Cursor,
         thread: hindsight_timeline::ThreadId,
@@ -165,7 +166,7 @@ impl Inspector {
         let place = match (result.class, &result.shape.kind) {
             (Class::Integer, _) => Location::Register(RAX as u8),
             (Class::Float, _) => Location::Vector(0),
-            // What is large, or has a destructor, is where the caller wanted it.
+            // A large structure, or one with a destructor, is where the caller wanted it.
             (_, Type::Struct { name, .. }) if len > 16 || name.starts_with("basic_string<") => {
                 Location::Memory(value)
             }
@@ -195,7 +196,7 @@ fn words(shape: &hindsight_symbols::Shape) -> bool {
     shape.size == 16 && fields.len() == 2 && fields.iter().all(word)
 }
 
-/// Goes on to where the body of a function begins, in this call of it. `false`: it is not known where, or it does not
+/// Goes on to the body of a function, in this call of it. `false`: it is not known where that is, or the call does not
 /// come there.
 fn to_body(cursor: &mut Cursor, known: &Known, call: &Call) -> Result<bool> {
     let Some(body) = known.signature.body else {
@@ -203,7 +204,7 @@ fn to_body(cursor: &mut Cursor, known: &Known, call: &Call) -> Result<bool> {
     };
     let body = body.wrapping_add(known.bias);
     let mut breakpoints = vec![Breakpoint::at(0, body)];
-    // A function that is left before.
+    // The function may be left before.
     breakpoints.extend(call.returned.map(|r| Breakpoint::at(1, r.to)));
     let mut stops = Stops {
         breakpoints,
@@ -238,12 +239,12 @@ pub fn registers(cursor: &mut Cursor) -> Result<Registers> {
     })
 }
 
-/// How integers and floating point numbers are passed, as far as nothing comes before them that takes registers in
-/// ways not known here.
+/// How integers and floating point numbers are passed. It ends at the first parameter that takes registers in an
+/// unknown way.
 fn passed(signature: &Signature, entry: &Registers) -> Vec<Option<Bytes>> {
     const INTEGERS: [usize; 6] = [7, 6, 2, 1, 8, 9];
     let result = signature.result.as_ref();
-    // A result in memory takes a register; what is in several pieces takes some.
+    // A result in memory takes a register for its address. A value in several pieces takes several.
     let mut clear = result.is_none_or(|r| r.class != Class::Other);
     let mut general = INTEGERS.iter().map(|r| entry.gpr[*r]);
     let mut vector = entry.xmm.iter().take(8).map(|v| *v as u64);
@@ -266,7 +267,7 @@ fn word_bytes(v: u64, size: u64) -> Bytes {
     bytes[..size.min(8) as usize].to_vec()
 }
 
-/// The bytes of a value at a place, as far as they are known.
+/// The bytes of a value at a location, where they are known.
 pub fn bytes_at(cursor: &mut Cursor, place: &Location, len: u64, r: &Registers) -> Bytes {
     match place {
         Location::Memory(addr) => match cursor.known_memory(*addr, len as usize) {
@@ -294,7 +295,7 @@ pub fn bytes_at(cursor: &mut Cursor, place: &Location, len: u64, r: &Registers) 
     }
 }
 
-/// A value, as a number where it is one, and as text.
+/// A value as a number, if it is one, and as text.
 fn shown(cursor: &mut Cursor, p: &Parameter, bytes: Bytes) -> (Option<Passed>, String) {
     let size = p.size.unwrap_or(8).clamp(1, 8);
     let whole: Option<Vec<u8>> = bytes.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! What somebody means who names memory: `0x404060`, `table`, `p->next`, `nodes[2].value`, `*p`, `$rsp+8`.
+//! Evaluates expressions that name memory: `0x404060`, `table`, `p->next`, `nodes[2].value`, `*p`, `$rsp+8`.
 
 mod tokens;
 
@@ -14,28 +14,28 @@ const NAMES: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15",
 ];
-/// Bytes of a structure that is in registers.
+/// The largest structure in registers, in bytes.
 const LARGEST: u64 = 1 << 12;
-/// Parts of an expression in each other.
+/// How deep parts of an expression may nest.
 const DEPTH: u32 = 64;
 
 /// Memory that somebody has named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named {
     pub address: u64,
-    /// Its size, where the name says that.
+    /// Its size in bytes, if the expression says that.
     pub size: Option<u64>,
 }
 
 /// A type, and the module whose debug information has it.
 type Typed = (Shape, Option<Arc<Module>>);
 
-/// A part of an expression.
+/// The value of a part of an expression.
 #[derive(Clone)]
 enum Part {
     /// Memory at an address.
     Memory(u64, Typed),
-    /// A value that is in no memory.
+    /// A value that is not in memory.
     Word(u64, Option<Typed>),
 }
 
@@ -46,15 +46,15 @@ struct Parser<'a, 'b> {
     inspector: &'a mut Inspector,
     cursor: &'b mut Cursor,
     registers: Registers,
-    /// Where the frame goes on.
+    /// The address at which the frame goes on.
     pc: u64,
     /// The number of the frame.
     frame: usize,
 }
 
 impl Inspector {
-    /// The memory that an expression stands for, in a frame of the cursor's call stack, counted as it is shown. A
-    /// variable stands for where it is; a number, a register and what is computed are addresses.
+    /// The memory that an expression names. `frame` is the number of a frame in the cursor's call stack, as users see
+    /// it. A variable stands for its place. A number, a register and a computed value are addresses.
     pub fn named(&mut self, cursor: &mut Cursor, text: &str, frame: usize) -> Result<Named> {
         let words = tokens(text)?;
         let (registers, pc) = match frame {
@@ -90,8 +90,9 @@ impl Inspector {
         })
     }
 
-    /// The registers in a frame of the call stack, counted as it is shown, as far as they are known there, and the address
-    /// at which it goes on; of a caller rip is in the call before that.
+    /// The registers in a frame of the call stack, as far as they are known there, and the address at which the frame
+    /// goes on. `frame` is the number that users see. In a caller's frame, rip lies in the call instruction before that
+    /// address.
     pub fn frame(&mut self, cursor: &mut Cursor, frame: usize) -> Result<(Registers, u64)> {
         let stack = self.backtrace(cursor)?;
         let i = level(&stack, frame)?;
@@ -101,7 +102,7 @@ impl Inspector {
         Ok((registers, stack[i].pc))
     }
 
-    /// The registers with which the function in a frame of the call stack began, as far as its caller says.
+    /// The registers with which the function in a frame began, as far as its caller says.
     pub(crate) fn at_entry(
         &mut self,
         cursor: &mut Cursor,
@@ -114,7 +115,7 @@ impl Inspector {
     }
 }
 
-/// The place in a call stack of a frame, counted as it is shown: inlined functions have frames of their own.
+/// The index in a call stack of the frame with this number. Inlined functions have numbers of their own.
 fn level(stack: &[CallFrame], frame: usize) -> Result<usize> {
     let mut n = 0;
     for (i, f) in stack.iter().enumerate() {
@@ -153,7 +154,7 @@ impl Parser<'_, '_> {
             };
             let right = self.unary()?;
             let n = self.word(&right)?;
-            // As in C: of what a pointer leads to, or elements of an array.
+            // As in C: a pointer moves by the size of what it points to, an array by that of an element.
             let (from, size, kind) = match &left {
                 Part::Memory(at, (shape, m)) => match &shape.kind {
                     Type::Array { of, .. } => {
@@ -270,7 +271,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// A variable of the frame's function, of the innermost scope that has one of this name; `passed`: with what was passed.
+    /// A variable of the frame's function. The innermost scope with this name counts. `passed`: with what was passed.
     fn local(
         &mut self,
         module: &Module,
@@ -289,19 +290,19 @@ impl Parser<'_, '_> {
         if !found.as_ref().is_some_and(|v| passed || unknown(v)) {
             return Ok(found);
         }
-        // It may be made from what the caller says.
+        // It may be computed from what the caller says.
         match self.inspector.at_entry(self.cursor, self.frame)? {
             Some(entry) => find(self.cursor, Some(&entry)),
             None => Ok(found),
         }
     }
 
-    /// A variable of the frame, or else of a file, or a function.
+    /// A variable of the frame, otherwise one of a file, otherwise a function.
     fn name(&mut self, name: &str) -> Result<Part> {
         let space = self.inspector.here(self.cursor)?;
         if let Some(m) = space.mapping(self.registers.rip) {
             let (module, bias) = (Arc::clone(&m.module), m.bias);
-            // As gdb has it: what was passed as a parameter, which it need not be any more.
+            // gdb's notation for what was passed as a parameter. The parameter may have another value now.
             let (own, passed) = match name.strip_suffix("@entry") {
                 Some(own) => (own, true),
                 None => (name, false),
@@ -389,7 +390,7 @@ impl Parser<'_, '_> {
         })
     }
 
-    /// What a pointer of this type leads to.
+    /// The type of what a pointer of this type points to.
     fn leads(&self, kind: &Typed) -> Option<Typed> {
         let Type::Pointer { to, .. } = &kind.0.kind else {
             return None;
@@ -431,7 +432,7 @@ impl Parser<'_, '_> {
         Ok(Part::Memory(at, of.unwrap_or_else(unknown)))
     }
 
-    /// A field of a structure, or of what a pointer or a reference leads to.
+    /// A field of a structure. A pointer or reference to the structure serves as well.
     fn field(&mut self, part: Part, name: &str) -> Result<Part> {
         let mut part = part;
         // An array stands for its first element.

@@ -1,6 +1,21 @@
-//! A place in a recording in terms of the program's source: functions, lines, call stacks,
-//! variables, disassembly. What [`hindsight_timeline`] knows of bytes and [`hindsight_symbols`] of
-//! files, together; every front end shows places through it.
+//! A place in a recording, in terms of the program's source: functions, lines, call stacks, variables, disassembly.
+//!
+//! It puts together what [`hindsight_timeline`] knows of bytes and what [`hindsight_symbols`] knows of files. All front
+//! ends show places through it.
+//!
+//! ```no_run
+//! use hindsight_inspect::Inspector;
+//! use hindsight_timeline::{Options, Timeline};
+//!
+//! let timeline = Timeline::open("trace.hst", Options::default())?;
+//! let mut cursor = timeline.cursor()?;
+//! cursor.seek(timeline.range()?.1)?;
+//! let mut inspector = Inspector::new(timeline);
+//! for frame in inspector.backtrace(&mut cursor)? {
+//!     println!("{:#x} {:?}", frame.pc, frame.frames);
+//! }
+//! # Ok::<(), hindsight_inspect::Error>(())
+//! ```
 
 use hindsight_symbols::{CallFrame, DebugPaths, Frame, Module, Place, SourceLine, Space, Variable};
 use hindsight_timeline::{Cursor, ModuleHash, Position, Timeline};
@@ -21,9 +36,9 @@ pub use expression::Named;
 pub use hindsight_symbols as symbols;
 pub use waits::{For, Lock, Wait, waits};
 
-/// Longest call stack.
+/// The most frames of a call stack.
 pub const MAX_FRAMES: usize = 1000;
-/// Longest x86 instruction.
+/// The longest x86 instruction, in bytes.
 const LONGEST: usize = 15;
 
 /// Why a place cannot be shown.
@@ -38,7 +53,7 @@ pub enum Error {
     Expression(String),
 }
 
-/// The result of what can fail for one of these reasons.
+/// The result of a question.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An instruction as text.
@@ -46,24 +61,24 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub struct Line {
     pub addr: u64,
     pub bytes: Vec<u8>,
-    /// In Intel's notation, targets with their function.
+    /// In Intel's notation. Targets are shown with their functions.
     pub text: String,
 }
 
-/// A variable with its value, where that is known.
+/// A variable with its value, if that is known.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Value {
     pub variable: Variable,
-    /// Its bytes, as many as its size says, each known or not. Empty where it has no place.
+    /// As many bytes as its size says; each may be unknown. Empty if it has no place.
     pub bytes: Vec<Option<u8>>,
-    /// As debuggers show it.
+    /// Its value, as debuggers show it.
     pub text: String,
-    /// Of a parameter: the same of what was passed, where the caller says that.
+    /// For a parameter: what was passed, in the same form, if the caller says that.
     pub passed: Option<String>,
 }
 
 impl Value {
-    /// The value as an integer, if it has at most 8 bytes and all are known.
+    /// The value as an integer. `None`: it has more than 8 bytes, or some are not known.
     pub fn integer(&self) -> Option<u64> {
         if !(1..=8).contains(&self.bytes.len()) {
             return None;
@@ -78,12 +93,12 @@ impl Value {
 /// An argument of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Argument {
-    /// Of the parameter; of the register where parameters are not known.
+    /// The name of the parameter. Where parameters are not known, that of the register.
     pub name: String,
     pub type_name: Option<String>,
-    /// As a number, where it is one.
+    /// Its value as a number, if it is one.
     pub value: Option<Passed>,
-    /// As debuggers show it. `None`: it is not known where it is.
+    /// Its value, as debuggers show it. `None`: it is not known where it is.
     pub text: Option<String>,
 }
 
@@ -97,22 +112,22 @@ pub enum Passed {
     Float(u32),
 }
 
-/// Shows places of one recording. Files are read once.
+/// Shows places of one recording. Each file is read once.
 pub struct Inspector {
     timeline: Timeline,
     paths: DebugPaths,
     modules: HashMap<ModuleHash, Option<Arc<Module>>>,
-    /// The last address space that was asked for.
+    /// The address space of the last question.
     last: Option<(u32, Position, Arc<Space>)>,
 }
 
 impl Inspector {
-    /// Separate debug files are looked for in the usual places.
+    /// Looks for separate debug files in the usual places.
     pub fn new(timeline: Timeline) -> Inspector {
         Inspector::with_paths(timeline, DebugPaths::default())
     }
 
-    /// Separate debug files are looked for there.
+    /// Looks for separate debug files at these paths.
     pub fn with_paths(timeline: Timeline, paths: DebugPaths) -> Inspector {
         Inspector {
             timeline,
@@ -145,8 +160,8 @@ impl Inspector {
         Ok(space)
     }
 
-    /// Addresses of a function (`name` or `module!name`, as in [`Space::find`]) in all files that a
-    /// program image had mapped at any time, and what is called so.
+    /// The addresses of a function, each with the function's name. `name` is as for [`Space::find`]: `name` or
+    /// `module!name`. All files count that the program image had mapped at any time.
     pub fn functions(&mut self, image: u32, name: &str) -> Result<Vec<(u64, String)>> {
         let mut out: Vec<(u64, String)> = Vec::new();
         for m in self.timeline.modules(image)? {
@@ -169,7 +184,7 @@ impl Inspector {
         Ok(out)
     }
 
-    /// Names of functions that a program image had and that are nearest to one that no function has.
+    /// Names of a program image's functions that are similar to a name that no function has.
     pub fn similar(&mut self, image: u32, name: &str) -> Result<Vec<String>> {
         let (of, wanted) = name.split_once('!').map_or(("", name), |(of, n)| (of, n));
         let mut found = Vec::new();
@@ -194,12 +209,12 @@ impl Inspector {
         self.modules.entry(hash).or_insert_with(read).clone()
     }
 
-    /// The modules where the cursor is.
+    /// The modules at the cursor's position.
     pub fn here(&mut self, cursor: &Cursor) -> Result<Arc<Space>> {
         self.space(cursor.image(), cursor.position()?)
     }
 
-    /// What lies at an address at the cursor's position.
+    /// What lies at an address, at the cursor's position.
     pub fn place(&mut self, cursor: &Cursor, addr: u64) -> Result<Option<Place>> {
         Ok(self.here(cursor)?.place(addr))
     }
@@ -233,7 +248,7 @@ impl Inspector {
         }
     }
 
-    /// The parameters and variables in scope at the cursor, in a frame of its call stack, with their values.
+    /// The parameters and variables in scope, with their values, in a frame of the cursor's call stack.
     pub fn variables(&mut self, cursor: &mut Cursor, frame: usize) -> Result<Vec<Value>> {
         let space = self.here(cursor)?;
         let registers = match frame {
@@ -271,7 +286,7 @@ impl Inspector {
         Ok(out)
     }
 
-    /// At most `count` instructions from `addr` on, as far as their bytes are known.
+    /// At most `count` instructions from `addr` on. It ends where bytes are not known.
     pub fn disassemble(
         &mut self,
         cursor: &mut Cursor,
@@ -309,7 +324,7 @@ impl Inspector {
     }
 }
 
-/// The low bytes of a value.
+/// The low `size` bytes of a value.
 fn narrow(value: u64, size: u64) -> u64 {
     value & (u64::MAX >> (64 - 8 * size))
 }

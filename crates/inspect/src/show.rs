@@ -1,20 +1,20 @@
-//! Values as text, in the way of debuggers.
+//! Shows values as text, as debuggers do.
 
 use hindsight_symbols::{Shape, Type};
 
-/// Characters of a text that are shown.
+/// The most characters of a text that are shown.
 const TEXT: usize = 200;
-/// Elements of an array, and fields of a structure.
+/// The most elements of an array, and fields of a structure, that are shown.
 const ELEMENTS: usize = 10;
-/// Structures in structures.
+/// How deep structures in structures are shown.
 const DEPTH: u32 = 4;
-/// Bytes of a value that nothing is known of but its size.
+/// The most bytes of a value of unknown type that are shown.
 const BARE: usize = 16;
 
-/// Gives the bytes at an address, each if it is known.
+/// Reads the bytes at an address; each may be unknown.
 pub type Read<'a> = dyn FnMut(u64, usize) -> Vec<Option<u8>> + 'a;
 
-/// A value of this type with these bytes; `?` where they are not known.
+/// A value of this type with these bytes. `?` stands for what is not known.
 pub fn show(shape: &Shape, bytes: &[Option<u8>], read: &mut Read) -> String {
     value(shape, bytes, read, 0)
 }
@@ -86,7 +86,7 @@ fn float(bytes: &[Option<u8>]) -> Option<String> {
     if let Ok(b) = <[u8; 8]>::try_from(&known[..]) {
         return Some(f64::from_le_bytes(b).to_string());
     }
-    // The processor's own of 80 bits: shown as precisely as a `double` is.
+    // The processor's own format of 80 bits. It is shown as precisely as a `double`.
     let mantissa = u64::from_le_bytes(known.get(..8)?.try_into().ok()?);
     let head = u16::from_le_bytes(known.get(8..10)?.try_into().ok()?);
     let sign = if head >> 15 == 1 { -1.0 } else { 1.0 };
@@ -94,7 +94,7 @@ fn float(bytes: &[Option<u8>]) -> Option<String> {
     Some((sign * mantissa as f64 * 2f64.powi(exponent)).to_string())
 }
 
-/// A name, or several of which the value consists.
+/// The name of a value, or of several that add up to it.
 fn enumerator(v: i64, values: &[(i64, String)]) -> String {
     if let Some((_, name)) = values.iter().find(|e| e.0 == v) {
         return name.clone();
@@ -139,7 +139,7 @@ fn pointer(
     }
 }
 
-/// Text in memory: of so many bytes, or up to a zero. `None`: not even the first byte is known.
+/// Text in memory: of this many bytes, or up to a zero. `None`: not even the first byte is known.
 fn string(at: u64, len: Option<u64>, read: &mut Read) -> Option<String> {
     const PIECE: usize = 64;
     let (mut bytes, mut more) = (Vec::new(), false);
@@ -167,7 +167,7 @@ fn string(at: u64, len: Option<u64>, read: &mut Read) -> Option<String> {
     Some(quoted(&bytes) + if more { "..." } else { "" })
 }
 
-/// Text in quotes, control characters escaped.
+/// Text in quotes. Control characters are escaped.
 fn quoted(bytes: &[u8]) -> String {
     let mut out = String::from('"');
     for chunk in bytes.utf8_chunks() {
@@ -189,14 +189,14 @@ fn quoted(bytes: &[u8]) -> String {
     out + "\""
 }
 
-/// Where a structure that stands for text has its pointer and its length.
+/// The offsets of pointer and length in a structure that stands for text.
 fn text_of(shape: &Shape) -> Option<(u64, u64)> {
     let Type::Struct { name, .. } = &shape.kind else {
         return None;
     };
     let (pointer, len) = match name.as_str() {
         "&str" | "&mut str" => (Some("data_ptr"), "length"),
-        // The vector's.
+        // The vector's pointer.
         "String" => (None, "len"),
         n if n.starts_with("basic_string<char,") => (Some("_M_p"), "_M_string_length"),
         n if n.starts_with("basic_string_view<char,") => (Some("_M_str"), "_M_len"),
@@ -217,7 +217,7 @@ fn structure(shape: &Shape, bytes: &[Option<u8>], read: &mut Read, depth: u32) -
         match shown {
             Some(shown) => return shown,
             None if bytes.iter().all(Option::is_none) => return "?".into(),
-            // Its parts are shown as far as they are known.
+            // Its parts are shown, as far as they are known.
             None => {}
         }
     }
@@ -321,7 +321,7 @@ mod tests {
             of: None,
             to: None,
         };
-        // What would control a terminal does not reach it.
+        // Characters that control a terminal are escaped.
         assert_eq!(of(text, 8, 0), "0x0");
         let text = |at| Type::Struct {
             name: "&str".into(),
@@ -350,7 +350,7 @@ mod tests {
         let mut read =
             |_: u64, len: usize| b"\"hi\"\x1b[0m\n"[..len].iter().map(|b| Some(*b)).collect();
         assert_eq!(show(&shape, &bytes, &mut read), r#""\"hi\"\033[0m\n""#);
-        // What is not known is not made up.
+        // What is not known is not invented.
         assert_eq!(show(&shape, &[None; 16], &mut read), "?");
     }
 }

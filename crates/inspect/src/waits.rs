@@ -1,7 +1,7 @@
-//! What threads wait for, and whom.
+//! What threads wait for, and for whom.
 //!
-//! A thread that waits stands in front of its system call. Who holds what it waits for is said only where memory that is
-//! known says so: mutexes and locks of glibc have their owner in them.
+//! A waiting thread stands before its system call. Memory may tell who holds what it waits for: mutexes and locks of
+//! glibc contain their owner. Without that, the holder is not known.
 
 mod question;
 
@@ -16,26 +16,26 @@ use std::fmt;
 /// The instruction that calls the kernel.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// What is locked.
+/// The kind of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lock {
     Mutex,
-    /// For readers and a writer.
+    /// A lock for readers and a writer.
     ReadWrite,
 }
 
 /// What a thread waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum For {
-    /// It does not wait: its next instruction is none that calls the kernel.
+    /// It does not wait: its next instruction does not call the kernel.
     Nothing,
-    /// A lock, held by this thread (its id), if that is known.
+    /// A lock. The holder is a thread id, if it is known.
     Lock {
         lock: Lock,
         address: u64,
         holder: Option<i32>,
     },
-    /// The end of this thread (its id).
+    /// The end of the thread with this id.
     Thread(i32),
     /// Somebody who signals a condition variable.
     Condition(u64),
@@ -43,17 +43,17 @@ pub enum For {
     Semaphore(u64),
     /// Others who come to a barrier.
     Barrier(u64),
-    /// Somebody who wakes up who waits on a word: it is not known what that is part of.
+    /// Somebody who wakes the waiters of a word. It is not known to what the word belongs.
     Word(u64),
-    /// Descriptors, each with what it is as far as that is known; whether these are all.
+    /// Descriptors, each with what it is, if that is known. The flag says whether the list is complete.
     Descriptors(Vec<(i32, Option<String>)>, bool),
-    /// The end of a child: of this one, or of any of them.
+    /// The end of a child: of the first one, or of any in the list.
     Child(Option<i32>, Vec<i32>),
     /// A signal.
     Signal,
-    /// Time that goes by.
+    /// Time that passes.
     Time,
-    /// A system call of which no more is known.
+    /// A system call of which nothing else is known.
     Kernel,
 }
 
@@ -61,16 +61,16 @@ pub enum For {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wait {
     pub thread: Thread,
-    /// Where it stands.
+    /// Where the thread stands.
     pub position: Position,
-    /// The name of the system call that it is in, or is about to do.
+    /// The name of the system call that it is in, or is about to make.
     pub call: Option<String>,
     pub what: For,
     pub stack: Vec<CallFrame>,
 }
 
 impl Wait {
-    /// The id of the thread or process that it waits for, if that is known.
+    /// The id of the thread or process for which it waits, if that is known.
     pub fn whom(&self) -> Option<i32> {
         match &self.what {
             For::Lock { holder, .. } => *holder,
@@ -155,7 +155,7 @@ impl fmt::Display for For {
     }
 }
 
-/// What all threads wait for that live where the cursor is, its process's first. The cursor goes elsewhere.
+/// What all threads wait for that live at the cursor. Those of the cursor's process come first. The cursor moves.
 pub fn waits(inspector: &mut Inspector, cursor: &mut Cursor) -> Result<Vec<Wait>> {
     let timeline = cursor.timeline().clone();
     let (here, image) = (cursor.position()?, cursor.image());
@@ -210,7 +210,7 @@ fn living(timeline: &Timeline, here: Position) -> Result<Vec<(Thread, u64)>> {
             continue;
         }
         let over = t.last <= here;
-        // Its process ended as a whole, or a parent saw that it was killed.
+        // Its process ended as a whole, or its parent saw that it was killed.
         let ended = exits.iter().any(|e| {
             let by = threads.iter().find(|o| o.id == e.thread);
             e.position <= here && by.is_some_and(|b| b.image == t.image && b.pid == t.pid)

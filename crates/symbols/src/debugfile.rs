@@ -1,22 +1,22 @@
-//! Separate debug files: by build id, by `.gnu_debuglink`, and the supplementary file that several
-//! of them may share. They are files of this machine whose names a recording says, so they are only looked for in
-//! folders that have nothing else.
+//! Finds separate debug files: by build id, by `.gnu_debuglink`, and by `.gnu_debugaltlink`, the supplementary file
+//! that several of them may share. A recording says their names, but they are files of this machine. So they are only
+//! looked for in folders that hold nothing else.
 
 use hindsight_guard::within;
 use object::Object;
 use std::path::{Component, Path, PathBuf};
 
-/// Bytes of a debug file at most.
+/// The largest debug file, in bytes.
 const MOST: u64 = 4 << 30;
-/// Names further directories, separated by colons.
+/// An environment variable that names further folders, separated by colons.
 const VARIABLE: &str = "HINDSIGHT_DEBUG_PATH";
 
-/// Directories with separate debug files, as gdb's `debug-file-directory`.
+/// Folders with separate debug files, like gdb's `debug-file-directory`.
 #[derive(Clone, Debug)]
 pub struct DebugPaths(pub Vec<PathBuf>);
 
 impl Default for DebugPaths {
-    /// `/usr/lib/debug`, and those of `$HINDSIGHT_DEBUG_PATH`.
+    /// `/usr/lib/debug`, and the absolute paths in `$HINDSIGHT_DEBUG_PATH`, which come first.
     fn default() -> Self {
         let more = std::env::var_os(VARIABLE).unwrap_or_default();
         let more = std::env::split_paths(&more).filter(|p| p.is_absolute());
@@ -25,13 +25,13 @@ impl Default for DebugPaths {
 }
 
 impl DebugPaths {
-    /// No separate debug files.
+    /// No folders: no separate debug files are found.
     pub fn none() -> Self {
         DebugPaths(Vec::new())
     }
 
-    /// The content of the debug file that belongs to `file`, whose path is `path`. A file that
-    /// has the right name but another build id or checksum is not taken.
+    /// The content of the debug file that belongs to `file`, whose path is `path`. A file with the right name but
+    /// another build id or checksum is not taken.
     pub(crate) fn find(&self, path: &str, file: &object::File) -> Option<Vec<u8>> {
         let id = file.build_id().ok().flatten();
         if let Some(id) = id {
@@ -56,7 +56,7 @@ impl DebugPaths {
     /// The file that `.gnu_debugaltlink` of a debug file names.
     pub(crate) fn supplement(&self, file: &object::File) -> Option<Vec<u8>> {
         let (name, id) = file.gnu_debugaltlink().ok().flatten()?;
-        // Names are relative to the place of the debug file, which is below one of the directories.
+        // Names are relative to the place of the debug file, which is below one of the folders.
         let tail = inner(Path::new(std::str::from_utf8(name).ok()?));
         let names = [by_id(id), tail];
         let mut all = names
@@ -65,14 +65,15 @@ impl DebugPaths {
         all.find_map(|(d, n)| read_with_id(d, n, id))
     }
 
-    /// The file of this machine with this name, if it is in one of the directories.
+    /// The content of this machine's file with this name. `None`: it is in none of the folders, or it cannot be read,
+    /// or it has more than 4 GiB.
     pub fn read(&self, path: &Path) -> Option<Vec<u8>> {
         let below = |d: &PathBuf| within::read(d, path.strip_prefix(d).ok()?, MOST).ok();
         self.0.iter().find_map(below)
     }
 }
 
-/// A path as one below a folder.
+/// The path as one below a folder: without root and `..`.
 fn inner(path: &Path) -> PathBuf {
     let names = |c: &Component| matches!(c, Component::Normal(_));
     path.components().filter(names).collect()

@@ -1,11 +1,16 @@
 //! Names as their author wrote them.
 
-/// The readable form of a symbol's name: Rust and C++ names are demangled, others stay.
+/// The readable form of a symbol's name. Rust and C++ names are demangled; others stay as they are.
+///
+/// ```
+/// assert_eq!(hindsight_symbols::demangle("_ZN4shop5twiceEi"), "shop::twice(int)");
+/// assert_eq!(hindsight_symbols::demangle("main"), "main");
+/// ```
 pub fn demangle(name: &str) -> String {
     if let Ok(d) = rustc_demangle::try_demangle(name) {
         return format!("{d:#}");
     }
-    // Only names of this form can be C++; the parser would take much else for a type.
+    // Only names of this form can be C++. The parser would take many others for a type.
     if name.starts_with("_Z")
         && let Ok(s) = cpp_demangle::Symbol::new(name)
         && let Ok(text) = s.demangle()

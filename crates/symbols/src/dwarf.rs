@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 pub(crate) type Reader = EndianArcSlice<LittleEndian>;
 pub(crate) type Context = addr2line::Context<Reader>;
-/// The debug information, to be asked for places, and as it is.
+/// The debug information: as a context that answers questions about addresses, and raw.
 pub(crate) type Debug = (Context, Arc<Dwarf<Reader>>);
 
-/// Reads the debug information of an ELF file: its own, or that of its separate debug file. `None`
-/// if there is neither.
+/// Reads the debug information of an ELF file: its own, or that of its separate debug file. `None`: there is neither.
 pub(crate) fn load(path: &str, data: &[u8], paths: &DebugPaths) -> Result<Option<Debug>, Error> {
     let file = object::File::parse(data)?;
     if has_info(&file) {

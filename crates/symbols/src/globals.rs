@@ -1,4 +1,4 @@
-//! Variables of files, namespaces and classes by their names, and what pointers lead to.
+//! Variables of files, namespaces and classes, by name; and what pointers point to.
 
 // The names of DWARF constants are as in the standard.
 #![allow(non_upper_case_globals)]
@@ -12,25 +12,26 @@ use gimli::{AttributeValue, DebugInfoOffset, EntriesTreeNode, Operation, UnitOff
 use object::{Object, ObjectSymbol, SymbolKind};
 use std::collections::HashMap;
 
-/// Namespaces and classes in each other.
+/// How deep namespaces and classes may nest.
 const MAX_DEPTH: u32 = 16;
 
-/// A variable that has a place in its file.
+/// A variable with a fixed address in its file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Global {
     /// File address.
     pub addr: u64,
-    /// Bytes, if known.
+    /// Its size in bytes, if known.
     pub size: Option<u64>,
+    /// Its type. Unknown for a variable from the symbol table.
     pub shape: Shape,
 }
 
-/// Where the entries of variables are, by name.
+/// The entries of variables, by name.
 pub(crate) type Globals = HashMap<String, Vec<Target>>;
 
 impl Module {
-    /// The variable with this name, with or without its namespaces: from the debug information, or else from the symbol
-    /// table, which knows no types.
+    /// The variable with this name, with or without its namespaces. The debug information is asked first. If it does
+    /// not have the name, the symbol table is asked, which knows no types.
     pub fn global(&self, name: &str) -> Option<Global> {
         let described = self.globals().get(name).and_then(|all| {
             all.iter().find_map(|t| {
@@ -59,7 +60,7 @@ impl Module {
         described.or_else(|| self.data_symbol(name))
     }
 
-    /// What a pointer leads to.
+    /// The type of what a pointer points to. A `target` that cannot be read gives an unknown type.
     pub fn target(&self, target: Target) -> Shape {
         let looked = self.at(target, |unit, e| {
             let at = AttributeValue::UnitRef(e.offset());
@@ -82,7 +83,7 @@ impl Module {
         look(unit, cursor.current()?)
     }
 
-    /// Finds all of them, once.
+    /// Collects all variables, once.
     pub(crate) fn find_globals(&self) -> Globals {
         let mut out = Globals::new();
         let Some(dwarf) = self.raw() else {

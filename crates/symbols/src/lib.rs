@@ -1,11 +1,25 @@
-//! Functions, source lines, inlined calls, variables and call stacks, from the executable files
-//! of a program and their separate debug files.
+//! Functions, source lines, inlined calls, variables and call stacks. They come from the executable files of a program
+//! and from their separate debug files.
 //!
-//! A [`Module`] is one file; [`Space`] is the address space of a process into which modules are
-//! mapped. Nothing here knows of traces: registers and memory come from whoever asks.
+//! A [`Module`] is one file. A [`Space`] is the address space of a process, into which modules are mapped. This crate
+//! does not know of traces: the caller supplies registers and memory.
 //!
-//! Addresses come in two kinds: *file addresses* are those of the ELF file's segments and symbols;
-//! the *bias* is what must be added for the place where the file is mapped.
+//! There are two kinds of addresses. A *file address* is one of the ELF file's segments and symbols. A *guest address*
+//! is one of the process. The *bias* of a mapping is the guest address minus the file address.
+//!
+//! ```no_run
+//! use hindsight_symbols::{DebugPaths, Module, Space};
+//! use std::sync::Arc;
+//!
+//! let data = std::fs::read("/bin/true")?;
+//! let module = Arc::new(Module::parse("/bin/true", data, &DebugPaths::default())?);
+//! let mut space = Space::new();
+//! space.map(&module, 0x5555_0000_0000, 1 << 16, 0);
+//! for address in space.find("main") {
+//!     println!("{address:#x}: {:?}", space.frames(address));
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod debugfile;
 mod demangle;
@@ -36,8 +50,10 @@ pub use variables::Variable;
 /// Why a file has no symbols to offer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The file cannot be read as an ELF file.
     #[error("not an ELF file: {0}")]
     Elf(#[from] object::Error),
+    /// The debug information is damaged or not supported.
     #[error("unreadable debug information: {0}")]
     Dwarf(#[from] gimli::Error),
 }

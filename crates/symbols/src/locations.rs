@@ -1,4 +1,4 @@
-//! Where values are, by the expressions of debug information.
+//! Finds where values are, by evaluating the location expressions of debug information (DWARF 5, section 2.5).
 
 // The names of DWARF constants are as in the standard.
 #![allow(non_upper_case_globals)]
@@ -11,23 +11,25 @@ use gimli::{
     ValueType,
 };
 
-/// Evaluations longer than this are given up.
+/// Evaluations with more steps than this are given up.
 const MAX_STEPS: u32 = 1000;
-/// AtEntry values in entry values.
+/// How deep entry values may nest in entry values.
 const MAX_NESTED: u32 = 2;
 
-/// The registers of a thread that locations refer to.
+/// The registers of a thread to which locations refer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Registers {
-    /// General purpose registers by hardware number (rax, rcx, rdx, rbx, rsp, …, r15).
+    /// General registers by hardware number: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
     pub gpr: [u64; 16],
+    /// The instruction pointer.
     pub rip: u64,
+    /// The base of the FS segment. Thread-local variables are relative to it.
     pub fs_base: u64,
-    /// The low halves of xmm0 to xmm15, in which floating point numbers are.
+    /// The low halves of xmm0 to xmm15, which hold floating point numbers.
     pub xmm: [u128; 16],
 }
 
-/// Hardware numbers of the general purpose registers in DWARF's order.
+/// Hardware numbers of the general registers, in DWARF's order.
 pub(crate) const DWARF_ORDER: [usize; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
 
 impl Registers {
@@ -48,7 +50,7 @@ pub struct AtEntry {
     pub(crate) known: Known,
 }
 
-/// A set of registers: bits 0 to 15 are the general ones by hardware number, 16 is rip, from 17 on are the vector
+/// A set of registers. Bits 0 to 15 are the general ones by hardware number, 16 is rip, and 17 and up are the vector
 /// registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Known(u64);
@@ -70,7 +72,7 @@ impl Known {
 }
 
 impl AtEntry {
-    /// All are known.
+    /// All registers are known.
     pub fn all(registers: Registers) -> AtEntry {
         AtEntry {
             registers,
@@ -78,7 +80,7 @@ impl AtEntry {
         }
     }
 
-    /// None is.
+    /// No register is known.
     pub(crate) fn none() -> AtEntry {
         AtEntry {
             registers: Registers::default(),
@@ -114,7 +116,7 @@ impl AtEntry {
         }
     }
 
-    /// What was at a place that is in registers; `None` if they are not known, or it is elsewhere.
+    /// The value of something that is in registers. `None`: the registers are not known, or it is elsewhere.
     fn value(&self, place: &Location) -> Option<Location> {
         match place {
             Location::Register(n) if self.known.has(u16::from(*n)) => {
@@ -133,7 +135,7 @@ impl AtEntry {
     }
 }
 
-/// What a parameter was when the function began, which it did at file address `begin`: where that is known, and it was
+/// What a parameter was when the function began at file address `begin`. `None`: that is not known, or it was not
 /// passed in registers.
 pub(crate) fn value_at_entry(
     unit: UnitRef<Reader>,
@@ -142,7 +144,7 @@ pub(crate) fn value_at_entry(
     bias: u64,
     known: &AtEntry,
 ) -> Result<Option<Location>, Error> {
-    // What memory held then is not known now.
+    // What memory held at that time is not known now.
     let mut read = |_| None;
     let mut frame = known.frame(bias, &mut read);
     let place = location(unit, entry, begin, &mut frame)?;
@@ -154,28 +156,28 @@ pub(crate) fn value_at_entry(
 pub enum Location {
     /// At this guest address.
     Memory(u64),
-    /// In the general purpose register with this hardware number.
+    /// In the general register with this hardware number.
     Register(u8),
-    /// In the vector register with this number.
+    /// In the vector register with this number, from 0.
     Vector(u8),
-    /// Nowhere, but its value is known.
+    /// Nowhere, but its value is known. It has at most 8 bytes.
     Value(u64),
-    /// The same of any length.
+    /// Nowhere, but its value is known. It has any length.
     Bytes(Vec<u8>),
-    /// In pieces of so many bytes, one after the other.
+    /// In pieces, one after the other. Each has a length in bytes.
     Pieces(Vec<(Location, u64)>),
-    /// Described in a way not supported.
+    /// The debug information describes it in a way that is not supported.
     Complex,
-    /// Not at all at this place of the program.
+    /// Nowhere: it does not exist at this place of the program.
     OptimizedOut,
 }
 
 /// What an evaluation may look at.
 pub(crate) struct Frame<'a> {
     pub registers: &'a Registers,
-    /// Which of them are known.
+    /// Which registers are known.
     pub known: Known,
-    /// Those with which the function began, if any of them is known.
+    /// The registers with which the function began, if any is known.
     pub entry: Option<&'a AtEntry>,
     /// Guest address minus file address.
     pub bias: u64,
@@ -184,7 +186,7 @@ pub(crate) struct Frame<'a> {
     pub read: &'a mut dyn FnMut(u64) -> Option<u64>,
 }
 
-/// Where what an entry describes is, as of a file address.
+/// Where the variable of an entry is, at a file address.
 pub(crate) fn location(
     unit: UnitRef<Reader>,
     entry: &gimli::DebuggingInformationEntry<Reader>,
@@ -214,7 +216,7 @@ pub(crate) fn location(
     Ok(Location::OptimizedOut)
 }
 
-/// What a function's locations on the stack are relative to.
+/// The address to which a function's locations on the stack are relative.
 pub(crate) fn frame_base(
     unit: UnitRef<Reader>,
     entry: &gimli::DebuggingInformationEntry<Reader>,
@@ -223,7 +225,7 @@ pub(crate) fn frame_base(
     let e = entry.attr_value(DW_AT_frame_base)?.exprloc_value()?;
     match evaluate(unit, e, frame) {
         Location::Memory(a) | Location::Value(a) => Some(a),
-        // A register stands for what is in it.
+        // A register stands for its content.
         Location::Register(n) => Some(frame.registers.gpr[n as usize & 15]),
         _ => None,
     }
@@ -357,7 +359,7 @@ fn whole(piece: &Piece<Reader>) -> Location {
     }
 }
 
-/// What an expression gave when the function began: it is about registers, or what one pointed to.
+/// The value of an expression when the function began. The expression is about registers, or about what one pointed to.
 fn entry_value(
     unit: UnitRef<Reader>,
     e: Expression<Reader>,
@@ -367,7 +369,7 @@ fn entry_value(
     let Some(entry) = frame.entry.filter(|_| depth < MAX_NESTED) else {
         return Ok(None);
     };
-    // What memory held then is not known now.
+    // What memory held at that time is not known now.
     let mut read = |_| None;
     let mut before = entry.frame(frame.bias, &mut read);
     Ok(match try_evaluate(unit, e, &mut before, depth + 1)? {
@@ -380,7 +382,7 @@ fn entry_value(
     })
 }
 
-/// The type of a value in an expression; the entry at 0 stands for an address.
+/// The type of a value in an expression. The entry at 0 stands for an address.
 fn value_type(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Option<ValueType> {
     if at.0 == 0 {
         return Some(ValueType::Generic);
@@ -390,7 +392,7 @@ fn value_type(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Option<ValueType>
     ValueType::from_entry(cursor.current()?).ok()?
 }
 
-/// The low bytes of a word as a value of a type.
+/// The low bytes of a word, as a value of a type.
 fn typed(kind: ValueType, v: u64) -> Result<Value, gimli::Error> {
     match kind {
         ValueType::F32 => Ok(Value::F32(f32::from_bits(v as u32))),

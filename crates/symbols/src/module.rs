@@ -13,16 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 /// A function of a module, from its symbol table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function {
-    /// Name as in the file.
+    /// Its name as in the file.
     pub name: String,
     /// File address.
     pub addr: u64,
-    /// Bytes; 0 if the file does not say.
+    /// Its size in bytes. 0 if the file does not say.
     pub size: u64,
 }
 
 impl Function {
-    /// Name as its author wrote it.
+    /// Its name in readable form; see [`demangle`].
     pub fn demangled(&self) -> String {
         demangle(&self.name)
     }
@@ -31,24 +31,27 @@ impl Function {
 /// A place in the source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceLine {
+    /// Path of the source file, as the debug information has it.
     pub file: String,
-    /// From 1; 0 if unknown.
+    /// From 1. 0 if unknown.
     pub line: u32,
-    /// From 1; 0 if unknown.
+    /// From 1. 0 if unknown.
     pub column: u32,
 }
 
-/// A function that is executing at an address: the innermost inlined one first, last the one that
-/// exists as code.
+/// A function that executes at an address. Inlined functions come first, the innermost one before the others. The last
+/// one exists as code of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// Demangled.
+    /// Its demangled name, if known.
     pub function: Option<String>,
+    /// Where it is in the source. For all but the innermost function this is the place of the inlined call.
     pub source: Option<SourceLine>,
+    /// It is inlined in the next function of the list.
     pub inlined: bool,
 }
 
-/// What part of the file a segment loads where.
+/// A part of the file, and where it is loaded.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     offset: u64,
@@ -56,7 +59,7 @@ struct Segment {
     addr: u64,
 }
 
-/// Debug information: to be asked for places by one at a time, and as it is.
+/// Debug information: a context that one thread at a time may ask, and the raw form.
 type Loaded = (Mutex<Context>, Arc<gimli::Dwarf<Reader>>);
 
 /// One executable file.
@@ -68,17 +71,20 @@ pub struct Module {
     /// Sorted by address.
     functions: Vec<Function>,
     entry: u64,
-    /// Read when first wanted: it may be large.
+    /// Read when somebody needs it first: it may be large.
     dwarf: OnceLock<Option<Loaded>>,
     globals: OnceLock<Globals>,
-    /// Tail calls that were asked for.
+    /// Tail calls that were found.
     pub(crate) tails: Mutex<Tails>,
     tables: OnceLock<Option<Tables>>,
 }
 
 impl Module {
-    /// Reads the symbols of an ELF file with this content. `path` is where the program had it.
-    /// Unreadable symbol tables count as empty.
+    /// Reads the symbols of an ELF file with this content. `path` is where the program had it. A symbol table that
+    /// cannot be read counts as empty.
+    ///
+    /// # Errors
+    /// If the content is no ELF file.
     pub fn parse(path: &str, data: Vec<u8>, paths: &DebugPaths) -> Result<Module, Error> {
         let file = object::File::parse(&*data)?;
         let segments = file
@@ -101,7 +107,7 @@ impl Module {
             functions.extend(self::functions(&debug));
         }
         functions.sort_by(|a, b| {
-            // Of several names for one function the global and shortest is most telling.
+            // A function may have several names. The global one is the best, then the shortest.
             (a.addr, std::cmp::Reverse(a.size), a.name.len(), &a.name).cmp(&(
                 b.addr,
                 std::cmp::Reverse(b.size),
@@ -125,6 +131,7 @@ impl Module {
         })
     }
 
+    /// The path at which the program had the file.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -139,12 +146,12 @@ impl Module {
         self.entry
     }
 
-    /// All functions, sorted by address.
+    /// All functions of the symbol table, sorted by address.
     pub fn functions(&self) -> &[Function] {
         &self.functions
     }
 
-    /// File address of the byte at `offset` of the file, if a segment loads it.
+    /// The file address of the byte at `offset` of the file. `None`: no segment loads it.
     pub fn address_of_offset(&self, offset: u64) -> Option<u64> {
         self.segments.iter().find_map(|s| {
             let d = offset.wrapping_sub(s.offset);
@@ -152,7 +159,7 @@ impl Module {
         })
     }
 
-    /// What the file has at a file address, if one segment loads all of it.
+    /// The file's bytes at a file address. `None`: no single segment loads all of them.
     pub fn bytes(&self, addr: u64, len: usize) -> Option<&[u8]> {
         self.segments.iter().find_map(|s| {
             let d = addr.wrapping_sub(s.addr);
@@ -164,14 +171,14 @@ impl Module {
         })
     }
 
-    /// The bias of the lowest mapping of this file, which begins at guest address `start` with `offset` of the file. A
-    /// mapping begins at a page's start, a segment need not.
+    /// The bias of the lowest mapping of this file. It begins at guest address `start` with `offset` of the file. A
+    /// mapping begins at the start of a page; a segment need not. `None`: no segment fits.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         self.biases(start, 1, offset).first().copied()
     }
 
-    /// The biases that a mapping of `len` bytes may have, the likeliest first: where one segment ends in a page of the
-    /// file and the next begins in it, as `lld` has them, both are mapped from that page on.
+    /// The biases that a mapping of `len` bytes may have, the likeliest first. There may be several: some linkers
+    /// (`lld`) end one segment and begin the next in the same page of the file. That page is then mapped for both.
     pub(crate) fn biases(&self, start: u64, len: u64, offset: u64) -> Vec<u64> {
         const PAGE: u64 = 4096;
         let mut out = Vec::new();
@@ -190,10 +197,10 @@ impl Module {
         out.into_iter().map(|(_, bias)| bias).collect()
     }
 
-    /// The function at a file address, and the distance from its start.
+    /// The function at a file address, and the distance from its start in bytes.
     pub fn function(&self, addr: u64) -> Option<(&Function, u64)> {
         let after = self.functions.partition_point(|f| f.addr <= addr);
-        // Functions may nest or overlap: some of those before may be the one.
+        // Functions may nest or overlap. The right one need not be the last before the address.
         let near = self.functions[..after].iter().rev().take(16);
         let first = self.functions[..after].last()?.addr;
         let inside = near
@@ -203,8 +210,8 @@ impl Module {
         Some((inside, addr - inside.addr))
     }
 
-    /// The functions with this name, as in the file or demangled, the latter with or without its
-    /// parameters, template arguments, ABI tags, namespaces and classes: `run` also finds `a::run` and `b::run`.
+    /// The functions with this name. It is compared with the name in the file, and with the demangled name. Parameters,
+    /// template arguments, ABI tags, namespaces and classes may be left out: `run` also finds `a::run` and `b::run`.
     pub fn find(&self, name: &str) -> Vec<&Function> {
         let is = |f: &&Function| {
             // `memcpy@@GLIBC_2.14`
@@ -214,7 +221,7 @@ impl Module {
         self.functions.iter().filter(is).collect()
     }
 
-    /// What the file's functions may be called by: their names as in the file, and the last parts of demangled ones.
+    /// The short names of the file's functions: their names in the file, and the last parts of demangled names.
     pub fn short_names(&self) -> impl Iterator<Item = String> {
         self.functions.iter().map(|f| {
             let own = f.name.split('@').next().unwrap_or_default();
@@ -235,11 +242,11 @@ impl Module {
     }
 
     pub(crate) fn dwarf(&self) -> Option<MutexGuard<'_, Context>> {
-        // A panic in the library would leave nothing half-done that matters.
+        // A panic in the library leaves nothing half done that matters.
         (self.debug()).map(|m| m.0.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
-    /// The debug information as it is.
+    /// The raw debug information.
     pub(crate) fn raw(&self) -> Option<&gimli::Dwarf<Reader>> {
         self.debug().map(|d| &*d.1)
     }
@@ -249,7 +256,7 @@ impl Module {
         self.globals.get_or_init(|| self.find_globals())
     }
 
-    /// Looks for something in the file's symbols, or in those of its separate debug file.
+    /// Searches the file's symbols, then those of its separate debug file.
     pub(crate) fn symbol_files<T>(&self, find: impl Fn(&object::File) -> Option<T>) -> Option<T> {
         let file = object::File::parse(&*self.data).ok()?;
         find(&file).or_else(|| {
@@ -258,19 +265,19 @@ impl Module {
         })
     }
 
-    /// The tables for leaving stack frames.
+    /// The unwind tables.
     pub(crate) fn tables(&self) -> Option<&Tables> {
         let read = || Tables::read(&self.data);
         self.tables.get_or_init(read).as_ref()
     }
 
-    /// Whether there is debug information.
+    /// Whether there is debug information, also in a separate file.
     pub fn has_lines(&self) -> bool {
         self.dwarf().is_some()
     }
 
-    /// The functions that execute at a file address, innermost first. Without debug information,
-    /// the one from the symbol table.
+    /// The functions that execute at a file address, innermost first. Without debug information it is the one of the
+    /// symbol table.
     pub fn frames(&self, addr: u64) -> Vec<Frame> {
         let mut out = self.dwarf().map_or(Vec::new(), |d| frames(&d, addr));
         let symbol = || self.function(addr).map(|(f, _)| f.demangled());
@@ -286,14 +293,14 @@ impl Module {
         out
     }
 
-    /// Source line of a file address.
+    /// The source line of a file address.
     pub fn line(&self, addr: u64) -> Option<SourceLine> {
         let dwarf = self.dwarf()?;
         source(dwarf.find_location(addr).ok()??)
     }
 
-    /// File addresses at which code for a line begins: of that line, or if it has none, of the
-    /// next one that has. `file` is a whole path or the end of one.
+    /// The file addresses at which code for a line begins. If the line has no code, the next one that has some counts.
+    /// `file` is a whole path or the end of one; `line` counts from 1.
     pub fn addresses_of_line(&self, file: &str, line: u32) -> Vec<u64> {
         let Some(dwarf) = self.dwarf() else {
             return Vec::new();
@@ -318,7 +325,7 @@ impl Module {
             found.push(addr);
         }
         found.sort_unstable();
-        // One address per stretch of code: a line's rows follow each other.
+        // One address for each stretch of code: the rows of a line follow each other.
         let mut last = None;
         found.retain(|a| {
             let frame = dwarf.find_frames(*a).skip_all_loads().ok();
@@ -363,7 +370,7 @@ fn frames(dwarf: &Context, addr: u64) -> Vec<Frame> {
     let unit = dwarf.find_dwarf_and_unit(addr).skip_all_loads();
     while let Ok(Some(f)) = iter.next() {
         let name = f.function.as_ref().and_then(|n| n.raw_name().ok());
-        // Functions that no other file can call have no linkage name, but their own alone.
+        // A function that no other file can call has a plain name, but no linkage name.
         let full = match (&name, unit, f.dw_die_offset) {
             (Some(n), Some(unit), Some(at)) if demangle(n) == **n => names::qualified(unit, at),
             _ => None,
@@ -377,7 +384,7 @@ fn frames(dwarf: &Context, addr: u64) -> Vec<Frame> {
     if let Some(last) = out.last_mut() {
         last.inlined = false;
     }
-    // A compilation unit without functions at the address still gives one frame without a name.
+    // A compilation unit without functions at the address gives a frame without a name.
     out.retain(|f| f.function.is_some() || f.source.is_some());
     out
 }

@@ -1,4 +1,4 @@
-//! Names with the namespaces and classes in which they are.
+//! Names of functions, with and without their namespaces and classes.
 
 // The names of DWARF constants are as in the standard.
 #![allow(non_upper_case_globals)]
@@ -8,19 +8,18 @@ use crate::dwarf::text;
 use gimli::constants::*;
 use gimli::{AttributeValue, UnitOffset, UnitRef};
 
-/// Longest chain of entries that complete each other, and deepest nesting.
+/// The longest chain of entries that complete each other, and the deepest nesting.
 const MAX_DEPTH: u32 = 64;
 
-/// The name of the function that this entry is, or is a copy of, with the namespaces and classes
-/// in which it is declared, as in `shop::twice`. `None` if it has no name, or if its declaration
-/// is in another unit.
+/// The name of a function with its namespaces and classes, as in `shop::twice`. The entry is the function, or a copy of
+/// it. `None`: it has no name, or its declaration is in another unit.
 pub(crate) fn qualified(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Option<String> {
     let mut at = at;
     for _ in 0..MAX_DEPTH {
         let mut cursor = unit.unit.entries_at_offset(at).ok()?;
         cursor.next_entry().ok()?;
         let entry = cursor.current()?;
-        // A copy names its original, and a definition its declaration, which is in the class.
+        // A copy names its original. A definition names its declaration, which is in the class.
         let origin = entry
             .attr_value(DW_AT_abstract_origin)
             .or_else(|| entry.attr_value(DW_AT_specification));
@@ -45,8 +44,7 @@ fn scopes(unit: UnitRef<Reader>, wanted: UnitOffset<usize>) -> Option<Vec<String
     for _ in 0..MAX_DEPTH {
         let mut tree = unit.unit.entries_tree(at).ok()?;
         let mut children = tree.root().ok()?.children();
-        // Entries follow each other in the file: the last child that begins before the wanted
-        // entry has it in itself.
+        // Entries follow each other in the file. The last child that begins before the wanted entry contains it.
         let mut around = None;
         while let Some(child) = children.next().ok()? {
             let entry = child.entry();
@@ -68,7 +66,7 @@ fn scopes(unit: UnitRef<Reader>, wanted: UnitOffset<usize>) -> Option<Vec<String
             | DW_TAG_class_type
             | DW_TAG_union_type
             | DW_TAG_enumeration_type => out.extend(name),
-            // What is declared within a function is not called by that function's name.
+            // A declaration within a function is not named after that function.
             _ => {}
         }
         at = Some(offset);
@@ -83,15 +81,15 @@ pub(crate) fn short(full: &str) -> String {
     bare.rsplit("::").next().unwrap_or_default().to_owned()
 }
 
-/// Whether a demangled name is that of a function that was asked for: whole, or without its
-/// parameters, its template arguments, its ABI tags, or the namespaces and classes in which it is.
+/// Whether somebody may call a function with this demangled name `wanted`. Parameters, template arguments, ABI tags,
+/// namespaces and classes may be left out.
 pub(crate) fn is_called(full: &str, wanted: &str) -> bool {
     let is = |name: &str| {
-        // What is behind is as wanted, and begins with a part of the name.
+        // The end of the name is as wanted, and begins with a part of the name.
         name.strip_suffix(wanted)
             .is_some_and(|before| before.is_empty() || before.ends_with("::"))
     };
-    // The part of a function that is seldom executed is no function: it is jumped to.
+    // The rarely executed part of a function is no function: it is reached by a jump.
     if wanted.is_empty() || full.contains(" [clone .cold") {
         return full == wanted;
     }
@@ -104,7 +102,7 @@ pub(crate) fn is_called(full: &str, wanted: &str) -> bool {
         || is(&path.without_arguments())
 }
 
-/// What compilers add to the names of functions whose types have several forms, as that of `std::string`.
+/// Removes ABI tags. Compilers add them to functions whose types have several forms, as `std::string` has.
 fn without_tags(full: &str) -> String {
     let mut out = String::new();
     let mut rest = full;
@@ -115,7 +113,7 @@ fn without_tags(full: &str) -> String {
     out + rest
 }
 
-/// Signs of which operators are called; those that begin others come after them.
+/// The signs of operators. A sign that begins others comes after them.
 const OPERATORS: [&str; 39] = [
     "<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "++", "--", "+=",
     "-=", "*=", "/=", "%=", "^=", "&=", "|=", "->", "()", "[]", "+", "-", "*", "/", "%", "^", "&",
@@ -125,7 +123,7 @@ const OPERATORS: [&str; 39] = [
 /// A function's name with its scopes, but without its result and its parameters.
 struct Path<'a> {
     text: &'a str,
-    /// Where in it `operator` and a sign stand.
+    /// Where `operator` and its sign begin.
     operator: Option<usize>,
 }
 
@@ -134,7 +132,7 @@ impl Path<'_> {
         const ANONYMOUS: &str = "(anonymous namespace)";
         const OPERATOR: &str = "operator";
         let (mut depth, mut start, mut at) = (0u32, 0, 0);
-        // What is looked at belongs to the type of the result.
+        // The present text belongs to the type of the result.
         let mut result = false;
         let path = |start: usize, end: usize| Path {
             text: &full[start..end],
@@ -147,7 +145,7 @@ impl Path<'_> {
                     at += ANONYMOUS.len();
                     continue;
                 }
-                // Behind it may be any sign, and the name of a type.
+                // After it there may be any sign, and the name of a type.
                 if let Some(sign) = rest.strip_prefix(OPERATOR)
                     && !sign.starts_with(|c: char| c.is_alphanumeric() || c == '_')
                 {
@@ -167,7 +165,7 @@ impl Path<'_> {
                 }
                 '(' if depth == 0 => return path(start, at),
                 ' ' if depth == 0 && rest.starts_with(" [") => return path(start, at),
-                // What was before is the type of the result.
+                // The text before was the type of the result.
                 ' ' if depth == 0 => (start, result) = (at + 1, false),
                 '-' if rest.starts_with("->") => at += 1,
                 '<' | '{' | '[' | '(' => depth += 1,
@@ -179,7 +177,7 @@ impl Path<'_> {
         path(start, full.len())
     }
 
-    /// Without template arguments. `<` that begins a part stays, as in Rust's `<T as Trait>::f` and `a::<impl T>::f`.
+    /// Removes template arguments. A `<` that begins a part stays, as in Rust's `<T as Trait>::f` and `a::<impl T>::f`.
     fn without_arguments(&self) -> String {
         let (scopes, operator) = self.text.split_at(self.operator.unwrap_or(self.text.len()));
         let (mut out, mut depth, mut arrow) = (String::new(), 0u32, false);
@@ -200,7 +198,7 @@ impl Path<'_> {
             arrow = c == '-';
         }
         let sign = operator.strip_prefix("operator").unwrap_or_default();
-        // Conversions are called by all of their type.
+        // A conversion is named by its whole type.
         match OPERATORS.iter().find(|o| sign.starts_with(**o)) {
             Some(sign) => out + "operator" + sign,
             None => out + operator,

@@ -1,5 +1,5 @@
-//! What functions were called with, as the calls say: a function need not keep its arguments, but who has called it
-//! often still has what they were made from.
+//! Finds with what functions were called. A function need not keep its arguments. But its caller often still has the
+//! values from which they were made, and the debug information describes that for each call.
 
 // The names of DWARF constants are as in the standard.
 #![allow(non_upper_case_globals)]
@@ -13,22 +13,25 @@ use gimli::constants::*;
 use gimli::{DebuggingInformationEntry, EntriesTreeNode, Operation, Register, UnitOffset, UnitRef};
 use std::cell::OnceCell;
 
-/// Callers that are asked for what their callers passed to them.
+/// For the values that a caller itself was passed, its callers are asked: at most this many.
 const MOST: u32 = 8;
-/// Scopes in each other.
+/// How deep scopes may nest.
 const DEPTH: u32 = 64;
 
 /// What a call passes.
 struct Passed {
     registers: AtEntry,
-    /// Some of it is made from what was passed to the caller itself, or else is not known.
+    /// Some of it depends on what the caller itself was passed, or is not known.
     lacks: bool,
 }
 
 impl Space {
-    /// The registers with which the function of a frame began, as far as its caller says: `n` is the number of the frame
-    /// in a call stack. As [`Module::variables`]. `None` where nothing is said, or another function may have
-    /// been called first, which went on as this one.
+    /// The registers with which the function of a frame began, as far as its caller says. `n` is the index of the frame
+    /// in a call stack of [`Space::backtrace`]. `read` gives the 8 bytes at a guest address, if they are known. The
+    /// answer is for [`Module::variables`].
+    ///
+    /// `None`: the caller says nothing. Or it may have called another function first, which went on as this one by a
+    /// tail call.
     pub fn at_entry(
         &self,
         stack: &[CallFrame],
@@ -51,10 +54,10 @@ impl Space {
         }
         let (of, m) = (self.mapping(callee.pc)?, self.mapping(caller.pc)?);
         let symbol = of.symbol_of(callee)?;
-        // Where the function has parts that are elsewhere, the first one is called.
+        // A function may have parts elsewhere. Its first part is called.
         let begin = of.module.begin_of(symbol).unwrap_or(symbol);
         let behind = caller.pc.wrapping_sub(m.bias);
-        // What was passed to the caller itself, once it is needed.
+        // What was passed to the caller itself. It is found when it is needed.
         let before = OnceCell::new();
         let mut frame = Frame {
             registers: &caller.registers,
@@ -79,7 +82,7 @@ impl Space {
                 target?.wrapping_sub(of.bias)
             }
         };
-        // It may have begun anew since, with other arguments.
+        // The function may have begun again since, with other arguments.
         if ![symbol, begin].contains(&first) || of.module.repeats(begin) {
             return None;
         }
@@ -96,7 +99,7 @@ impl Space {
 }
 
 impl Module {
-    /// What the call in front of a file address passes in registers, in the frame of the caller.
+    /// What the call before a file address passes in registers, in the caller's frame.
     fn passed(&self, behind: u64, frame: &mut Frame) -> Option<Passed> {
         self.at_call(behind, frame, |unit, node, frame| {
             let mut out = Passed {
@@ -108,7 +111,7 @@ impl Module {
                 let Some((register, value)) = parameter(unit, child.entry()) else {
                     continue;
                 };
-                // What it computes is the value itself.
+                // The result of the expression is the value itself.
                 match evaluate(unit, value, frame) {
                     Location::Value(v) | Location::Memory(v) => out.registers.set(register, v),
                     _ => out.lacks = true,
@@ -118,7 +121,7 @@ impl Module {
         })
     }
 
-    /// The guest address that the call in front of a file address calls, where it says how that can still be known.
+    /// The guest address to which the call before a file address goes. `None`: that can no longer be known.
     fn call_target(&self, behind: u64, frame: &mut Frame) -> Option<u64> {
         self.at_call(behind, frame, |unit, node, frame| {
             let e = node.entry();
@@ -132,7 +135,7 @@ impl Module {
         })
     }
 
-    /// Looks at the entry of the call in front of a file address.
+    /// Looks at the entry of the call before a file address.
     fn at_call<T>(
         &self,
         behind: u64,
@@ -153,7 +156,7 @@ impl Module {
     }
 }
 
-/// The entry of the call in front of a file address.
+/// The entry of the call before a file address.
 fn call(
     unit: UnitRef<Reader>,
     node: EntriesTreeNode<Reader>,
@@ -184,7 +187,7 @@ fn call(
     None
 }
 
-/// The register in which a parameter of a call is passed, and what computes it.
+/// The register in which a call passes a parameter, and the expression that computes it.
 fn parameter(
     unit: UnitRef<Reader>,
     e: &DebuggingInformationEntry<Reader>,

@@ -1,11 +1,11 @@
-//! Where the body of a function begins: behind the instructions that lay out its stack frame. Without optimization
-//! arguments are where the debug information says only from there on.
+//! Finds where the body of a function begins: after the prologue, which lays out its stack frame. Without optimization
+//! the debug information is right about arguments only from there on.
 
 use crate::{Error, Module};
 
 impl Module {
-    /// The file address behind the prologue of the function that begins at `addr`, as debuggers take it: where its line
-    /// table says so, or else where its second line begins.
+    /// The file address after the prologue of the function that begins at `addr`. Debuggers take the same one: where
+    /// the line table says so, otherwise where the second line begins.
     pub(crate) fn body(&self, addr: u64, end: u64) -> Result<Option<u64>, Error> {
         let Some(dwarf) = self.dwarf() else {
             return Ok(None);

@@ -15,54 +15,57 @@ use gimli::{
     UnitRef,
 };
 
-/// Types nested deeper are given up.
+/// Types that nest deeper are given up.
 const MAX_DEPTH: u32 = 16;
-/// What names of functions have in them that do not take what their source says.
+/// Parts of names of functions that do not take what their source says.
 const CLONES: [&str; 3] = [".constprop.", ".isra.", ".part."];
 
-/// How a value is passed.
+/// How a value is passed (System V ABI for x86-64, section 3.2.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// In a general register: integers, pointers, references, enumerations.
     Integer,
     /// In a vector register: `float` and `double`.
     Float,
-    /// In some other way, or in several pieces.
+    /// In another way, or in several pieces.
     Other,
 }
 
 /// A parameter, or a result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Parameter {
-    /// Empty where it has none.
+    /// Its name. Empty if it has none.
     pub name: String,
-    /// As in the source, as far as it has a name.
+    /// The name of its type, as in the source. Parts without a name are missing.
     pub type_name: String,
-    /// Bytes, if known.
+    /// Its size in bytes, if known.
     pub size: Option<u64>,
+    /// How it is passed.
     pub class: Class,
     /// What its bytes mean.
     pub shape: Shape,
-    /// It has one place, which it comes to in the prologue: only behind that it is there.
+    /// It is at one place only, in the function's own frame, and the prologue writes it there. So it is not there
+    /// before.
     pub spilled: bool,
 }
 
 /// What a function takes and returns.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Signature {
+    /// The parameters, in the order of the source.
     pub parameters: Vec<Parameter>,
-    /// `None`: nothing.
+    /// What it returns. `None`: nothing.
     pub result: Option<Parameter>,
-    /// There may be more arguments.
+    /// There may be more arguments (`...`).
     pub variadic: bool,
-    /// File address behind the prologue.
+    /// The file address after the prologue, if known.
     pub body: Option<u64>,
     /// The function's entry in its unit.
     entry: usize,
 }
 
 impl Signature {
-    /// It is not known how anything is passed.
+    /// Notes that it is not known how anything is passed.
     fn hide(&mut self) {
         for p in self.parameters.iter_mut().chain(&mut self.result) {
             p.class = Class::Other;
@@ -73,7 +76,10 @@ impl Signature {
 type Entry<'a> = DebuggingInformationEntry<Reader>;
 
 impl Module {
-    /// The signature of the function that begins at a file address. `None` without debug information.
+    /// The signature of the function that begins at a file address. `None`: there is no debug information for it.
+    ///
+    /// # Errors
+    /// If the debug information is damaged.
     pub fn signature(&self, addr: u64) -> Result<Option<Signature>, Error> {
         let Some(dwarf) = self.dwarf() else {
             return Ok(None);
@@ -88,7 +94,8 @@ impl Module {
             signature.body = self.body(addr, *end)?;
         }
         let mut found = found.map(|f| f.0);
-        // What gcc has made of a function that only its file calls takes fewer parameters than are written, or others.
+        // gcc makes clones of functions that only one file calls. They take fewer or other parameters than the source
+        // says.
         let symbol = self.function(addr).map_or("", |(f, _)| &f.name);
         if CLONES.iter().any(|c| symbol.contains(c)) {
             found.iter_mut().for_each(Signature::hide);
@@ -98,8 +105,12 @@ impl Module {
 }
 
 impl Module {
-    /// Where the parameters of a function are, which begins at a file address and is at `registers.rip` (a guest
-    /// address; the module is mapped with `bias`). `entry`: its registers at its beginning. As [`Module::variables`].
+    /// Where the parameters of a function are. The function begins at file address `function`. The thread is at
+    /// `registers.rip`, a guest address; the module is mapped with `bias`. `entry` and `read` are as for
+    /// [`Module::variables`]. There is one location for each parameter of `signature`.
+    ///
+    /// # Errors
+    /// If the debug information is damaged.
     pub fn arguments(
         &self,
         (function, signature): (u64, &Signature),
@@ -188,7 +199,7 @@ fn collect(
 ) -> Result<Signature, Error> {
     let (mut parameters, mut variadic) = (Vec::new(), false);
     let entry = node.entry().offset().0;
-    // The frame's address is known before the frame is there, a register that is to hold it is not.
+    // The frame's address is known even before the frame is set up. A register that will hold it is not yet right then.
     let base = node.entry().attr_value(DW_AT_frame_base);
     let base = base.and_then(|b| b.exprloc_value());
     let base = base.and_then(|b| b.operations(unit.unit.encoding()).next().ok().flatten());
@@ -218,7 +229,7 @@ fn collect(
     })
 }
 
-/// Whether a parameter is described by one place in the function's own frame, to which it is written in the prologue.
+/// Whether a parameter has a single place, in the function's own frame. The prologue writes it there.
 fn spilled(unit: UnitRef<Reader>, e: &Entry, fixed_base: bool) -> bool {
     let Some(place) = e.attr_value(DW_AT_location).and_then(|l| l.exprloc_value()) else {
         return false;
@@ -227,7 +238,7 @@ fn spilled(unit: UnitRef<Reader>, e: &Entry, fixed_base: bool) -> bool {
     let mut own = false;
     while let Ok(Some(o)) = operations.next() {
         match o {
-            // Above the frame's address are those that the caller has put on the stack.
+            // Above the frame's address are the arguments that the caller has put on the stack.
             Operation::FrameOffset { offset } if fixed_base && offset >= 0 => {}
             Operation::FrameOffset { .. } => return true,
             // Memory relative to a register, unless the value is computed from it.
@@ -239,7 +250,7 @@ fn spilled(unit: UnitRef<Reader>, e: &Entry, fixed_base: bool) -> bool {
     own
 }
 
-/// An attribute of an entry, or of the one that it completes.
+/// An attribute of an entry, or of the entry that it completes.
 pub(crate) fn attribute(
     unit: UnitRef<Reader>,
     entry: &Entry,

@@ -1,4 +1,4 @@
-//! The address space of a process: which module is where, and walking its stacks.
+//! The address space of a process: where its modules are, and walks of its stacks.
 
 use crate::tailcalls::Called;
 use crate::{Frame, Module, Registers};
@@ -14,21 +14,22 @@ use std::sync::Arc;
 pub struct Mapping {
     /// First guest address.
     pub start: u64,
-    /// First guest address behind it.
+    /// One past its last guest address.
     pub end: u64,
+    /// The module.
     pub module: Arc<Module>,
     /// Guest address minus file address.
     pub bias: u64,
 }
 
 impl Mapping {
-    /// File address of the symbol of a frame's function.
+    /// The file address of the symbol of a frame's function.
     pub(crate) fn symbol_of(&self, frame: &CallFrame) -> Option<u64> {
         let (_, distance) = frame.place.as_ref()?.function.as_ref()?;
         Some(frame.pc.wrapping_sub(self.bias).wrapping_sub(*distance))
     }
 
-    /// The file address in another mapping's module of the function that a call in this one calls.
+    /// The function that a call in this mapping calls, as a file address in the module of `of`.
     pub(crate) fn target(&self, called: &Called, of: &Mapping) -> Option<u64> {
         match called {
             Called::Here(at) => {
@@ -50,12 +51,12 @@ pub struct Place {
     pub module: String,
     /// File address.
     pub addr: u64,
-    /// Demangled function, and the distance from its start.
+    /// The demangled function, and the distance from its start in bytes.
     pub function: Option<(String, u64)>,
 }
 
 impl Place {
-    /// In words, with names as they are: for programs.
+    /// The place as text for programs: names are not escaped.
     pub fn exact(&self) -> String {
         let file = self.module.rsplit('/').next().unwrap_or(&self.module);
         match &self.function {
@@ -66,7 +67,7 @@ impl Place {
     }
 }
 
-/// With its names escaped.
+/// The place as text. Names are escaped.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(&line(&self.exact()))
@@ -76,30 +77,30 @@ impl fmt::Display for Place {
 /// One level of a call stack.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallFrame {
-    /// Address of the next instruction in this frame: the instruction pointer, or where a call
-    /// returns to.
+    /// Guest address of the next instruction in this frame: the instruction pointer, or where a call returns.
     pub pc: u64,
-    /// Stack pointer of the caller of this frame just before its call, if known: identifies the
+    /// The caller's stack pointer just before its call, if known (the canonical frame address). It identifies the
     /// frame.
     pub cfa: Option<u64>,
+    /// What lies at `pc`, or at the call before it. `None`: no module is mapped there.
     pub place: Option<Place>,
-    /// Functions inlined here, innermost first, and last the real one.
+    /// The functions inlined here, innermost first, and the real one last.
     pub frames: Vec<Frame>,
-    /// It is what a signal handler returns to, which nobody has called: the next frame was interrupted.
+    /// It is the code to which a signal handler returns. Nobody has called it: the next frame was interrupted.
     pub signal: bool,
-    /// It went on as the function in the frame before, by a jump: its own frame is gone.
+    /// It went on as the function in the frame before, by a jump (a tail call). Its own frame is gone.
     pub tail: bool,
-    /// The registers, as far as they are known in frames of callers: those that functions leave as they were.
+    /// The registers. In a caller's frame, only those are right that functions preserve.
     pub registers: Registers,
 }
 
-/// What handlers return to: `rt_sigreturn`, in both ways to load its number.
+/// The code to which handlers return: `rt_sigreturn`, with both ways to load its number.
 const SIGNAL_RETURNS: [&[u8]; 2] = [b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0f\0\0\0\x0f\x05"];
-/// Bytes of the `syscall` at their end.
+/// Bytes of the `syscall` at its end.
 const SYSCALL: usize = 2;
-/// Where the interrupted rbp, rsp and rip are in the kernel's `ucontext`.
+/// Offsets of the interrupted rbp, rsp and rip in the kernel's `ucontext`.
 const SAVED: [u64; 3] = [120, 160, 168];
-/// The same of all general registers, by hardware number.
+/// Offsets of all general registers there, by hardware number.
 const SAVED_ALL: [u64; 16] = [
     144, 152, 136, 128, 160, 120, 112, 104, 40, 48, 56, 64, 72, 80, 88, 96,
 ];
@@ -107,25 +108,25 @@ const SAVED_ALL: [u64; 16] = [
 const SP: usize = 4;
 const BP: usize = 5;
 
-/// Where the modules of a process are, at one moment.
+/// Where the modules of a process are, at one instant.
 #[derive(Default)]
 pub struct Space {
-    /// Sorted by address, not overlapping.
+    /// Sorted by address. They do not overlap.
     mappings: Vec<Mapping>,
 }
 
 impl Space {
-    /// Nothing mapped.
+    /// A space without mappings.
     pub fn new() -> Space {
         Space::default()
     }
 
-    /// Maps `len` bytes of a file from `offset` on at `start`, in place of what was there.
-    /// Returns whether a segment of the file lies there.
+    /// Maps `len` bytes of a file from `offset` on, at guest address `start`. They replace what was there. Returns
+    /// whether a segment of the file lies there.
     pub fn map(&mut self, module: &Arc<Module>, start: u64, len: u64, offset: u64) -> bool {
         self.unmap(start, len);
         let biases = module.biases(start, len, offset);
-        // All parts of a file that was loaded have one bias.
+        // All parts of a loaded file have one bias.
         let there = |b: &&u64| {
             let same = |m: &Mapping| Arc::ptr_eq(&m.module, module) && m.bias == **b;
             self.mappings.iter().any(same)
@@ -144,7 +145,7 @@ impl Space {
         true
     }
 
-    /// Removes what is mapped in this range.
+    /// Removes what is mapped in `start..start + len`.
     pub fn unmap(&mut self, start: u64, len: u64) {
         let end = start.saturating_add(len);
         let old = std::mem::take(&mut self.mappings);
@@ -194,8 +195,8 @@ impl Space {
             .map_or(Vec::new(), |m| m.module.frames(addr.wrapping_sub(m.bias)))
     }
 
-    /// Guest addresses of a function: `name`, or `module!name` with the file's name or the
-    /// beginning of it (`libc!malloc`).
+    /// The guest addresses of a function, ascending. `name` is the function's name as for [`Module::find`], or
+    /// `module!name`. The module is the file's name, or its beginning up to a `.` or `-`, as in `libc!malloc`.
     pub fn find(&self, name: &str) -> Vec<u64> {
         let (module, name) = match name.split_once('!') {
             Some((m, n)) => (Some(m), n),
@@ -220,7 +221,7 @@ impl Space {
         out
     }
 
-    /// Guest addresses at which code for a source line begins.
+    /// The guest addresses at which code for a source line begins, ascending. See [`Module::addresses_of_line`].
     pub fn addresses_of_line(&self, file: &str, line: u32) -> Vec<u64> {
         let mut out: Vec<u64> = self
             .modules()
@@ -247,7 +248,7 @@ impl Space {
         })
     }
 
-    /// Whether a handler that returns executes the instruction at an address next, or the one after that.
+    /// Whether a returning handler executes the instruction at an address next, or the one after it.
     fn is_signal_return(&self, pc: u64) -> bool {
         let Some(m) = self.mapping(pc) else {
             return false;
@@ -261,8 +262,8 @@ impl Space {
         })
     }
 
-    /// Walks the stack of a thread with these registers. `read` gives the 8 bytes at an address,
-    /// if they are known; the walk ends where they are not, or after `limit` frames.
+    /// Walks the stack of a thread with these registers. `read` gives the 8 bytes at a guest address, if they are
+    /// known. The walk ends where they are not known, or after `limit` frames.
     pub fn backtrace(
         &self,
         registers: &Registers,
@@ -285,7 +286,7 @@ impl Space {
         while out.len() < limit {
             let pc = address.address();
             let signal = self.is_signal_return(pc);
-            // A return address may be the first of the next function: look at the call before it.
+            // A return address may be the first of the next function. So the call before it is looked up.
             let look = if signal {
                 pc
             } else {
@@ -295,7 +296,7 @@ impl Space {
                 pc,
                 cfa: None,
                 place: self.place(look).map(|mut p| {
-                    // Shown is the place itself, not the byte before.
+                    // The frame shows the address itself, not the byte before it.
                     p.addr = p.addr.wrapping_add(pc - look);
                     if let Some((_, d)) = &mut p.function {
                         *d += pc - look;
@@ -308,7 +309,7 @@ impl Space {
                 registers: all,
             });
             if signal {
-                // The unwind tables say this by expressions that the unwinder does not evaluate.
+                // The unwind tables say this in expressions that the unwinder does not evaluate.
                 let saved = SAVED.map(|at| read(regs.sp().wrapping_add(at)));
                 let [Ok(bp), Ok(sp), Ok(ip)] = saved else {
                     break;
@@ -351,7 +352,7 @@ impl Space {
                 let file = look.wrapping_sub(m.bias);
                 m.module.caller(file, &all, &mut read)
             });
-            // Both agree, or the tables are not what was used.
+            // The tables count only if both agree. Otherwise the unwinder has used something else.
             if let Some(caller) = tables.filter(|c| c.rip == ra && c.gpr[SP] == regs.sp()) {
                 all = caller;
             }
@@ -364,8 +365,7 @@ impl Space {
         self.with_tail_calls(out)
     }
 
-    /// Adds the frames of functions that went on as those that were found, where the debug information says which they
-    /// were.
+    /// Adds the frames of functions that tail calls have left, where the debug information says which they were.
     fn with_tail_calls(&self, frames: Vec<CallFrame>) -> Vec<CallFrame> {
         let mut out: Vec<CallFrame> = Vec::with_capacity(frames.len());
         for frame in frames {
@@ -381,7 +381,7 @@ impl Space {
         out
     }
 
-    /// The frames between that of a function and that of who has called it.
+    /// The frames between a function's frame and that of its caller.
     fn between(&self, callee: &CallFrame, caller: &CallFrame) -> Vec<CallFrame> {
         let (Some(m), Some(of)) = (self.mapping(caller.pc), self.mapping(callee.pc)) else {
             return Vec::new();
@@ -417,8 +417,8 @@ impl Space {
         chain.into_iter().map(one).collect()
     }
 
-    /// Where a call returns that has led to an address at which there is no code, and which therefore has done nothing yet:
-    /// its return address is on top of the stack, and an instruction that calls is before it.
+    /// Where a call returns that has led to an address without code. The call has done nothing yet: its return address
+    /// is on top of the stack, and a call instruction ends there.
     fn bad_call(
         &self,
         pc: u64,
@@ -432,7 +432,7 @@ impl Space {
         let ra = read(sp).ok()?;
         let m = self.mapping(ra)?;
         let file = ra.wrapping_sub(m.bias);
-        // `call rel32`; `call r/m64` with its operand in a register or in memory, behind prefixes.
+        // `call rel32`, or `call r/m64` with its operand in a register or in memory, after prefixes.
         let near = m
             .module
             .bytes(file.wrapping_sub(5), 5)

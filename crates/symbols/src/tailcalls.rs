@@ -1,4 +1,5 @@
-//! Functions that went on as other ones: their frames are gone, but what calls there are says which they were.
+//! Finds functions that went on as other ones, by tail calls. Their frames are gone. But the debug information of calls
+//! says which they were.
 
 // The names of DWARF constants are as in the standard.
 #![allow(non_upper_case_globals)]
@@ -9,33 +10,34 @@ use gimli::constants::*;
 use gimli::{AttributeValue, DebuggingInformationEntry, EntriesTreeNode, UnitOffset, UnitRef};
 use std::collections::HashMap;
 
-/// Functions in a chain at most, and how many are looked at.
+/// `MOST` is the longest chain of functions that is followed. `LOOKS` is how many functions a search looks at.
 const MOST: usize = 8;
 const LOOKS: usize = 1000;
-/// Scopes in each other.
+/// How deep scopes may nest.
 const DEPTH: u32 = 64;
 
-/// What was found.
+/// What was found so far.
 #[derive(Default)]
 pub(crate) struct Tails {
-    /// By return address.
+    /// Called functions, by return address.
     called: HashMap<u64, Option<Called>>,
-    /// By the function that was called, and the one that runs; where they are the same, a way from it back to it.
+    /// Chains by the function that was called and the one that runs. If these are the same, it is a way from the
+    /// function back to itself.
     chains: HashMap<(u64, u64), Vec<u64>>,
 }
 
-/// A function that a call says it calls.
+/// The function that a call names.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Called {
     /// The one that begins at this file address.
     Here(u64),
-    /// One that the file has not got, by its name.
+    /// One of another file, by its name.
     Elsewhere(String),
 }
 
 /// A call in a function.
 struct Site {
-    /// File address behind it.
+    /// The file address after it.
     behind: u64,
     to: Option<Called>,
     tail: bool,
@@ -43,12 +45,12 @@ struct Site {
 
 type Wanted<'a> = &'a dyn Fn(&Site) -> bool;
 
-/// Chains of tail calls that are looked for.
+/// A search for chains of tail calls.
 struct Search<'a> {
     module: &'a Module,
     wanted: u64,
     looks: usize,
-    /// The one that was found, and whether there is another.
+    /// The chain that was found, and whether there is another one.
     found: Option<Vec<u64>>,
     several: bool,
 }
@@ -58,7 +60,7 @@ impl Module {
         look(&mut self.tails.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
-    /// The function that was called before file address `ra`, if the call says.
+    /// The function that the call before file address `ra` calls, if the call says.
     pub(crate) fn called(&self, ra: u64) -> Option<Called> {
         if let Some(known) = self.found(|t| t.called.get(&ra).cloned()) {
             return known;
@@ -69,9 +71,9 @@ impl Module {
         to
     }
 
-    /// The tail calls by which the function that begins at `first` went on as the one that begins at `callee`: the
-    /// addresses behind them, the last one first. Empty if they are the same, or it is not known, or where there are
-    /// several ways.
+    /// The tail calls by which the function that begins at `first` went on as the one at `callee`. The answer is the
+    /// addresses after these calls, the last one first. It is empty if the functions are the same, if it is not known,
+    /// or if there are several ways.
     pub(crate) fn tail_calls(&self, first: u64, callee: u64) -> Vec<u64> {
         if first == callee {
             return Vec::new();
@@ -85,7 +87,7 @@ impl Module {
         chain
     }
 
-    /// Whether the function that begins there may go on as itself by tail calls.
+    /// Whether the function may go on as itself by tail calls.
     pub(crate) fn repeats(&self, function: u64) -> bool {
         let key = (function, function);
         if let Some(known) = self.found(|t| t.chains.get(&key).cloned()) {
@@ -110,8 +112,8 @@ impl Module {
         }
     }
 
-    /// Where the function begins of which the code at a file address is a part; compilers put parts that are seldom needed
-    /// elsewhere, under names of their own. `None` without debug information.
+    /// Where the function begins to which the code at a file address belongs. Compilers put rarely executed parts
+    /// elsewhere, under names of their own. `None`: there is no debug information.
     pub(crate) fn begin_of(&self, addr: u64) -> Option<u64> {
         let dwarf = self.dwarf()?;
         let unit = dwarf.find_dwarf_and_unit(addr).skip_all_loads()?;
@@ -123,8 +125,8 @@ impl Module {
         }
     }
 
-    /// Those calls that are wanted of the function in which a file address is, or behind whose last call. Whom they call is
-    /// looked up only of these.
+    /// The calls of a function that `wanted` chooses. The function contains the file address, or its last call ends
+    /// there. The callee is looked up for these only.
     fn calls_of(&self, addr: u64, wanted: Wanted) -> Vec<Site> {
         let mut out = Vec::new();
         let Some(dwarf) = self.dwarf() else {
@@ -142,7 +144,7 @@ impl Module {
             let mut tree = unit.unit.entries_tree(Some(at))?;
             self.sites(unit, tree.root()?, wanted, &mut out, 0)
         };
-        // Of what is damaged those that were found count.
+        // If the data is damaged, what was found before counts.
         let _ = walk();
         out
     }
@@ -200,12 +202,12 @@ impl Module {
         Some(site)
     }
 
-    /// The function that an entry declares, or is.
+    /// The function that an entry declares or defines.
     fn function_of(&self, unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Option<Called> {
         let mut cursor = unit.unit.entries_at_offset(at).ok()?;
         cursor.next_entry().ok()?;
         let e = cursor.current()?;
-        // Of several parts the first is the one that is called.
+        // Of several parts, the first one is called.
         if let Some(first) = unit.die_ranges(e).ok()?.next().ok()? {
             return Some(Called::Here(first.begin));
         }
@@ -216,7 +218,7 @@ impl Module {
         match self.named(&name)[..] {
             [] => Some(Called::Elsewhere(name)),
             [one] => Some(Called::Here(one)),
-            // Functions of several files may be called the same.
+            // Functions of several files may have the same name.
             _ => None,
         }
     }
@@ -232,7 +234,7 @@ impl Module {
     }
 }
 
-/// The entry of the function in which a file address is.
+/// The entry of the function that contains a file address.
 pub(crate) fn subprogram(
     unit: UnitRef<Reader>,
     node: EntriesTreeNode<Reader>,
@@ -274,7 +276,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Follows the tail calls of a function. `passed`: the functions on the way.
+    /// Follows the tail calls of a function. `passed` has the functions on the way.
     fn follow(&mut self, function: u64, chain: &mut Vec<u64>, passed: &mut Vec<u64>) {
         self.looks += 1;
         if chain.len() >= MOST || self.looks > LOOKS || self.several {

@@ -1,4 +1,4 @@
-//! Types of values, as far as they are needed to show one.
+//! Types of values, as far as showing a value needs them.
 
 // The names of DWARF constants are as in the standard.
 #![allow(non_upper_case_globals)]
@@ -10,51 +10,65 @@ use gimli::{
     AttributeValue, DebugInfoOffset, DebuggingInformationEntry, Unit, UnitOffset, UnitRef,
 };
 
-/// Types nested deeper are not looked into.
+/// Types that nest deeper are not looked into.
 const MAX_DEPTH: u32 = 12;
-/// Enumerators and fields that are kept of a type.
+/// At most this many enumerators or fields of a type are stored.
 const MOST: usize = 1000;
 
 /// What the bytes of a value mean.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Type {
+    /// `true` or `false`.
     Bool,
+    /// A signed integer.
     Signed,
+    /// An unsigned integer.
     Unsigned,
-    /// A character of one byte, or of more: of a `char32_t`, or Rust's `char`.
+    /// A character. It has one byte, or more as `char32_t` and Rust's `char` have.
     Char {
+        /// Whether its number is signed.
         signed: bool,
     },
+    /// A floating point number. It may have 4, 8 or more bytes.
     Float,
-    /// An address; `text`: of characters of one byte, `of`: what else is there, if it is no pointer.
+    /// An address.
     Pointer {
+        /// It points to characters of one byte.
         text: bool,
+        /// It is a reference and no pointer.
         reference: bool,
+        /// The type of what it points to. `None` for text, for another pointer, and if it is not known.
         of: Option<Box<Shape>>,
-        /// For [`crate::Module::target`].
+        /// What it points to, for [`crate::Module::target`].
         to: Option<Target>,
     },
-    /// Names of values.
+    /// An enumeration.
     Enum {
+        /// The enumerators: values and names.
         values: Vec<(i64, String)>,
     },
     /// A structure, class or union.
     Struct {
+        /// Its name. Empty if it has none.
         name: String,
+        /// Its fields, in the order of the source.
         fields: Vec<Field>,
     },
+    /// Elements of one type, one after the other.
     Array {
+        /// The type of an element.
         of: Box<Shape>,
+        /// The number of elements, for all dimensions together.
         count: u64,
     },
-    /// It is not known.
+    /// The type is not known.
     Other,
 }
 
 /// An entry of a module's debug information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// Where its unit begins, and where it is in that.
+    /// The offset of its unit, and its own offset in the unit.
     pub(crate) unit: usize,
     pub(crate) entry: usize,
 }
@@ -62,22 +76,25 @@ pub struct Target {
 /// A type with its size.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Shape {
+    /// What the bytes mean.
     pub kind: Type,
+    /// The size in bytes. 0 if it is not known.
     pub size: u64,
 }
 
-/// A part of a structure.
+/// A field of a structure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Field {
-    /// Empty: that of a base class, or without a name.
+    /// Its name. Empty for a base class, and for a field without a name.
     pub name: String,
-    /// Its first byte.
+    /// The offset of its first byte in the structure.
     pub at: u64,
+    /// Its type.
     pub shape: Shape,
 }
 
 impl Shape {
-    /// One of which nothing else is known.
+    /// A type of which only the size is known.
     pub fn unknown(size: Option<u64>) -> Shape {
         Shape {
             kind: Type::Other,
@@ -85,7 +102,8 @@ impl Shape {
         }
     }
 
-    /// The fields at any depth that have this name, or are pointers where there is none; with their places.
+    /// The field with this name, at any depth, with its offset in the structure. Without a name it is the first
+    /// pointer.
     pub fn fields_called(&self, name: Option<&str>) -> Option<(u64, &Shape)> {
         let Type::Struct { fields, .. } = &self.kind else {
             return None;
@@ -114,7 +132,7 @@ pub(crate) fn shape(unit: UnitRef<Reader>, kind: Option<AttributeValue<Reader>>)
     }
 }
 
-/// `pointers`: how many were followed.
+/// The type of an entry. `pointers` were followed on the way to it.
 fn look(unit: UnitRef<Reader>, at: UnitOffset<usize>, depth: u32, pointers: u32) -> Shape {
     let found = (|| {
         let mut cursor = unit.unit.entries_at_offset(at).ok()?;
@@ -148,7 +166,7 @@ fn of_entry(
         DW_TAG_base_type => (base(e), size),
         DW_TAG_pointer_type | DW_TAG_reference_type | DW_TAG_rvalue_reference_type => {
             let reference = e.tag() != DW_TAG_pointer_type;
-            // Lists lead from one pointer to the next.
+            // Only one pointer is followed: lists lead from one to the next.
             let of = if pointers == 0 { inner(1) } else { None };
             let text = match &of {
                 Some(s) => matches!(s.kind, Type::Char { .. }) && s.size == 1,
@@ -227,7 +245,7 @@ fn base(e: &Entry) -> Type {
     }
 }
 
-/// Shows each child of an entry.
+/// Calls `show` for each child of an entry, until it returns false.
 fn children(
     unit: UnitRef<Reader>,
     at: UnitOffset<usize>,
@@ -259,7 +277,7 @@ fn enumerators(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Vec<(i64, String
     out
 }
 
-/// The fields of a structure; `None` where which of them there are depends on a value, as in Rust's enumerations.
+/// The fields of a structure. `None`: a value decides which fields there are, as in Rust's enumerations.
 fn fields(
     unit: UnitRef<Reader>,
     at: UnitOffset<usize>,
@@ -271,7 +289,7 @@ fn fields(
     let mut one = |e: &Entry| {
         plain &= e.tag() != DW_TAG_variant_part;
         let is_field = match e.tag() {
-            // Those of the class itself have no place in it.
+            // Static members have no place in the structure.
             DW_TAG_member => {
                 e.attr_value(DW_AT_external).is_none() && e.attr_value(DW_AT_declaration).is_none()
             }
@@ -279,7 +297,7 @@ fn fields(
             _ => false,
         };
         if is_field {
-            // Bits of bytes are not looked into.
+            // Bit fields are not looked into.
             let bits = [DW_AT_bit_size, DW_AT_data_bit_offset];
             plain &= bits.iter().all(|b| e.attr_value(*b).is_none());
             let place = match e.attr_value(DW_AT_data_member_location) {
@@ -303,7 +321,7 @@ fn fields(
     plain.then_some(out)
 }
 
-/// Number of elements of an array type, all dimensions together.
+/// The number of elements of an array type, for all dimensions together.
 pub(crate) fn elements(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Option<u64> {
     let mut tree = unit.unit.entries_tree(Some(at)).ok()?;
     let mut children = tree.root().ok()?.children();
@@ -323,7 +341,7 @@ pub(crate) fn elements(unit: UnitRef<Reader>, at: UnitOffset<usize>) -> Option<u
     Some(count)
 }
 
-/// Where a unit's entry is, for [`Module::target`].
+/// A unit's entry, for [`Module::target`].
 pub(crate) fn target_of(unit: &Unit<Reader>, entry: UnitOffset<usize>) -> Option<Target> {
     let DebugInfoOffset(at) = unit.header.debug_info_offset()?;
     Some(Target {

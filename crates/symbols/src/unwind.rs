@@ -1,4 +1,4 @@
-//! The tables by which a module's stack frames are left.
+//! A module's unwind tables: they tell the caller's registers.
 
 use crate::Module;
 use crate::locations::{DWARF_ORDER, Registers};
@@ -15,14 +15,14 @@ const STACK: usize = 4;
 pub(crate) struct Tables {
     data: Vec<u8>,
     bases: BaseAddresses,
-    /// First address, the address behind the last, and where the entry stands.
+    /// For each entry: its first address, one past its last address, and its offset.
     entries: Vec<(u64, u64, usize)>,
 }
 
 type Row = UnwindTableRow<usize>;
 
 impl Tables {
-    /// What a file has of them.
+    /// Reads the tables of a file. `None`: it has none.
     pub fn read(file: &[u8]) -> Option<Tables> {
         let file = object::File::parse(file).ok()?;
         let section = file.section_by_name(".eh_frame")?;
@@ -34,7 +34,7 @@ impl Tables {
         let mut entries = Vec::new();
         let frames = EhFrame::new(&data, LittleEndian);
         let mut all = frames.entries(&bases);
-        // What is behind damaged entries is not found.
+        // Entries after a damaged one are not found.
         while let Ok(Some(entry)) = all.next() {
             if let gimli::CieOrFde::Fde(partial) = entry
                 && let Ok(fde) = partial.parse(EhFrame::cie_from_offset)
@@ -51,7 +51,7 @@ impl Tables {
         })
     }
 
-    /// What the tables say of a file address.
+    /// Looks up the row of a file address.
     pub fn row<T>(&self, pc: u64, look: impl FnOnce(&Row) -> Option<T>) -> Option<T> {
         let after = self.entries.partition_point(|e| e.0 <= pc);
         let (_, end, offset) = *self.entries[..after].last()?;
@@ -71,7 +71,7 @@ impl Tables {
 }
 
 impl Module {
-    /// The canonical frame address at a file address: the caller's stack pointer behind the call.
+    /// The canonical frame address at a file address: the caller's stack pointer after the call returns.
     pub(crate) fn frame_address(&self, pc: u64, registers: &Registers) -> Option<u64> {
         self.tables()?.row(pc, |row| match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => {
@@ -81,8 +81,8 @@ impl Module {
         })
     }
 
-    /// The caller's registers, as far as a function has to leave them as they were; others are as they are. `look`: the
-    /// file address that is looked up, which is in the call where the function has called another one.
+    /// The caller's registers, as far as functions must preserve them. The others stay as they are. `look` is the file
+    /// address that is looked up. In a function that has called another one it lies in the call instruction.
     pub(crate) fn caller(
         &self,
         look: u64,

@@ -14,30 +14,39 @@ use crate::{Error, Module};
 use gimli::constants::*;
 use gimli::{AttributeValue, EntriesTreeNode, UnitOffset, UnitRef};
 
-/// Types nested deeper are given up.
+/// Types that nest deeper are given up.
 const MAX_DEPTH: u32 = 16;
 
 /// A parameter or local variable.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Variable {
+    /// Its name, as in the source.
     pub name: String,
-    /// As in the source, as far as it has a name.
+    /// The name of its type, as in the source. Parts without a name are missing.
     pub type_name: String,
-    /// Bytes, if known.
+    /// Its size in bytes, if known.
     pub size: Option<u64>,
+    /// It is a parameter.
     pub parameter: bool,
+    /// Where it is.
     pub location: Location,
-    /// Of a parameter: what was passed, as far as the caller says that.
+    /// For a parameter: what was passed, if the caller says that.
     pub passed: Option<Location>,
     /// What its bytes mean.
     pub shape: Shape,
 }
 
 impl Module {
-    /// The parameters and local variables in scope at `registers.rip` (a guest address; the module
-    /// is mapped with `bias`), outermost scope first. `entry`: the registers with which the function
-    /// began, if any is known. `read` gives the 8 bytes at a guest address,
-    /// if they are known. Empty without debug information.
+    /// The parameters and local variables in scope at `registers.rip`, those of the outermost scope first.
+    ///
+    /// - `registers.rip` is a guest address; the module is mapped with `bias`.
+    /// - `entry` has the registers with which the function began, if any is known.
+    /// - `read` gives the 8 bytes at a guest address, if they are known.
+    ///
+    /// Without debug information there are none.
+    ///
+    /// # Errors
+    /// If the debug information is damaged.
     pub fn variables(
         &self,
         registers: &Registers,
@@ -70,11 +79,11 @@ impl Module {
     }
 }
 
-/// Where variables are looked for, by file addresses.
+/// Where variables are looked for, in file addresses.
 #[derive(Clone, Copy)]
 struct At {
     pc: u64,
-    /// Where the function begins, outside of what is inlined there.
+    /// Where the function begins. Inlined functions do not count.
     begin: Option<u64>,
 }
 
@@ -96,7 +105,7 @@ fn walk(
             let mut ranges = unit.die_ranges(entry)?;
             let (mut inside, mut begin) = (false, None);
             while let Some(r) = ranges.next()? {
-                // Of several parts the first is the one that is called.
+                // Of several parts, the first one is called.
                 begin.get_or_insert(r.begin);
                 inside |= (r.begin..r.end).contains(&at.pc);
             }
@@ -118,7 +127,7 @@ fn walk(
             }
             return Ok(());
         }
-        // What can contain functions.
+        // Entries that can contain functions.
         DW_TAG_compile_unit | DW_TAG_namespace | DW_TAG_structure_type | DW_TAG_class_type => {}
         _ => return Ok(()),
     }
@@ -145,7 +154,7 @@ fn variable(
 ) -> Result<Option<Variable>, Error> {
     let entry = node.entry();
     let parameter = entry.tag() == DW_TAG_formal_parameter;
-    // Of an inlined or out-of-line copy the name is with the original.
+    // An inlined or out-of-line copy has its name at the original.
     let mut name = entry.attr_value(DW_AT_name);
     let mut kind = entry.attr_value(DW_AT_type);
     if let Some(AttributeValue::UnitRef(origin)) = entry.attr_value(DW_AT_abstract_origin) {
@@ -243,13 +252,13 @@ pub(crate) fn describe(
     }
 }
 
-/// A type's name with a qualifier, which of a pointer stands behind it: `const char * const`.
+/// A type's name with a qualifier. For a pointer the qualifier comes last: `const char * const`.
 fn qualified(word: &str, name: String) -> String {
     let pointer =
         name.ends_with(['*', '&']) || name.ends_with("* const") || name.ends_with("* volatile");
     match pointer {
         true => format!("{name} {word}"),
-        // Of an array and its elements, or of a type and its other name.
+        // An array may repeat the qualifier of its elements, and a type that of its other name.
         false
             if name
                 .split(' ')

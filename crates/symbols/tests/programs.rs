@@ -1,4 +1,4 @@
-//! Programs are compiled and looked at.
+//! Compiles programs and looks at them.
 
 use hindsight_symbols::{Class, DebugPaths, Location, Module, Registers, Space};
 use object::{Object, ObjectSegment};
@@ -135,7 +135,7 @@ fn variables_of_a_function_that_runs() {
     let m = module(dir.path(), "a", "-O0 -fcf-protection=none");
     let area = m.find("area")[0].addr;
     let bias = 0x7000_0000_0000;
-    // Behind `push rbp; mov rbp, rsp`: the frame's address is rbp + 16.
+    // After `push rbp; mov rbp, rsp`, the frame's address is rbp + 16.
     let body = m.addresses_of_line("point.c", 11)[0];
     assert!(body > area);
     let mut registers = Registers {
@@ -215,7 +215,7 @@ fn functions_without_linkage_name_have_their_namespaces() {
             ]
         );
     }
-    // Not inlined, and not to be called from elsewhere.
+    // It is not inlined, and other files cannot call it.
     let hidden = m.functions().iter().find(|f| f.name.contains("hidden"));
     let frames = m.frames(hidden.unwrap().addr);
     let name = frames[0].function.as_deref().unwrap();
@@ -252,7 +252,7 @@ fn separate_debug_files_are_found_and_checked() {
     let path = d.join("b");
     let open =
         |paths: &DebugPaths| Module::parse(path.to_str().unwrap(), data.clone(), paths).unwrap();
-    // By its place below a directory of debug files.
+    // Found by its path below a folder of debug files.
     let below = d.join("all").join(d.strip_prefix("/").unwrap());
     std::fs::create_dir_all(&below).unwrap();
     std::fs::copy(d.join("a.debug"), below.join("a.debug")).unwrap();
@@ -261,7 +261,7 @@ fn separate_debug_files_are_found_and_checked() {
     let area = m.find("area")[0].addr;
     assert!((10..=11).contains(&m.line(area).unwrap().line));
 
-    // By its build id.
+    // Found by its build id.
     let id = Command::new("sh")
         .arg("-c")
         .arg("readelf -n b | sed -n 's/.*Build ID: //p'")
@@ -279,7 +279,7 @@ fn separate_debug_files_are_found_and_checked() {
     let m = open(&DebugPaths(vec![d.join("g")]));
     assert!(m.has_lines());
 
-    // Another file of that name is not taken.
+    // Another file with that name is not taken.
     std::fs::write(below.join("a.debug"), compile(d, "other", "-O0")).unwrap();
     assert!(!open(&paths).has_lines());
 }
@@ -300,7 +300,7 @@ fn backtrace_without_frame_pointers() {
     };
     assert_eq!(space.find("area"), [area]);
     assert_eq!(space.place(area + 1).unwrap().to_string(), "a!area+0x1");
-    // At its first instruction the return address is on top of the stack.
+    // At the first instruction, the return address is on top of the stack.
     let main = m.find("main")[0].addr + bias;
     let mut read = |at: u64| (at == 0x9000).then_some(main + 20);
     let stack = space.backtrace(&at(area, 0x9000), &mut read, 10);
@@ -323,7 +323,7 @@ fn backtrace_without_frame_pointers() {
     assert_eq!(space.place(area), None);
 }
 
-/// What the compiler has made of a function for the one way in which it is called has not its parameters.
+/// A clone that the compiler made of a function does not have that function's parameters.
 #[test]
 fn clones_do_not_take_what_is_written() {
     let dir = tempfile::tempdir().unwrap();
@@ -348,8 +348,7 @@ fn clones_do_not_take_what_is_written() {
     assert_eq!(m.find("scaled.constprop.0").len(), 1);
 }
 
-/// Where a segment begins in the page of the file in which another ends, as some linkers have them, that page is mapped
-/// for both.
+/// Some linkers begin a segment in the page of the file in which another ends. That page is then mapped for both.
 #[test]
 fn all_parts_of_a_file_have_one_bias() {
     let dir = tempfile::tempdir().unwrap();
@@ -376,7 +375,7 @@ fn all_parts_of_a_file_have_one_bias() {
         assert_eq!(space.mappings().len(), segments.len());
         let biases: Vec<u64> = space.mappings().iter().map(|m| m.bias).collect();
         assert!(biases.iter().all(|b| *b == bias), "{command}: {biases:x?}");
-        // The part with the code by itself, of which the others say nothing.
+        // The part with the code alone: the other parts do not help.
         let main = m.find("main")[0].addr;
         let (address, (offset, len)) = segments.iter().rfind(|s| s.0 <= main).unwrap();
         let (start, end) = (address & !0xfff, (address + len).next_multiple_of(4096));
@@ -387,7 +386,7 @@ fn all_parts_of_a_file_have_one_bias() {
     }
 }
 
-/// Damaged files end in an error or in fewer symbols.
+/// A damaged file gives an error, or fewer symbols.
 #[test]
 fn damaged_files() {
     let dir = tempfile::tempdir().unwrap();

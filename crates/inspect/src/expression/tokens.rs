@@ -1,4 +1,4 @@
-//! The words and signs of expressions.
+//! Splits expressions into words and signs.
 
 use super::bad;
 use crate::Result;
@@ -12,7 +12,7 @@ pub enum Token {
     Sign(&'static str),
 }
 
-/// Takes an expression apart.
+/// Splits an expression.
 pub fn tokens(text: &str) -> Result<Vec<Token>> {
     const SIGNS: [&str; 9] = ["->", ".", "[", "]", "(", ")", "&", "*", "+"];
     let (mut out, mut rest) = (Vec::new(), text.trim_start());

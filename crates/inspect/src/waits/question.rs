@@ -1,4 +1,4 @@
-//! What one thread waits for, by its system call and what memory says.
+//! Finds what one thread waits for, from its system call and from memory.
 
 use super::{For, Lock};
 use crate::Result;
@@ -7,25 +7,25 @@ use hindsight_timeline::{
     Cursor, Filter, Kind, KindOf, Position, Registers, Thread, Timeline, syscall_name,
 };
 
-/// Where glibc has the owner of a mutex, from the word that is waited on.
+/// The offset of a mutex's owner in glibc, from the word on which threads wait.
 const MUTEX_OWNER: u64 = 8;
-/// Where it has the writer of a lock for readers and writers, from the two words that are waited on.
+/// The offset of the writer of a lock for readers and writers, from each of the two words on which threads wait.
 const LOCK_WRITER: [u64; 2] = [16, 12];
-/// Commands of futexes, and what is no part of them.
+/// Commands of futexes, after these flags are removed.
 const FUTEX_FLAGS: u64 = 128 | 256;
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_LOCK_PI: u64 = 6;
 const FUTEX_WAIT_BITSET: u64 = 9;
 const FUTEX_WAIT_REQUEUE_PI: u64 = 11;
 const FUTEX_LOCK_PI2: u64 = 13;
-/// The thread in the word of such a futex.
+/// The thread id in the word of a futex with owner.
 const OWNER_OF_WORD: u32 = 0x3fff_ffff;
-/// Bytes behind the base of FS in which glibc has the id of a thread, which who joins it waits on.
+/// glibc stores a thread's id within this many bytes from the base of FS. A thread that joins it waits on that word.
 const DESCRIPTOR: u64 = 0x1000;
-/// `struct pollfd`, and how many of them are looked at.
+/// Size of `struct pollfd`, and how many of them are looked at.
 const POLLFD: u64 = 8;
 const MOST: u64 = 64;
-/// Longest path that is shown.
+/// The longest path that is shown, in bytes.
 const PATH: usize = 256;
 
 /// What one thread waits for.
@@ -33,14 +33,14 @@ pub struct Question<'q> {
     pub timeline: &'q Timeline,
     pub live: &'q [(Thread, u64)],
     pub thread: &'q Thread,
-    /// What is asked about: others may have changed memory since the thread began to wait.
+    /// The position of the question. Others may have changed memory since the thread began to wait.
     pub here: Position,
     pub args: [u64; 6],
     pub stack: &'q [CallFrame],
 }
 
 impl Question<'_> {
-    /// What it waits for, in a system call of this name.
+    /// What the thread waits for in a system call with this name.
     pub fn answer(&self, cursor: &mut Cursor, call: &str) -> Result<For> {
         let fd = self.args[0] as i32;
         Ok(match call {
@@ -60,7 +60,7 @@ impl Question<'_> {
                 1.. => For::Child(Some(fd), Vec::new()),
                 _ => For::Child(None, self.children()?),
             },
-            // P_PID; all others are several.
+            // `P_PID`. All other kinds mean several children.
             "waitid" => match (self.args[0], self.args[1] as i32) {
                 (1, pid) => For::Child(Some(pid), Vec::new()),
                 _ => For::Child(None, self.children()?),
@@ -71,7 +71,8 @@ impl Question<'_> {
         })
     }
 
-    /// Goes where memory of the thread's process is what it was `here`: to the thread of it that came last.
+    /// Goes to where the memory of the thread's process is as it was at `here`: to the thread of it that did something
+    /// last.
     fn settle(&self, cursor: &mut Cursor) -> Result<()> {
         let mut last = None;
         for (t, count) in self
@@ -99,13 +100,13 @@ impl Question<'_> {
         Ok(bytes.and_then(|b| Some(u32::from_le_bytes(b.try_into().ok()?))))
     }
 
-    /// The thread that a word of memory names, if there is such a thread.
+    /// The thread that a word of memory names, if there is one with that id.
     fn named(&self, cursor: &mut Cursor, address: u64, mask: u32) -> Result<Option<i32>> {
         let tid = self.number(cursor, address)?.map(|n| (n & mask) as i32);
         Ok(tid.filter(|tid| *tid != 0 && self.live.iter().any(|(t, _)| t.tid == *tid)))
     }
 
-    /// Whether a function with this in its name has called.
+    /// Whether a function with this in its name is on the stack.
     fn is_in(&self, name: &str) -> bool {
         let mut frames = self.stack.iter().take(8).flat_map(|f| {
             let place = f.place.as_ref().and_then(|p| p.function.as_ref());
@@ -134,7 +135,7 @@ impl Question<'_> {
         if let Some(tid) = self.joined(cursor, address, value as i32)? {
             return Ok(For::Thread(tid));
         }
-        // While it waits for a condition a thread takes a mutex only at the end.
+        // A thread that waits for a condition takes a mutex only at the end of the wait.
         if self.is_in("lll_lock_wait") || self.is_in("pthread_mutex_") {
             return Ok(For::Lock {
                 lock: Lock::Mutex,
@@ -166,7 +167,7 @@ impl Question<'_> {
         })
     }
 
-    /// The thread whose end is waited for by a wait on this word: the kernel clears it then.
+    /// The thread whose end a wait on this word awaits: the kernel clears the word at the end.
     fn joined(&self, cursor: &mut Cursor, address: u64, value: i32) -> Result<Option<i32>> {
         for (t, _) in self.live {
             if t.tid != value || t.image != self.thread.image || t.id == self.thread.id {
@@ -182,11 +183,11 @@ impl Question<'_> {
         Ok(None)
     }
 
-    /// The recorded children of the thread's process that live.
+    /// The recorded, living children of the thread's process.
     fn children(&self) -> Result<Vec<i32>> {
         let images = self.timeline.processes()?;
         let own = |image: u32| images.iter().find(|p| p.image == image);
-        // The image of the process in which the child was made, whatever that has executed since.
+        // The program image of the process that created the child, whatever that process has executed since.
         let parent = |pid: i32| {
             let first = images.iter().find(|p| p.pid == pid && !p.by_exec)?;
             own(first.parent).map(|p| p.pid)
@@ -240,7 +241,8 @@ impl Question<'_> {
         Ok(For::Descriptors(out, all))
     }
 
-    /// What a descriptor is, if the thread's process opened it itself: a file by its path, others by the call that made them.
+    /// What a descriptor is, if the thread's process opened it itself. A file is shown by its path, others by the call
+    /// that made them.
     fn opened(&self, cursor: &mut Cursor, fd: i32) -> Result<Option<String>> {
         let all = self.timeline.events(&Filter {
             image: Some(self.thread.image),
