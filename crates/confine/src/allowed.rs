@@ -1,7 +1,7 @@
-//! The instructions that translated code may consist of, by opcode. Whatever is not here is refused.
+//! The instructions of which translated code may consist, by opcode. Whatever is not here is refused.
 //!
-//! An entry says which forms there are; `operand` and `sweep` have the rules for those that need some. Instructions
-//! whose memory is not named by a ModRM byte are [`STACK`] and [`STRING`], and [`MASKED`].
+//! An entry says which forms are allowed. Some forms have further rules in `operand` and `sweep`. Instructions whose
+//! memory is not named by a ModRM byte are [`STACK`], [`STRING`] and [`MASKED`].
 
 mod evex;
 mod legacy;
@@ -11,15 +11,15 @@ pub(crate) use evex::{EVEX_0F, EVEX_3A, EVEX_5, EVEX_6, EVEX_38};
 pub(crate) use legacy::{MAP_0F, MAP_3A, MAP_38};
 pub(crate) use vex::{VEX_0F, VEX_3A, VEX_38};
 
-/// What is allowed of each opcode; zero: nothing.
+/// What is allowed of each opcode. Zero: nothing.
 pub(crate) type Table = [u32; 256];
 
-/// With a memory operand, if the ModRM byte's register field is in the set of bits.
+/// Allows a memory operand if the bit of the ModRM byte's register field is set in `digits`.
 pub(crate) const fn mem(digits: u8) -> u32 {
     digits as u32
 }
 
-/// The same with a register in place of the memory operand.
+/// The same for a register instead of the memory operand.
 pub(crate) const fn reg(digits: u8) -> u32 {
     (digits as u32) << 8
 }
@@ -28,11 +28,11 @@ pub(crate) const MEM: u32 = mem(0xff);
 pub(crate) const REG: u32 = reg(0xff);
 pub(crate) const BOTH: u32 = MEM | REG;
 
-/// Values of the prefix's W.
+/// Allowed values of the prefix's W.
 pub(crate) const W0: u32 = 1 << 16;
 pub(crate) const W1: u32 = 2 << 16;
 pub(crate) const WIG: u32 = W0 | W1;
-/// Vector lengths.
+/// Allowed vector lengths.
 pub(crate) const L0: u32 = 1 << 18;
 pub(crate) const L01: u32 = 3 << 18;
 pub(crate) const L2: u32 = 4 << 18;
@@ -41,26 +41,32 @@ pub(crate) const L012: u32 = 7 << 18;
 const L1: u32 = 2 << 18;
 /// The index is a vector register.
 pub(crate) const VSIB: u32 = 1 << 21;
-/// Changes the general purpose register in the ModRM byte's register field, that in its other field, any.
+/// The instruction changes a general register: that of the ModRM byte's register field, that of its other field, or
+/// any.
 pub(crate) const SETS_REG: u32 = 1 << 22;
 pub(crate) const SETS_RM: u32 = 2 << 22;
 pub(crate) const SETS_ANY: u32 = 4 << 22;
 
-/// Immediate operands behind one-byte opcodes: of one byte, of four or two, of eight, four or two, of two, of two and
-/// one, and of the group in which only `test` has one.
+/// The immediate operand of a one-byte opcode:
+///
+/// - `IB`: one byte;
+/// - `IZ`: four bytes or two;
+/// - `IV`: eight, four or two bytes;
+/// - `IWB`: two bytes and one;
+/// - `TEST`: a group in which only `test` has one.
 pub(crate) const IMMEDIATE: u32 = 7 << 25;
 pub(crate) const IB: u32 = 1 << 25;
 pub(crate) const IZ: u32 = 2 << 25;
 pub(crate) const IV: u32 = 3 << 25;
 pub(crate) const IWB: u32 = 4 << 25;
 pub(crate) const TEST: u32 = 5 << 25;
-/// No ModRM byte.
+/// There is no ModRM byte.
 pub(crate) const BARE: u32 = 1 << 28;
-/// Uses the stack, with an operand that stands nowhere.
+/// It uses the stack, through an operand that is not written anywhere.
 pub(crate) const STACK: u32 = 1 << 29;
-/// Operates on strings.
+/// It is a string instruction.
 pub(crate) const STRING: u32 = 1 << 30;
-/// Jumps by a distance.
+/// It jumps by a distance.
 pub(crate) const JUMP: u32 = 1 << 31;
 
 const fn table(rows: &[(u32, &[u8])]) -> Table {
@@ -116,7 +122,7 @@ pub(crate) static ONE: Table = table(&[
     (BOTH | SETS_REG | SETS_RM, &[0x86, 0x87]),
     (BOTH | SETS_RM, &[0x88, 0x89]),
     (BOTH | SETS_REG, &[0x8a, 0x8b]),
-    // mov from a segment register, lea
+    // mov from a segment register; lea
     (mem(0x3f) | reg(0x3f) | SETS_RM, &[0x8c]),
     (MEM | SETS_REG, &[0x8d]),
     // nop, pause, xchg with rax, cwde, cdq
@@ -142,7 +148,7 @@ pub(crate) static ONE: Table = table(&[
     // rol, ror, rcl, rcr, shl, shr, sal, sar
     (BOTH | SETS_RM | IB, &[0xc0, 0xc1]),
     (BOTH | SETS_RM, &[0xd0, 0xd1, 0xd2, 0xd3]),
-    // x87; what has registers is in `X87`.
+    // x87; those with registers only are in `X87`.
     (BOTH, &[0xd8, 0xda, 0xdc, 0xde]),
     (mem(0xbd) | REG, &[0xd9]),
     (mem(0xaf) | REG, &[0xdb]),
@@ -150,7 +156,7 @@ pub(crate) static ONE: Table = table(&[
     (BOTH | SETS_ANY, &[0xdf]),
     // test, not, neg, mul, imul, div, idiv
     (BOTH | SETS_ANY | TEST, &[0xf6, 0xf7]),
-    // inc, dec; jmp to what is in memory, push
+    // inc, dec; jmp to an address in memory, push
     (mem(3) | reg(3) | SETS_RM, &[0xfe]),
     (mem(0x53) | reg(0x43) | SETS_RM, &[0xff]),
     // push, pop, pushf, popf, enter, leave
@@ -181,7 +187,8 @@ pub(crate) static ONE: Table = table(&[
     (BARE | JUMP | IZ, &[0xe9]),
 ]);
 
-/// Of x87 instructions without memory operand, from D8 on, those that are documented: a bit for each ModRM byte from C0 on.
+/// The documented x87 instructions without memory operand, for opcodes from D8 on. Each has a bit for each ModRM byte
+/// from C0 on.
 pub(crate) static X87: [u64; 8] = [
     u64::MAX,
     0xffff_7f33_0001_ffff,
@@ -193,10 +200,10 @@ pub(crate) static X87: [u64; 8] = [
     0x00ff_ff01_0000_00ff,
 ];
 
-/// maskmovq, maskmovdqu and vmaskmovdqu, whose operand is at rdi.
+/// maskmovq, maskmovdqu and vmaskmovdqu: their operand is at rdi.
 pub(crate) const MASKED: u32 = REG | WIG | L0;
 
-/// Opcodes behind 0F that the tables do not have; `pp` is the mandatory prefix.
+/// Opcodes after 0F that the tables do not have. `pp` is the mandatory prefix.
 pub(crate) const fn special_0f(opcode: u8, pp: u8) -> u32 {
     match opcode {
         // prefetcht0, nop
@@ -213,7 +220,7 @@ pub(crate) const fn special_0f(opcode: u8, pp: u8) -> u32 {
     }
 }
 
-/// Whether an opcode behind 0F, or of map 1 of the other prefixes, has an immediate byte.
+/// Whether an opcode after 0F has an immediate byte. The same holds in map 1 of the other prefixes.
 pub(crate) const fn immediate_0f(opcode: u8) -> bool {
     matches!(opcode, 0x70..=0x73 | 0xa4 | 0xac | 0xba | 0xc2 | 0xc4..=0xc6)
 }

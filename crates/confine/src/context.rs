@@ -5,17 +5,17 @@ use hindsight_isa::Ctx;
 use hindsight_isa::ctx::{APART, CNT_REG, CTX_SIZE, SCR_REG};
 use hindsight_isa::ibl::{ENTRY, LookupTable, SECOND};
 
-/// Reading and writing in a replay, and in a recording.
+/// The rights to read and to write, in a replay and in a recording.
 const READ: u8 = 1;
 const WRITE: u8 = 2;
 const RECORD_READ: u8 = 4;
 const RECORD_WRITE: u8 = 8;
 const ALL: u8 = READ | WRITE | RECORD_READ | RECORD_WRITE;
 
-/// Words before the indirect-branch lookup tables.
+/// The number of words before the indirect-branch lookup tables.
 const WORDS: usize = offset_of!(Ctx, ibl) / 8;
 
-/// A bit for each right, of each word.
+/// The rights for each word.
 static RIGHTS: [u8; WORDS] = {
     let mut r = [0; WORDS];
     let fields = [
@@ -26,7 +26,7 @@ static RIGHTS: [u8; WORDS] = {
         (offset_of!(Ctx, gs_base), 8, READ | RECORD_READ),
         (offset_of!(Ctx, ea), 8, ALL),
         (offset_of!(Ctx, value), 8, ALL),
-        // Of atomic operations, whose order is recorded.
+        // For atomic operations, whose order is recorded.
         (offset_of!(Ctx, resume), 8, RECORD_WRITE),
         (offset_of!(Ctx, stripe), 8, RECORD_READ | RECORD_WRITE),
         (offset_of!(Ctx, size), 8, RECORD_WRITE),
@@ -51,7 +51,7 @@ static RIGHTS: [u8; WORDS] = {
     r
 };
 
-/// Whether `size` bytes at displacement `disp` from the GS base are of fields that may be read, or written.
+/// Whether the code may read or write these `size` bytes. `disp` is their displacement from the GS base.
 pub(crate) fn may(disp: i32, size: usize, write: bool, replay: bool) -> bool {
     let Some(at) = offset(disp) else {
         return false;
@@ -68,7 +68,7 @@ pub(crate) fn may(disp: i32, size: usize, write: bool, replay: bool) -> bool {
         .is_some_and(|w| w.iter().all(|r| r & right != 0))
 }
 
-/// The same of a whole word.
+/// The same for a whole word.
 #[inline(always)]
 pub(crate) fn may_word(disp: i32, write: bool, replay: bool) -> bool {
     let at = (disp as i64 + CTX_SIZE as i64 + APART as i64) as u64;
@@ -77,12 +77,12 @@ pub(crate) fn may_word(disp: i32, write: bool, replay: bool) -> bool {
     at.is_multiple_of(8) && word.is_some_and(|r| r & right != 0)
 }
 
-/// Offset in the context block.
+/// The offset in the context block.
 fn offset(disp: i32) -> Option<usize> {
     usize::try_from(disp as i64 + CTX_SIZE as i64 + APART as i64).ok()
 }
 
-/// Whether the displacement is that of the first place of a target.
+/// Whether the displacement is that of an entry's first word in a lookup table.
 pub(crate) fn is_target(disp: i32) -> bool {
     let Some(at) = offset(disp).and_then(|o| o.checked_sub(offset_of!(Ctx, ibl))) else {
         return false;

@@ -1,8 +1,8 @@
-//! One instruction of the list: where it ends, and its memory operand.
+//! Decodes one instruction of the list: its end, and its memory operand.
 
 use crate::allowed::*;
 
-/// Prefixes.
+/// Prefixes, as bits.
 pub mod prefix {
     pub const OPERAND: u8 = 1;
     pub const ADDRESS: u8 = 2;
@@ -13,19 +13,19 @@ pub mod prefix {
     pub const LOCK: u8 = 64;
 }
 
-/// Of which table an opcode is.
+/// The table of an opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Map {
     One,
-    /// Behind 0F, 0F 38 and 0F 3A.
+    /// After 0F, 0F 38 or 0F 3A.
     Legacy(u8),
     Vex(u8),
     Evex(u8),
 }
 
-/// No register.
+/// Stands for no register.
 pub const NONE: u8 = 0xff;
-/// The instruction pointer.
+/// Stands for the instruction pointer.
 pub const IP: u8 = 0xfe;
 
 /// A decoded instruction.
@@ -34,29 +34,30 @@ pub struct Instr {
     pub len: u8,
     pub prefixes: u8,
     pub map: Map,
-    /// Mandatory prefix: 0 none, 1 66, 2 F3, 3 F2.
+    /// The mandatory prefix: 0 none, 1 66, 2 F3, 3 F2.
     pub pp: u8,
-    /// 64-bit operands.
+    /// Its operands have 64 bits.
     pub wide: bool,
     pub opcode: u8,
     pub modrm: u8,
-    /// The register field, with its extension of one bit.
+    /// The register field, with its extension.
     pub reg: u8,
-    /// The other register, where there is no memory operand.
+    /// The other register, if there is no memory operand.
     pub rm: u8,
     /// There is a memory operand.
     pub mem: bool,
     pub base: u8,
-    /// General purpose register, or one for vectors if `entry` has `VSIB`.
+    /// A general register, or a vector register if `entry` has `VSIB`.
     pub index: u8,
     pub scale: u8,
     pub disp: i32,
-    /// Bytes of it; one that counts operands has none of the forms in which the value matters.
+    /// Length of the displacement in bytes. 2 stands for one byte that counts operands. Forms in which the value
+    /// matters exclude it.
     pub disp_len: u8,
-    /// Vector length, 0 to 2.
+    /// The vector length, 0 to 2.
     pub length: u8,
     pub(crate) entry: u32,
-    /// Offset and bytes of what follows the operand.
+    /// Offset and length in bytes of the immediate operand.
     pub imm_at: u8,
     pub imm_len: u8,
 }
@@ -75,7 +76,7 @@ impl Instr {
         self.map == map && self.opcode == opcode
     }
 
-    /// Its signed immediate of one or four bytes.
+    /// Its signed immediate operand of one or four bytes. 0 if it has another length.
     pub fn immediate(&self, code: &[u8]) -> i32 {
         let at = self.imm_at as usize;
         match (self.imm_len, code.get(at..)) {
@@ -86,12 +87,12 @@ impl Instr {
         }
     }
 
-    /// Whether it has an address and accesses nothing there.
+    /// Whether it computes an address without accessing it.
     pub fn is_lea(&self) -> bool {
         self.is(Map::One, 0x8d) || self.is(Map::Legacy(1), 0x1f)
     }
 
-    /// Whether it accesses memory that no operand names: the stack, strings, what is at rdi.
+    /// Whether it accesses memory that no operand names: the stack, strings, the bytes at rdi.
     pub fn is_implicit(&self) -> bool {
         let masked = matches!(self.map, Map::Legacy(1) | Map::Vex(1));
         self.entry & (STACK | STRING) != 0
@@ -99,7 +100,7 @@ impl Instr {
             || masked && self.opcode == 0xf7 && self.pp < 2
     }
 
-    /// Whether its operands may have one byte.
+    /// Whether its operands may be single bytes.
     fn has_bytes(&self) -> bool {
         match self.map {
             Map::One => self.opcode & 1 == 0 || self.opcode & 0xf8 == 0xb0,
@@ -108,12 +109,12 @@ impl Instr {
         }
     }
 
-    /// General purpose registers that it may change, one bit each.
+    /// The general registers that it may change, one bit each.
     pub fn sets(&self) -> u16 {
         if self.entry & (SETS_REG | SETS_RM | SETS_ANY) == 0 {
             return 0;
         }
-        // Those of one byte may be the second ones of the first four.
+        // A byte register may be the second byte of one of the first four.
         let bytes = self.has_bytes();
         let both = |n: u8| 1u16 << (n & 15) | if bytes { 1 << (n & 3) } else { 0 };
         if self.map == Map::One && self.opcode & 0xf0 == 0xb0 {
@@ -133,11 +134,11 @@ impl Instr {
     }
 }
 
-/// Bytes among which an instruction, and something behind it, is looked at.
+/// An instruction is decoded from this many bytes. It and the next byte fit into them.
 pub(crate) const WINDOW: usize = 16;
 
-/// What is read of an instruction byte by byte. Behind the end it begins anew: that the instruction was too long is found
-/// afterwards.
+/// Reads an instruction byte by byte. After the end of the bytes it starts again at the first. The caller finds out
+/// later that the instruction was too long.
 struct Reader<'a> {
     code: &'a [u8; WINDOW],
     at: usize,
@@ -157,7 +158,7 @@ impl Reader<'_> {
     }
 }
 
-/// The first bytes of `code`, with zeros behind its end.
+/// The first bytes of `code`, with zeros after its end.
 #[inline(always)]
 pub(crate) fn window(code: &[u8]) -> [u8; WINDOW] {
     match code.first_chunk() {
@@ -170,24 +171,24 @@ pub(crate) fn window(code: &[u8]) -> [u8; WINDOW] {
     }
 }
 
-/// The extensions of register numbers, and W: as bits of a REX prefix.
+/// The extensions of register numbers, and W, as bits of a REX prefix.
 #[derive(Clone, Copy, Default)]
 struct Rex {
     w: bool,
     r: u8,
     x: u8,
     b: u8,
-    /// Of the index, where it is a vector.
+    /// The extension of a vector register as index.
     v: u8,
 }
 
-/// Decodes the instruction at the start of `code`; `None` if it is not on the list, or written in a way that nobody
-/// needs.
+/// Decodes the instruction at the start of `code`. `None`: it is not on the list, or it is encoded in a way that no
+/// translated code needs.
 pub fn decode(code: &[u8]) -> Option<Instr> {
     among(&window(code), code.len())
 }
 
-/// The same of the first `len` bytes of `code`.
+/// The same for the first `len` bytes of `code`.
 #[inline(always)]
 pub(crate) fn among(code: &[u8; WINDOW], len: usize) -> Option<Instr> {
     let i = read(code)?;
@@ -297,7 +298,7 @@ fn vex(mut r: Reader, prefixes: u8, first: u8) -> Option<Instr> {
         _ => table[pp as usize][opcode as usize],
     };
     let fits = entry & W0 << rex.w as u32 != 0 && entry & L0 << length != 0;
-    // vzeroupper and vzeroall.
+    // vzeroupper and vzeroall
     let entry = match (map, opcode, pp) {
         (1, 0x77, 0) => BARE,
         _ if fits => entry,
@@ -332,7 +333,7 @@ fn evex(mut r: Reader, prefixes: u8) -> Option<Instr> {
     let (pp, length) = (b & 3, c >> 5 & 3);
     let opcode = r.byte();
     let entry = table[pp as usize][opcode as usize];
-    // With registers alone, the length may be a rounding mode.
+    // With registers only, the length may be a rounding mode.
     let rounds = c & 0x10 != 0 && r.peek() >= 0xc0;
     if entry & W0 << rex.w as u32 == 0 || !rounds && (length > 2 || entry & L0 << length == 0) {
         return None;
@@ -340,7 +341,7 @@ fn evex(mut r: Reader, prefixes: u8) -> Option<Instr> {
     let mut i = finish(r, prefixes, Map::Evex(a & 7), pp, rex, opcode, entry)?;
     i.length = length;
     if i.disp_len == 1 {
-        // It counts operands.
+        // The byte counts operands.
         i.disp_len = 2;
     }
     Some(i)
@@ -400,7 +401,7 @@ fn finish(
     Some(i)
 }
 
-/// Reads the ModRM byte and what belongs to it.
+/// Reads the ModRM byte, and the SIB byte and displacement that belong to it.
 #[inline(always)]
 fn operand(r: &mut Reader, i: &mut Instr, rex: Rex) -> Option<()> {
     i.modrm = r.byte();
@@ -439,14 +440,14 @@ fn operand(r: &mut Reader, i: &mut Instr, rex: Rex) -> Option<()> {
     Some(())
 }
 
-/// Bytes of the immediate operand.
+/// The length of the immediate operand in bytes.
 #[inline(always)]
 fn immediate(i: &Instr) -> Option<u8> {
     let word = i.has(prefix::OPERAND) && !i.wide;
     Some(match i.map {
         Map::One => match i.entry & IMMEDIATE {
             IB => 1,
-            // A jump's distance has four bytes.
+            // A jump's distance has four bytes here.
             IZ if i.entry & JUMP != 0 => match i.has(prefix::OPERAND) {
                 true => return None,
                 false => 4,
@@ -467,7 +468,7 @@ fn immediate(i: &Instr) -> Option<u8> {
             true => return None,
             false => 4,
         },
-        // extrq and insertq have two.
+        // extrq and insertq have two bytes.
         Map::Legacy(1) if i.opcode == 0x78 => 2,
         Map::Legacy(1) | Map::Vex(1) | Map::Evex(1) => immediate_0f(i.opcode) as u8,
         Map::Legacy(3) | Map::Vex(3) | Map::Evex(3) => 1,

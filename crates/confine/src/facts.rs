@@ -1,7 +1,7 @@
-//! What is known of registers between two instructions of a replay, where an operand relies on it.
+//! What is known of registers between two instructions of a replay. Some operands rely on it.
 //!
-//! Each fact comes from one instruction and lasts until the register changes. Whoever uses it forbids that anything
-//! between the two is jumped to.
+//! Each fact comes from one instruction, and holds until the register changes. A user of a fact must forbid jumps to
+//! anything between that instruction and itself.
 
 use crate::Rules;
 use crate::allowed::JUMP;
@@ -19,19 +19,19 @@ pub(crate) enum Fact {
     Low,
     /// It is the offset of a cell.
     Cell,
-    /// It is that, or less by the distance of the GS base from the first cell.
+    /// It is the offset of a cell, perhaps minus the distance of the GS base from the first cell.
     Near,
     /// It is below 256.
     Byte,
     Zero,
-    /// It is below 2^32, less this many times 2^31.
+    /// It is a value below 2^32, minus this many times 2^31.
     Below(u8),
-    /// It is the address of the table of watched places, or of one in it.
+    /// It is the address of the table of watched places, or an address in that table.
     Table,
     Watched,
 }
 
-/// The facts, at most one of each register, and where each comes from.
+/// The facts: at most one for each register, and where each comes from.
 pub(crate) struct Facts {
     known: u16,
     facts: [Fact; 16],
@@ -51,7 +51,7 @@ impl Facts {
     pub fn of(&self, n: u8, fact: Fact) -> Option<u32> {
         let r = n as usize & 15;
         let same = match (self.facts[r], fact) {
-            // What is less than another bound is below that too.
+            // A stricter bound includes a wider one.
             (Fact::Cell, Fact::Near) | (Fact::Byte | Fact::Zero | Fact::Cell, Fact::Low) => true,
             (a, b) => a == b,
         };
@@ -81,7 +81,7 @@ impl Facts {
         }
     }
 
-    /// What `i` makes known: of which register, and where what that relies on comes from.
+    /// The fact that `i` makes known: its register, and where the facts on which it relies come from.
     fn made(&self, rules: &Rules, i: &Instr, code: &[u8]) -> Option<(u8, Fact, Option<u32>)> {
         let half = !i.wide && !i.has(prefix::OPERAND);
         match (i.map, i.opcode) {
@@ -119,7 +119,7 @@ impl Facts {
         }
     }
 
-    /// The same of `lea`.
+    /// The same for `lea`.
     fn address(&self, rules: &Rules, i: &Instr, half: bool) -> Option<(u8, Fact, Option<u32>)> {
         if half || i.wide && i.has(prefix::ADDRESS) {
             return Some((i.reg, Fact::Low, None));
@@ -127,7 +127,7 @@ impl Facts {
         if !i.wide {
             return None;
         }
-        // Further down, for marks that are out of a displacement's reach.
+        // Marks may lie further down than a displacement reaches.
         if i.base == i.reg && i.index == NONE && i.disp == i32::MIN {
             if let Some(from) = self.of(i.base, Fact::Low) {
                 return Some((i.reg, Fact::Below(1), Some(from)));
@@ -142,7 +142,7 @@ impl Facts {
             let from = self.of(i.base, Fact::Cell)?;
             return Some((i.reg, Fact::Near, Some(from)));
         }
-        // Into the table of watched places.
+        // An address in the table of watched places.
         if (i.scale, i.disp) == (0, 0) && i.index != NONE {
             let table = self.of(i.base, Fact::Table)?;
             let index = self.of(i.index, Fact::Low)?;
@@ -151,14 +151,14 @@ impl Facts {
         None
     }
 
-    /// Where it comes from that `xrstor` is asked for nothing but what the virtual processor has.
+    /// Where it comes from that `xrstor` restores only state that the virtual processor has.
     pub fn restores_little(&self) -> Option<u32> {
         let low = self.of(RAX, Fact::Byte)?;
         Some(low.min(self.of(RDX, Fact::Zero)?))
     }
 }
 
-/// Whether something may be known behind `i`.
+/// Whether `i` may make something known.
 #[inline(always)]
 fn makes_any(i: &Instr) -> bool {
     match i.map {
@@ -169,7 +169,7 @@ fn makes_any(i: &Instr) -> bool {
     }
 }
 
-/// Whether execution never goes on behind `i`, which jumps.
+/// Whether execution never continues after `i`: it always jumps.
 pub(crate) fn always_jumps(i: &Instr) -> bool {
     i.entry & JUMP != 0 && i.map == Map::One && matches!(i.opcode, 0xe9 | 0xeb)
 }

@@ -1,20 +1,21 @@
-//! Reads translated code before it may run, and refuses whatever it must not do.
+//! Reads translated code before it may run. It refuses code that does what it must not do.
 //!
-//! The translator is meant to emit nothing that reaches beyond its bounds. This crate does not rely on that: it knows
-//! nothing of how code is emitted, has a decoder of its own, and reads each block as it is placed, whether it was
-//! translated just now or comes from a shared cache, a file or a library. What it does not know, it refuses:
+//! The translator is meant to emit nothing that reaches beyond its bounds. This crate does not rely on that. It does
+//! not know how code is emitted, and has a decoder of its own. It reads each block where it is placed. The block may
+//! have been translated just now, or come from a shared cache, a file or a library. What the crate does not know, it
+//! refuses:
 //!
-//! * Instructions are on a list ([`allowed`]). System calls, privileged and far instructions, those that ask the
-//!   processor or change segments, and whatever nobody has documented are not.
-//! * A memory operand has one of few forms. In replay: a cell of the window, or a named place of the context block,
-//!   where each field says whether translated code may read or write it. Marks of an observing replay, and the one
-//!   look into a table of watched places, have exact forms of their own.
-//! * A jump leads to an instruction of the block that may be entered, or leaves through the context block's
-//!   pointers. Where an instruction relies on what those before it have done to a register, none of them but the
-//!   first may be entered.
-//! * Descriptors lie where execution does not come, and name such instructions, and jumps, of their block.
+//! * Every instruction must be on a list ([`allowed`]). Not on it are system calls, privileged and far instructions,
+//!   instructions that identify the processor or change segments, and undocumented ones.
+//! * A memory operand must have one of a few forms. In a replay it is a cell of the window, or a field of the context
+//!   block; each field says whether code may read or write it. An observing replay also has marks, and one look into a
+//!   table of watched places. These have exact forms of their own.
+//! * A jump leads to an instruction of the block that may be entered, or leaves through a pointer of the context block.
+//!   Some instructions rely on what earlier ones did to a register. Then only the first of the sequence may be entered.
+//! * Descriptors lie where execution does not come. They name instructions that may be entered, and jumps, of their
+//!   block.
 //!
-//! In a recording the program's own memory operands are allowed, as they have to be; the rest holds.
+//! In a recording the program's own memory operands must be allowed as well. The rest holds there, too.
 #![no_std]
 extern crate alloc;
 
@@ -32,7 +33,7 @@ pub use sweep::Checker;
 
 use core::fmt;
 
-/// What kind of code it is.
+/// The kind of code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Replay,
@@ -50,25 +51,25 @@ pub enum Marks {
     Near,
 }
 
-/// What code may do.
+/// The rules for code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
     pub kind: Kind,
-    /// Of the predictor: the window has 2^bits cells.
+    /// The size of the predictor: the window has 2^bits cells.
     pub bits: u8,
     pub marks: Marks,
-    /// Replay: address of the table of watched places, of 2^32 bytes, which may be read.
+    /// In a replay: the address of the table of watched places, which code may read. It has 2^32 bytes.
     pub watch: Option<u64>,
 }
 
-/// Code as it will be executed.
+/// The code of a block, as it will be executed.
 #[derive(Clone, Copy)]
 pub struct Code<'a> {
-    /// Entered at its start.
+    /// The hot half. It is entered at its start.
     pub hot: &'a [u8],
-    /// With the descriptors.
+    /// The cold half, with the descriptors.
     pub cold: &'a [u8],
-    /// Where the two parts will be, from the code cache's base.
+    /// Where the two halves will be, relative to the base of the code cache.
     pub hot_at: u32,
     pub cold_at: u32,
 }
@@ -76,25 +77,25 @@ pub struct Code<'a> {
 /// What is wrong with an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wrong {
-    /// It is not on the list, or not written in the usual way.
+    /// It is not on the list, or has an unusual encoding.
     Instruction,
-    /// Its memory operand is none of the allowed ones.
+    /// It has a memory operand that is not allowed.
     Operand,
-    /// It jumps to where it must not.
+    /// It jumps to a place where it must not.
     Jump,
-    /// Execution would go past it to what is not code.
+    /// Execution would continue after it, in bytes that are not code.
     End,
-    /// It is a descriptor, or names one, that says what it must not say.
+    /// It is a descriptor that says what it must not say, or names one.
     Descriptor,
 }
 
-/// A block that must not run.
+/// Why a block must not run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
     pub what: Wrong,
-    /// In the cold part.
+    /// The instruction is in the cold half.
     pub cold: bool,
-    /// Offset in its part.
+    /// Its offset in that half.
     pub at: u32,
     bytes: [u8; 15],
     len: u8,

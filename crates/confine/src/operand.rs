@@ -1,4 +1,4 @@
-//! What memory operands an instruction may have.
+//! The memory operands that an instruction may have.
 
 use crate::allowed::{STRING, VSIB};
 use crate::decode::{IP, Instr, Map, NONE, prefix};
@@ -7,13 +7,14 @@ use crate::{Kind, Marks, Rules, context};
 use hindsight_isa::ctx::{APART, SEARCH_LAZY, d, table};
 use hindsight_isa::observe;
 
-/// Number of rdi.
+/// The number of rdi.
 const RDI: u8 = 7;
 
-/// Bytes of the longest operands that are not restored state: their displacements may be so far off.
+/// Displacements may be off by this much: the length in bytes of the longest operands, except for restored state.
 const SPARE: i32 = 512;
 
-/// An operand is allowed; if that rests on instructions before it, nothing behind the first of them may be entered.
+/// `Some`: the operand is allowed. The number, if there is one, is the offset of an earlier instruction on which that
+/// relies. Nothing after that instruction may be entered.
 pub(crate) type Allowed = Option<Option<u32>>;
 
 const YES: Allowed = Some(None);
@@ -26,7 +27,7 @@ fn when(good: bool) -> Allowed {
     good.then_some(None)
 }
 
-/// Whether `i`, which begins with `code`, may have the memory operand that it has, or has none.
+/// Whether the memory operand of `i` is allowed. `i` begins with `code`, and may have none.
 pub(crate) fn check(rules: &Rules, facts: &Facts, i: &Instr, code: &[u8]) -> Allowed {
     let replay = rules.kind == Kind::Replay;
     if is_masked_move(i) {
@@ -36,7 +37,7 @@ pub(crate) fn check(rules: &Rules, facts: &Facts, i: &Instr, code: &[u8]) -> All
         return None;
     }
     if !i.mem {
-        // A segment's prefix means nothing there; what emits one means something else.
+        // A segment prefix has no meaning there. Code with one was meant to do something else.
         return when(!i.has(prefix::GS | prefix::FS) && string_is_flat(i));
     }
     if i.is_lea() {
@@ -60,7 +61,7 @@ pub(crate) fn check(rules: &Rules, facts: &Facts, i: &Instr, code: &[u8]) -> All
     }
 }
 
-/// A string instruction has no other segment, and no short addresses.
+/// A string instruction may have no other segment and no 32-bit addresses.
 fn string_is_flat(i: &Instr) -> bool {
     i.entry & STRING == 0 || !i.has(prefix::ADDRESS)
 }
@@ -69,7 +70,7 @@ fn is_masked_move(i: &Instr) -> bool {
     matches!(i.map, Map::Legacy(1) | Map::Vex(1)) && i.opcode == 0xf7 && i.pp < 2
 }
 
-/// No register takes part in the address, which has 64 bits.
+/// Whether the address has 64 bits and no register takes part in it.
 fn is_place(i: &Instr) -> bool {
     (i.base, i.index) == (NONE, NONE) && !i.has(prefix::ADDRESS)
 }
@@ -84,7 +85,7 @@ fn masked_move(rules: &Rules, facts: &Facts, i: &Instr) -> Allowed {
     }
 }
 
-/// What is enough to know of a register that is all of an address.
+/// What must be known of a register that is the whole address.
 fn bound(rules: &Rules) -> Fact {
     match rules.bits {
         32 => Fact::Low,
@@ -92,12 +93,12 @@ fn bound(rules: &Rules) -> Fact {
     }
 }
 
-/// A bit test whose operand is where a register says.
+/// Whether it is a bit test whose operand may be far from its address: a register says how far.
 fn tests_far(i: &Instr) -> bool {
     i.map == Map::Legacy(1) && matches!(i.opcode, 0xa3 | 0xab | 0xb3 | 0xbb)
 }
 
-/// A displacement of one byte with an EVEX prefix counts operands: of these, bytes.
+/// Whether a one-byte displacement with an EVEX prefix counts bytes. Usually it counts operands.
 fn counts_bytes(i: &Instr) -> bool {
     match i.map {
         Map::Evex(2) => matches!(i.opcode, 0x62 | 0x63 | 0x78) && !i.wide,
@@ -110,11 +111,11 @@ fn restores_state(i: &Instr) -> bool {
     i.is(Map::Legacy(1), 0xae) && i.digit() == 5
 }
 
-/// The window and the context block.
+/// Operands with the GS segment: the window and the context block.
 fn behind_gs(rules: &Rules, facts: &Facts, i: &Instr, code: &[u8]) -> Allowed {
     let replay = rules.kind == Kind::Replay;
     if i.has(prefix::ADDRESS) {
-        // The address has 32 bits, and so is in a window of 2^32 cells. State is restored otherwise.
+        // An address of 32 bits is in a window of 2^32 cells. State is restored in another way.
         let good = rules.kind != Kind::Plain && rules.bits == 32 && !restores_state(i);
         return when(good && !(replay && tests_far(i)));
     }
@@ -151,7 +152,7 @@ fn behind_gs(rules: &Rules, facts: &Facts, i: &Instr, code: &[u8]) -> Allowed {
     on(facts.of(i.base, Fact::Cell).filter(|_| near))
 }
 
-/// A look into a table of targets, outside its usual surroundings.
+/// Whether it looks into a lookup table outside of a search.
 fn is_search(i: &Instr) -> bool {
     matches!(i.opcode, 0x03 | 0x2b | 0x8b) && i.map == Map::One && i.disp < -APART
 }
@@ -187,7 +188,8 @@ fn field(rules: &Rules, i: &Instr) -> Allowed {
     }
 }
 
-/// Whether a pointer of the context block may be jumped through. In a replay that to the exit only where it is said what for.
+/// Whether code may jump through a pointer of the context block. In a replay, it may use the exit only together with a
+/// descriptor.
 fn is_exit(disp: i32, replay: bool) -> bool {
     let search = |n: usize| d::SEARCH_PTR + 8 * n as i32;
     disp == d::EXIT_PTR && !replay
@@ -196,7 +198,7 @@ fn is_exit(disp: i32, replay: bool) -> bool {
         || (disp == search(table::PLAIN) || disp == d::SEQUENCE_PTR) && !replay
 }
 
-/// How far down marks of writes are beside the window: in steps of 2^31, and a displacement.
+/// How far below the window marks of writes are: in steps of 2^31, and a displacement.
 const fn write_marks() -> (u8, i32) {
     let mut left = observe::WRITES - APART as i64;
     let mut steps = 0;
@@ -209,7 +211,7 @@ const fn write_marks() -> (u8, i32) {
 
 const SLACK: i32 = observe::SLACK as i32;
 
-/// Bytes of a mark that `i` makes: by `mov` of ones, or by a store of a vector under a mask.
+/// The number of bytes that `i` marks, by a `mov` of ones or by a masked store of a vector.
 fn mark(i: &Instr, code: &[u8]) -> Option<i32> {
     match (i.map, i.opcode) {
         (Map::One, 0xc6 | 0xc7) if i.immediate(code) == -1 => {
@@ -225,7 +227,7 @@ fn mark(i: &Instr, code: &[u8]) -> Option<i32> {
     }
 }
 
-/// In replay, outside the window and the context block: marks, and the table of watched places.
+/// Operands of a replay outside the window and the context block: marks, and the table of watched places.
 fn elsewhere(rules: &Rules, facts: &Facts, i: &Instr, code: &[u8]) -> Allowed {
     if i.has(prefix::FS) {
         if rules.marks == Marks::None {

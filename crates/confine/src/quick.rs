@@ -1,7 +1,7 @@
-//! The commonest encodings, told by a few looks into tables.
+//! Checks the commonest encodings with a few table lookups.
 //!
-//! These are short cuts: what is found here would be found by [`crate::decode`] and [`crate::operand`] as well, with the same length and on
-//! no condition, and whatever is not found here is left to them. Tests compare the two.
+//! These are short cuts. [`crate::decode`] and [`crate::operand`] would find the same: the same length, allowed without
+//! conditions. Whatever is not found here is left to them. Tests compare the two.
 
 use crate::allowed::*;
 use crate::decode::WINDOW;
@@ -10,23 +10,28 @@ use crate::{Kind, Marks, Rules, context};
 #[cfg(test)]
 mod tests;
 
-/// What an entry says of an opcode with a ModRM byte. Its low half: how long the opcode and its immediate operand are. The rest says what
-/// is not allowed, or has to be looked at: memory, registers, a number of an operation below two, and a ModRM byte that does not say
-/// how long the operand is.
+/// What an entry says of an opcode with a ModRM byte. Its low four bits are the length of the opcode and its immediate
+/// operand. The others say what is not allowed, or must be looked at:
+///
+/// - `NOT_MEM`: a memory operand;
+/// - `NOT_REG`: a register;
+/// - `NOT_TEST`: an operation with a number below two;
+/// - `ODD`: a ModRM byte that does not tell the operand's length.
 const NOT_MEM: u8 = 0x40;
 const NOT_REG: u8 = 0x80;
 const NOT_TEST: u8 = 0x10;
 const ODD: u8 = 0x20;
 
-/// Entries of all other opcodes. Without operand that is written in a ModRM byte: the length is added.
+/// Entries of opcodes without a ModRM byte. The length is added.
 const BARE_ONES: u8 = 0xf0;
-/// The same, if the length depends on the width of operands.
+/// The same, where the length depends on the width of operands.
 const VARIES: u8 = 0xff;
-/// The opcode is behind this byte.
+/// The opcode is after this byte.
 const BEHIND_0F: u8 = 0xef;
 const OTHER: u8 = 0xf0;
 
-/// What is to be said of a ModRM byte: how long it is with all that belongs to it; which of the entry's bits forbid it.
+/// For each ModRM byte, the length of the operand with everything that belongs to it, and the bits of an entry that
+/// forbid it.
 static FORMS: [u8; 256] = {
     let mut forms = [0; 256];
     let mut k = 0;
@@ -48,13 +53,13 @@ static FORMS: [u8; 256] = {
     forms
 };
 
-/// Entries by opcode, and by opcode behind 0F.
+/// Entries by opcode, and by opcode after 0F.
 struct Table {
     one: [u8; 256],
     two: [u8; 256],
 }
 
-/// Where operands are: behind no prefix, or in a window of 2^32 cells.
+/// Makes a table. `window`: operands are in a window of 2^32 cells. Otherwise there is no prefix before them.
 const fn table(replay: bool, window: bool) -> Table {
     let mut t = Table {
         one: [OTHER; 256],
@@ -71,7 +76,7 @@ const fn table(replay: bool, window: bool) -> Table {
     t
 }
 
-/// Of an entry with a ModRM byte, what is allowed of it.
+/// What an entry with a ModRM byte allows.
 const fn with_operands(digits: u32, mem: bool, window: bool, len: u8) -> u8 {
     let mem = mem && digits & MEM == MEM;
     let reg = !window && digits & REG == REG;
@@ -106,7 +111,7 @@ const fn one(opcode: u8, replay: bool, mem: bool, window: bool) -> u8 {
         };
     }
     match opcode {
-        // Pop, and x87, which has registers of its own.
+        // pop, and x87, which has registers of its own
         0x8f | 0xd8..=0xdf => OTHER,
         // lea
         0x8d if window => OTHER,
@@ -134,19 +139,20 @@ const fn two(opcode: u8, mem: bool, window: bool) -> u8 {
     }
 }
 
-/// Where nothing is allowed.
+/// Allows nothing.
 const NOWHERE: Table = Table {
     one: [OTHER; 256],
     two: [OTHER; 256],
 };
 
-/// For code of a replay, a recording, and neither; with operands anywhere and in a window.
+/// For code of a replay, of a recording, and of neither. The first table is for operands anywhere, the second for those
+/// in a window.
 static REPLAY: [Table; 2] = [table(true, false), table(true, true)];
 static RECORD: [Table; 2] = [table(false, false), table(false, true)];
 static SMALL: [Table; 2] = [table(true, false), NOWHERE];
 static PLAIN: [Table; 2] = [table(false, false), NOWHERE];
 
-/// The short cuts that code of one kind has.
+/// The short cuts for one kind of code.
 #[derive(Clone, Copy)]
 pub(crate) struct Quick {
     tables: &'static [Table; 2],
@@ -166,7 +172,8 @@ impl Quick {
         Quick { tables, replay }
     }
 
-    /// Length of the instruction that begins with these eight bytes and the next one, if it is allowed and execution goes on behind it.
+    /// The length of an instruction, from its first eight bytes and the next one. `None`: it is not known to be
+    /// allowed, or execution does not continue after it.
     #[inline(always)]
     pub fn len(&self, word: u64, next: u8) -> Option<usize> {
         if word as u8 != 0x65 {
@@ -179,7 +186,7 @@ impl Quick {
     }
 }
 
-/// Bits of a REX prefix at the beginning of an instruction.
+/// The bits of a REX prefix at the beginning of an instruction.
 static REX: [u8; 256] = {
     let mut bits = [0; 256];
     let mut k = 0x40;
@@ -191,7 +198,7 @@ static REX: [u8; 256] = {
 };
 
 impl Table {
-    /// The same without prefixes but REX.
+    /// The same for an instruction with no other prefix than REX.
     #[inline(always)]
     fn len(&self, word: u64) -> Option<usize> {
         let rex = REX[word as u8 as usize];
@@ -221,8 +228,8 @@ impl Table {
     }
 }
 
-/// Length of an instruction with two bytes for its operand, and perhaps no base but a displacement; `operand` begins with them. None: it is
-/// relative to the instruction pointer.
+/// The length of an instruction whose operand has two bytes, perhaps a displacement instead of a base. `operand` begins
+/// with these bytes. `None`: the operand is relative to the instruction pointer.
 #[inline(always)]
 fn odd(entry: u8, operand: u64, k: usize) -> Option<usize> {
     let len = k + (entry & 15) as usize;
@@ -233,8 +240,8 @@ fn odd(entry: u8, operand: u64, k: usize) -> Option<usize> {
     }
 }
 
-/// Whether `word` and the byte behind it are an access to a field of the context block that may be, as translated code does most: mov gs:[disp],
-/// register, the other way round, and the fetch of the place of a target.
+/// Whether `word` and the byte after it are an allowed access to a field of the context block. The forms are those that
+/// translated code uses most: mov gs:[disp], register; the other way round; the fetch of a lookup table's entry.
 #[inline(always)]
 fn accesses_field(word: u64, next: u8, replay: bool) -> bool {
     const FORM: u64 = 0xff_c7_fd_fb_ff;
@@ -248,13 +255,13 @@ fn accesses_field(word: u64, next: u8, replay: bool) -> bool {
     }
 }
 
-/// Bytes of a group.
+/// Bytes in a group.
 pub(crate) const GROUP: usize = 64;
 
-/// Bytes of code that are at hand at once: a group, and what is looked at of its last instruction.
+/// Bytes of code that are available at once: a group, and the rest of its last instruction.
 pub(crate) const AHEAD: usize = GROUP + 16;
 
-/// The eight bytes at `at`, which is within the group.
+/// The eight bytes at `at`, which lies within the group.
 #[inline(always)]
 pub(crate) fn eight(ahead: &[u8; AHEAD], at: usize) -> u64 {
     let at = at % GROUP;
@@ -263,7 +270,7 @@ pub(crate) fn eight(ahead: &[u8; AHEAD], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Length of the instruction at the start of `code`, if it is of the usual kinds: the same of more encodings, by more looks.
+/// The length of the instruction at the start of `code`, for more encodings and with more lookups.
 #[inline(never)]
 pub(crate) fn usual(rules: &Rules, code: &[u8; WINDOW]) -> Option<usize> {
     let replay = rules.kind == Kind::Replay;
@@ -301,7 +308,7 @@ pub(crate) fn usual(rules: &Rules, code: &[u8; WINDOW]) -> Option<usize> {
     if mode == 3 {
         return (!window && listed(entry >> 8)).then_some(k + 1 + imm);
     }
-    // With an address alone, nothing is accessed.
+    // An address alone accesses nothing.
     let lea = entry & STACK != 0;
     let good = if window { !lea } else { lea || !replay };
     if !good || !listed(entry) || mode == 0 && low == 5 {
@@ -317,7 +324,7 @@ pub(crate) fn usual(rules: &Rules, code: &[u8; WINDOW]) -> Option<usize> {
     Some(k + 1 + sib as usize + len + imm)
 }
 
-/// Length of the mark of a write at the start of `code`, by `mov` of ones with short addresses.
+/// The length of the mark of a write at the start of `code`: a `mov` of ones with a 32-bit address.
 pub(crate) fn mark(rules: &Rules, code: &[u8; WINDOW]) -> Option<usize> {
     let byte = |k: usize| code[k % WINDOW];
     if rules.kind != Kind::Replay || rules.marks == Marks::None || byte(0) != 0x64 {
@@ -356,8 +363,8 @@ pub(crate) fn mark(rules: &Rules, code: &[u8; WINDOW]) -> Option<usize> {
     (modrm >> 3 & 7 == 0 && ones).then_some(at + size)
 }
 
-/// What is allowed of the instruction with its opcode at `k`, perhaps behind a REX prefix, and the length of its immediate operand; `k` is
-/// where its opcode ends. `STACK` stands for `lea` here.
+/// What is allowed of the instruction with its opcode at `k`, perhaps after a REX prefix, and the length of its
+/// immediate operand. `k` is set to the end of the opcode. `STACK` stands for `lea` here.
 fn legacy(code: &[u8; WINDOW], k: &mut usize, pp: usize, replay: bool) -> Option<(u32, usize)> {
     let mut next = || {
         *k += 1;
@@ -407,7 +414,7 @@ fn legacy(code: &[u8; WINDOW], k: &mut usize, pp: usize, replay: bool) -> Option
                 0x78 | 0x18 | 0xf7 => return None,
                 _ if special & JUMP != 0 => return None,
                 _ if special != 0 => special,
-                // Those that reach far, and what restores all registers.
+                // Without those that reach far, and the one that restores all registers.
                 0xa3 | 0xab | 0xb3 | 0xbb => MAP_0F[pp][opcode as usize] & !MEM,
                 0xae => MAP_0F[pp][opcode as usize] & !mem(0x20),
                 _ => MAP_0F[pp][opcode as usize],
@@ -419,7 +426,7 @@ fn legacy(code: &[u8; WINDOW], k: &mut usize, pp: usize, replay: bool) -> Option
     (entry != 0).then_some((entry, (opcode == 0x3a) as usize))
 }
 
-/// The same behind a VEX prefix.
+/// The same after a VEX prefix.
 fn vex(code: &[u8; WINDOW], k: &mut usize) -> Option<(u32, usize)> {
     let byte = |n: usize| code[(*k + n) % WINDOW];
     let (map, last, at) = match byte(0) {
@@ -443,7 +450,7 @@ fn vex(code: &[u8; WINDOW], k: &mut usize) -> Option<(u32, usize)> {
     (entry & wanted == wanted && entry & VSIB == 0).then_some((entry & BOTH, imm))
 }
 
-/// The same behind an EVEX prefix.
+/// The same after an EVEX prefix.
 fn evex(code: &[u8; WINDOW], k: &mut usize) -> Option<(u32, usize)> {
     let byte = |n: usize| code[(*k + n) % WINDOW];
     let (a, b, c) = (byte(1), byte(2), byte(3));
@@ -466,7 +473,7 @@ fn evex(code: &[u8; WINDOW], k: &mut usize) -> Option<(u32, usize)> {
     good.then_some((entry & BOTH, imm))
 }
 
-/// Bytes of the immediate operand in one of the maps of these.
+/// The length in bytes of the immediate operand, in a map of these prefixes.
 fn imm(map: u8, opcode: u8) -> usize {
     match map {
         1 => immediate_0f(opcode) as usize,

@@ -1,4 +1,4 @@
-//! From the first byte of a block to its last.
+//! Reads a block from its first byte to its last.
 
 use crate::allowed::JUMP;
 use crate::decode::{Instr, Map, WINDOW, among, prefix, window};
@@ -11,61 +11,61 @@ use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
 use hindsight_isa::{Desc, DescKind};
 
-/// Reads blocks, one at a time, reusing its buffers.
+/// Reads blocks, one at a time. It reuses its buffers.
 #[derive(Default)]
 pub struct Checker {
-    /// Of both parts, each of which begins with a group of its own.
+    /// The groups of both halves. Each half begins with a group of its own.
     groups: Vec<Group>,
-    /// Descriptors that code in the hot part names, ascending.
+    /// Descriptors that code in the hot half names, ascending.
     named: Vec<u32>,
-    /// The jump that leads there is wanted.
+    /// A second pass looks for the jump that leads to this place.
     wanted: Option<usize>,
 }
 
-/// So many bytes of code: a bit for each.
+/// [`GROUP`] bytes of code, with one bit for each.
 #[derive(Clone, Copy, Default)]
 struct Group {
     /// Instructions that may be entered.
     entries: u64,
     /// Where jumps lead.
     targets: u64,
-    /// In the hot part, the distances of jumps that may be redirected.
+    /// In the hot half, the distances of jumps that may be linked.
     distances: u64,
 }
 
-/// A pointer of the context block is jumped through: jmp qword gs:[disp].
+/// jmp qword gs:[disp]: a jump through a pointer of the context block
 const THROUGH: [u8; 4] = [0x65, 0xff, 0x24, 0x25];
-/// mov dword gs:[DESC], constant.
+/// mov dword gs:[DESC], constant
 const SAYS: [u8; 4] = [0x65, 0xc7, 0x04, 0x25];
-/// The first four bytes of an instruction, and a displacement behind them.
+/// The first four bytes of an instruction, and its displacement.
 const fn with(begin: [u8; 4], disp: i32) -> u64 {
     u32::from_le_bytes(begin) as u64 | (disp as u32 as u64) << 32
 }
 
-/// The latter.
+/// The same with the displacement of `DESC`.
 const SAYS_WHICH: u64 = with(SAYS, d::DESC);
 
-/// State while a part is read.
+/// The state while a half is read.
 struct Part<'a> {
     rules: &'a Rules,
     code: &'a Code<'a>,
     bytes: &'a [u8],
     cold: bool,
-    /// Where the part begins in `groups`, in bytes.
+    /// Where this half begins in `groups`, in bytes.
     first: usize,
-    /// The same of the other one, its length, and how far it is from this one.
+    /// The same for the other half. Then its length, and its distance from this one.
     other: usize,
     other_len: usize,
     distance: i64,
     at: usize,
-    /// Execution came from here to what is at hand, instruction by instruction.
+    /// From here to the present instruction, execution goes from one instruction to the next.
     since: usize,
 }
 
-/// The end of a part, with zeros behind it.
+/// The end of a half, with zeros after it.
 type Padded = [u8; GROUP + AHEAD];
 
-/// The bytes of the group at `start`, and those behind it.
+/// The bytes of the group at `start`, and those after it.
 #[inline(always)]
 fn ahead<'a>(bytes: &'a [u8], start: usize, end: &'a Padded) -> Option<&'a [u8; AHEAD]> {
     match bytes.get(start..)?.first_chunk() {
@@ -75,18 +75,21 @@ fn ahead<'a>(bytes: &'a [u8], start: usize, end: &'a Padded) -> Option<&'a [u8; 
     }
 }
 
-/// Where the first group begins that has less behind it than is looked at.
+/// The start of the first group after which fewer bytes follow than are looked at.
 fn last_groups(len: usize) -> usize {
     (len + GROUP).saturating_sub(AHEAD) / GROUP * GROUP
 }
 
 impl Checker {
-    /// Makes one without buffers.
+    /// A checker without buffers.
     pub fn new() -> Checker {
         Checker::default()
     }
 
-    /// Whether the code of these blocks, which have been placed, does only what `rules` allow.
+    /// Checks a block that has been placed: its code must do only what `rules` allow.
+    ///
+    /// # Errors
+    /// The first violation that was found.
     pub fn check(&mut self, rules: &Rules, code: &Code) -> Result<(), Refusal> {
         let groups = code.hot.len() / GROUP + code.cold.len() / GROUP + 2;
         self.groups.clear();
@@ -106,7 +109,7 @@ impl Checker {
         }
     }
 
-    /// What is to be said of a jump that leads to no instruction.
+    /// The refusal for a jump that leads to no instruction.
     #[cold]
     fn stray(&mut self, rules: &Rules, code: &Code) -> Refusal {
         let mut groups = self.groups.iter().map(|g| g.targets & !g.entries);
@@ -122,7 +125,7 @@ impl Checker {
         found.err().unwrap_or(unknown)
     }
 
-    /// Whether there is an instruction that may be entered at this offset of the hot part of what was checked last.
+    /// Whether the hot half of the last block has an instruction at this offset that may be entered.
     pub fn is_entry(&self, at: u32) -> bool {
         let group = self.groups.get(at as usize / GROUP);
         group.is_some_and(|g| g.entries >> (at as usize % GROUP) & 1 != 0)
@@ -192,7 +195,7 @@ impl Checker {
         })
     }
 
-    /// Notes the jump at `at`, which has `len` bytes, of which four are the distance; where its end is.
+    /// Notes the jump at `at`. It has `len` bytes, of which the last four are the distance. Returns its end.
     #[inline(always)]
     fn leaps(&mut self, p: &Part, at: usize, len: usize, distance: i32) -> Result<usize, Refusal> {
         let end = at + len;
@@ -206,8 +209,8 @@ impl Checker {
         Ok(end)
     }
 
-    /// Where execution does not come from what is before: passes descriptors and what is between blocks; whether there is anything
-    /// behind.
+    /// Called where execution does not continue from the code before. Skips descriptors and the space between blocks.
+    /// Returns whether anything follows.
     #[inline(always)]
     fn lands(&mut self, p: &mut Part) -> Result<bool, Refusal> {
         match p.bytes.get(p.at) {
@@ -221,7 +224,7 @@ impl Checker {
         }
     }
 
-    /// The same where there may be something to pass.
+    /// The same, where there may be something to skip.
     #[inline(never)]
     fn passes(&mut self, p: &mut Part) -> Result<bool, Refusal> {
         while let Some(next) = p.bytes.get(p.at) {
@@ -237,7 +240,7 @@ impl Checker {
         Ok(false)
     }
 
-    /// Reads one instruction, or some that belong together; whether execution comes to what is behind.
+    /// Reads one instruction, or several that belong together. Returns whether execution continues after it.
     #[inline(never)]
     fn any(&mut self, p: &mut Part) -> Result<bool, Refusal> {
         let rest = &p.bytes[p.at..];
@@ -259,7 +262,7 @@ impl Checker {
                 }
             }
             0x4c if first[1] == 0x8d && first[2] == 0x15 && !replay => {
-                // lea r10, [rip + …]: where an atomic operation goes on.
+                // lea r10, [rip + …]: where an atomic operation goes on
                 self.jump(p, 3, 7, false)?;
                 p.at += 7;
                 return Ok(true);
@@ -277,7 +280,7 @@ impl Checker {
         self.by_the_rules(p, first)
     }
 
-    /// The same of one instruction, by its rules.
+    /// The same for one instruction, by its rules.
     fn by_the_rules(&mut self, p: &mut Part, first: &[u8; WINDOW]) -> Result<bool, Refusal> {
         let rest = &p.bytes[p.at..];
         let Some(i) = among(first, rest.len()) else {
@@ -287,7 +290,7 @@ impl Checker {
             return Err(p.refuse(Wrong::Operand));
         };
         if i.entry & JUMP != 0 {
-            // A jump's distance is short, or has four bytes.
+            // A jump's distance has one byte or four.
             self.jump(p, i.imm_at as usize, i.len as usize, true)?;
         }
         if let Some(from) = rests_on {
@@ -297,8 +300,8 @@ impl Checker {
         Ok(!always_jumps(&i) && !leaves(&i))
     }
 
-    /// Whether the operand of `i`, which is at hand, is allowed, and what that rests on. What is known of registers is found out where
-    /// an operand needs it: first from few instructions before it.
+    /// Whether the operand of `i`, the present instruction, is allowed, and on what that relies. Facts about registers
+    /// are collected only if an operand needs them, at first from a few instructions before it.
     fn operand(&self, p: &Part, i: &Instr) -> operand::Allowed {
         let code = &p.bytes[p.at..];
         let check = |facts: &Facts| operand::check(p.rules, facts, i, code);
@@ -322,14 +325,14 @@ impl Checker {
         })
     }
 
-    /// Whether an instruction has been found at this offset of the part.
+    /// Whether an instruction was found at this offset of the half.
     fn entered(&self, p: &Part, at: usize) -> bool {
         let at = p.first + at;
         self.groups[at / GROUP].entries >> (at % GROUP) & 1 != 0
     }
 
-    /// Notes a jump, whose distance is at `field` of the instruction at hand and counts from `end` of it; `links`: it may
-    /// be redirected to another block.
+    /// Notes a jump. Its distance is at `field` of the present instruction, and counts from `end` of it. `links`: it
+    /// may be linked to another block.
     fn jump(&mut self, p: &Part, field: usize, end: usize, links: bool) -> Result<(), Refusal> {
         let bytes = &p.bytes[p.at..];
         let distance = match bytes.get(field..end) {
@@ -347,7 +350,8 @@ impl Checker {
         }
     }
 
-    /// Notes where something leads, as an offset in the part at hand; `false` if that is in neither part, or wanted.
+    /// Notes where something leads, as an offset in this half. `false`: that is in neither half, or it is the place
+    /// that the second pass looks for.
     #[inline(always)]
     fn leads(&mut self, p: &Part, to: i64) -> bool {
         let at = if (to as usize) < p.bytes.len() {
@@ -361,7 +365,8 @@ impl Checker {
         self.wanted != Some(at)
     }
 
-    /// `mov dword gs:[DESC], constant` at `at`, in the cold part with the exit that it is for and its descriptor; where that ends.
+    /// Reads `mov dword gs:[DESC], constant` at `at` in the cold half, with the exit and the descriptor that follow.
+    /// Returns the end.
     #[inline(always)]
     fn exits(&mut self, p: &Part, at: usize) -> Result<usize, Refusal> {
         const LEN: usize = 12;
@@ -382,7 +387,7 @@ impl Checker {
         Err(p.refuse_at(at, Wrong::Descriptor))
     }
 
-    /// The same in the hot part, where the exit may be elsewhere; whether execution comes to what is behind.
+    /// The same in the hot half, where the exit may be elsewhere. Returns whether execution continues after it.
     fn says(&mut self, p: &mut Part) -> Result<bool, Refusal> {
         const LEN: usize = 12;
         let rest = &p.bytes[p.at..];
@@ -403,7 +408,7 @@ impl Checker {
         Ok(true)
     }
 
-    /// Reads a descriptor that code in the hot part names, if one is here.
+    /// Reads the descriptor at the present place, if code in the hot half names it.
     #[inline(never)]
     fn descriptor(&mut self, p: &mut Part) -> Result<bool, Refusal> {
         let here = p.code.cold_at.wrapping_add(p.at as u32);
@@ -417,7 +422,7 @@ impl Checker {
         }
     }
 
-    /// Reads the descriptor at `at`; where it ends.
+    /// Reads the descriptor at `at`. Returns its end.
     #[inline(always)]
     fn describe(&mut self, p: &Part, at: usize) -> Result<usize, Refusal> {
         let bad = || Err(p.refuse_at(at, Wrong::Descriptor));
@@ -433,7 +438,7 @@ impl Checker {
             }
             set
         }
-        // Those that stand in code, and those of them behind which it goes on.
+        // The kinds that may stand in code, and those after which execution goes on.
         const BOTH: u16 = set(&[Exit, Raise, Syscall, Slow, PreCheck]);
         const REPLAY: u16 = BOTH | set(&[Budget, Watch]);
         const RECORDING: u16 = BOTH | set(&[Mispredicted, MispredictedValue, Sequence, Stale]);
@@ -455,7 +460,7 @@ impl Checker {
             return bad();
         }
         if goes_on && !self.leads(p, desc.resume as i64 - p.place()) {
-            // All lead to somewhere in the block when one is wanted.
+            // In the second pass all of them lead to somewhere in the block.
             return match self.wanted {
                 Some(_) => Err(p.refuse_at(at, Wrong::Jump)),
                 None => bad(),
@@ -472,7 +477,7 @@ impl Checker {
         Ok(at + desc.len)
     }
 
-    /// Nothing behind `from`, up to `to`, may be entered.
+    /// Forbids to enter anything after `from`, up to `to`.
     fn bar(&mut self, from: u32, to: u32) {
         for at in from as usize + 1..=to as usize {
             self.groups[at / GROUP].entries &= !(1 << (at % GROUP));
@@ -510,7 +515,7 @@ impl Part<'_> {
         }
     }
 
-    /// Where the part is, from the cache's base.
+    /// Where the half is, relative to the base of the code cache.
     fn place(&self) -> i64 {
         match self.cold {
             true => self.code.cold_at as i64,
@@ -518,7 +523,7 @@ impl Part<'_> {
         }
     }
 
-    /// What is known of registers at the instruction at hand, from those between `from` and it.
+    /// What is known of registers at the present instruction, from the instructions since `from`.
     fn facts(&self, from: usize) -> Facts {
         let mut facts = Facts::new();
         let mut at = from;
@@ -529,7 +534,7 @@ impl Part<'_> {
                     facts.pass(self.rules, &i, rest, (self.first + at) as u32);
                     at += i.len as usize;
                 }
-                // It cannot be, since it has been read before.
+                // Cannot happen: these bytes were decoded before.
                 None => return Facts::new(),
             }
         }
@@ -551,7 +556,7 @@ impl Part<'_> {
     }
 }
 
-/// Whether `i` leaves through the context block.
+/// Whether `i` leaves the block through the context block.
 fn leaves(i: &Instr) -> bool {
     i.is(Map::One, 0xff) && i.digit() == 4 && i.has(prefix::GS)
 }

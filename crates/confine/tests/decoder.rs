@@ -1,5 +1,5 @@
-//! The decoder against another one: whatever it accepts the other reads in the same way, and the list has nothing that it
-//! should not have.
+//! Compares the decoder with another one. Whatever it accepts, the other one must read in the same way. The list must
+//! have nothing that it should not have.
 
 use hindsight_confine::{Instr, decode};
 use iced_x86::{
@@ -7,7 +7,7 @@ use iced_x86::{
     OpKind, Register,
 };
 
-/// What no translated code has a use for.
+/// Instructions that no translated code needs.
 fn forbidden(i: &Instruction) -> bool {
     use Mnemonic::*;
     matches!(
@@ -142,16 +142,16 @@ fn number(r: Register) -> u8 {
     }
 }
 
-/// Compares the two readings of `code`; what differs.
+/// Compares the two readings of `code`. The error says what differs.
 fn compare(code: &[u8], i: &Instr, info: &mut InstructionInfoFactory) -> Result<(), String> {
     let o = Decoder::with_ip(64, code, 0x1000, DecoderOptions::NONE).decode();
     let say = |what: &str| Err(format!("{what}: {code:02x?}: {i:x?}, {o:?} {:?}", o.code()));
     if o.is_invalid() {
-        // A vector instruction whose other fields are what they must not be raises an exception, wherever its operand is.
+        // A vector instruction with wrong values in its other fields raises an exception, whatever its operand is.
         use hindsight_confine::Map;
         return match i.map {
             Map::Vex(_) | Map::Evex(_) => Ok(()),
-            // As does a lock where there is nothing to lock.
+            // So does a lock prefix on an instruction that cannot be locked.
             _ if i.has(hindsight_confine::prefix::LOCK) => Ok(()),
             _ => say("only one accepts"),
         };
@@ -186,7 +186,7 @@ fn compare(code: &[u8], i: &Instr, info: &mut InstructionInfoFactory) -> Result<
             return say("scale");
         }
         let same = match i.disp_len {
-            // It counts operands.
+            // The byte counts operands.
             2 => true,
             _ if base == 0xfe => true,
             _ => o.memory_displacement64() as u32 == i.disp as u32,
@@ -297,7 +297,7 @@ fn beginnings(r: &mut Random) -> Vec<Vec<u8>> {
     all
 }
 
-/// Every opcode of every map, with prefixes, and ModRM bytes of all kinds.
+/// Every opcode of every map, with prefixes, and with ModRM bytes of all kinds.
 #[test]
 fn two_decoders_agree() {
     let mut info = InstructionInfoFactory::new();
@@ -308,7 +308,7 @@ fn two_decoders_agree() {
     for prefix in PREFIXES {
         for begin in beginnings(&mut r) {
             for opcode in 0..=255u8 {
-                // All operations of a group, in memory and registers.
+                // All operations of a group, with memory and with registers.
                 for k in 0..20u8 {
                     let modrm = match k {
                         0..8 => k << 3 | 4,

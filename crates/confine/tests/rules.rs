@@ -1,4 +1,4 @@
-//! What is refused, one rule after the other.
+//! What is refused, rule by rule.
 
 use hindsight_confine::{Checker, Code, Kind, Marks, Rules, Wrong};
 use hindsight_isa::ctx::{APART, d, table};
@@ -26,7 +26,7 @@ fn checked(rules: &Rules, hot: &[u8], cold: &[u8]) -> Result<(), Wrong> {
     Checker::new().check(rules, &code).map_err(|r| r.what)
 }
 
-/// An exit with its descriptor, to stand at `at` of the cold part.
+/// An exit with its descriptor. It is meant for offset `at` of the cold half.
 fn exit(at: usize, desc: Desc) -> Vec<u8> {
     let mut out = vec![0x65, 0xc7, 0x04, 0x25];
     out.extend(d::DESC.to_le_bytes());
@@ -159,7 +159,7 @@ fn operands_in_replay() {
     for code in bad {
         all(&[Kind::Replay], code, Err(Wrong::Operand));
     }
-    // Two prefixes for segments are not even read.
+    // Two segment prefixes are not even decoded.
     all(
         &EACH,
         &[0x64, 0x65, 0x66, 0x0f, 0xf7, 0xc1],
@@ -210,13 +210,13 @@ fn fields_of_the_context_block() {
         d::ibl(table::CHECKED),
         d::ibl(table::CHECKED) + 8,
         d::ibl(table::PLAIN),
-        // Half of it is of another field.
+        // Half of it belongs to another field.
         d::VALUE + 4,
         d::GPR - 8,
         d::GPR - (1 << 20),
         i32::MIN,
     ];
-    // Cells of a large window are addressed otherwise.
+    // Cells of a large window are addressed in another way.
     never.extend([-APART, 0, 4096, i32::MAX]);
     for at in never {
         all(&EACH, &with(&load, at), Err(Wrong::Operand));
@@ -226,7 +226,7 @@ fn fields_of_the_context_block() {
         all(&[Kind::Replay], &with(&store, at), Err(Wrong::Operand));
         all(&REAL, &with(&store, at), Ok(()));
     }
-    // Only in forms that are known to have these sizes.
+    // Only forms whose sizes are known are allowed.
     all(
         &EACH,
         &with(&[0x65, 0x0f, 0x11, 0x04, 0x25], d::SPILL),
@@ -237,10 +237,10 @@ fn fields_of_the_context_block() {
         &with(&[0x65, 0x48, 0x01, 0x04, 0x25], d::VALUE),
         Err(Wrong::Operand),
     );
-    // What is said of an exit belongs to one.
+    // A descriptor is named for an exit only.
     let says = [&with(&[0x65, 0xc7, 0x04, 0x25], d::DESC)[..], &[0; 4]].concat();
     all(&[Kind::Replay], &says, Err(Wrong::Descriptor));
-    // jmp gs:[rax * 8 + targets]; mov r10, gs:[rcx * 8 + targets]
+    // jmp gs:[rax * 8 + entries]; mov r10, gs:[rcx * 8 + entries]
     let jump = with(&[0x65, 0xff, 0x24, 0xc5], d::ibl(table::CHECKED) + 8);
     all(&[Kind::Replay], &jump, Err(Wrong::Operand));
     let look = with(&[0x65, 0x4c, 0x8b, 0x14, 0xcd], d::ibl(table::CHECKED) + 8);
@@ -277,7 +277,7 @@ fn what_rests_on_instructions_before_it() {
         let code = [clamp, lea, between, restore].concat();
         assert_eq!(run(&replay, &code), Err(Wrong::Operand), "{between:02x?}");
     }
-    // Who jumps between them has not executed what it rests on; before or behind them is another matter.
+    // A jump into the sequence skips what the end relies on. Jumps before it or after it are fine.
     for (distance, wanted) in [
         (0, Ok(())),
         (3, Err(Wrong::Jump)),
@@ -291,7 +291,7 @@ fn what_rests_on_instructions_before_it() {
     // lea rdi, [edi - 21]; maskmovdqu gs:[rdi]
     let code = [0x67, 0x48, 0x8d, 0x7f, 0xeb, 0x65, 0x66, 0x0f, 0xf7, 0xc1];
     assert_eq!(run(&replay, &code), Ok(()));
-    // movzx r10d, ax; mov gs:[r10 - 21], rbx: of a window of 2^16 cells.
+    // movzx r10d, ax; mov gs:[r10 - 21], rbx: in a window of 2^16 cells
     let small = Rules { bits: 16, ..replay };
     let cell: &[u8] = &[0x44, 0x0f, 0xb7, 0xd0];
     let access = |disp: u8| [cell, &[0x65, 0x49, 0x89, 0x5a, disp]].concat();
@@ -303,7 +303,7 @@ fn what_rests_on_instructions_before_it() {
         Err(Wrong::Operand)
     );
     assert_eq!(run(&small, &[0x65, 0x67, 0x8b, 0x03]), Err(Wrong::Operand));
-    // Flags by way of the runtime's stack, whole or not at all.
+    // Flags through the runtime's stack: the whole sequence or nothing.
     let host = with(&[0x65, 0x48, 0x8b, 0x24, 0x25], d::HOST_RSP);
     let own = with(&[0x65, 0x48, 0x8b, 0x24, 0x25], d::SPILL + 72);
     let whole = [&host[..], &[0x9c, 0x41, 0x5a], &own].concat();
@@ -360,7 +360,7 @@ fn marks() {
 #[test]
 fn jumps_and_descriptors() {
     let replay = rules(Kind::Replay);
-    // mov eax, 0c3050f90h; a jump into it, behind it, out of the block
+    // mov eax, 0c3050f90h; a jump into it, one after it, one out of the block
     let into = [0xeb, 1, 0xb8, 0x90, 0x0f, 0x05, 0xc3];
     assert_eq!(run(&replay, &into), Err(Wrong::Jump));
     assert_eq!(
@@ -373,7 +373,7 @@ fn jumps_and_descriptors() {
         run(&replay, &[0x66, 0xe9, 0, 0, 0, 0]),
         Err(Wrong::Instruction)
     );
-    // Nothing behind the last instruction.
+    // Nothing follows the last instruction.
     assert_eq!(checked(&replay, &[0x90], &[]), Err(Wrong::End));
     assert_eq!(
         checked(&replay, &[0xb8, 0, 0], &[]),
@@ -404,7 +404,7 @@ fn jumps_and_descriptors() {
     assert_eq!(desc(DescKind::Slow, 7, 0), Err(Wrong::Descriptor));
     assert_eq!(desc(DescKind::Slow, 0, 0), Err(Wrong::Descriptor));
     assert_eq!(desc(DescKind::Budget, HOT, 0), Err(Wrong::Descriptor));
-    // Those of a recording.
+    // These kinds belong to a recording.
     for kind in [
         DescKind::Mispredicted,
         DescKind::MispredictedValue,
@@ -412,7 +412,7 @@ fn jumps_and_descriptors() {
     ] {
         assert_eq!(desc(kind, HOT, 0), Err(Wrong::Descriptor));
     }
-    // A descriptor that is not where the exit says, or may be executed.
+    // A descriptor that is not where the exit says, or that could be executed.
     let mut cold = exit(0, Desc::new(DescKind::Exit, 0, 0));
     cold[8] += 4;
     let hot = [0xe9, 0xfb, 0x7f, 0, 0];

@@ -1,4 +1,4 @@
-//! What a process in the sandbox can and cannot do. Not with the usual test harness, which has threads.
+//! What a process in the sandbox can and cannot do. The usual test harness has threads, so this has none.
 
 use hindsight_guard::broker::{Allowed, ExitStatus, Side, split};
 use hindsight_guard::{outside, private, within};
@@ -41,7 +41,7 @@ fn play(dir: &Path, run: impl FnOnce() -> i32) -> ExitStatus {
     }
 }
 
-/// The error of a system call; 0 if it succeeded.
+/// The error number of a system call. 0 if it succeeded.
 fn call(nr: i64, args: [usize; 5]) -> i32 {
     // SAFETY: the callers pass numbers, and addresses of their own memory.
     let done = unsafe { libc::syscall(nr, args[0], args[1], args[2], args[3], args[4]) };
@@ -220,10 +220,10 @@ fn only_what_belongs_to_the_recording_is_given(dir: &Path) {
             && outside::remove(&index).is_err()
             && private::create_unnamed(Path::new("/tmp")).is_err()
     });
-    // A process that asks much without taking answers is killed. So is one that asks more than can be valid.
+    // A process that asks often and does not take the answers is killed. So is one that asks more than can be valid.
     let end = play(dir, || {
         loop {
-            // The descriptors from 3 on: one of them is the socket.
+            // One of the descriptors from 3 on is the socket.
             for fd in 3..10 {
                 let text = [0u8; 64];
                 call(libc::SYS_write, [fd, text.as_ptr() as usize, 64, 0, 0]);
@@ -232,7 +232,7 @@ fn only_what_belongs_to_the_recording_is_given(dir: &Path) {
     });
     assert_eq!(end, ExitStatus::Signal(libc::SIGKILL));
     println!("who takes no answers is ended: ok");
-    // Not through a link that somebody has put there.
+    // The file is not opened through a link that somebody has put there.
     fs::remove_file(&index).unwrap();
     symlink(at("victim"), &index).unwrap();
     inside("links are not followed", dir, || {

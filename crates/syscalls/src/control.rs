@@ -1,19 +1,19 @@
-//! Calls that are many calls in one.
+//! System calls that are many calls in one: their outputs depend on a request.
 
 use crate::outputs::{Class, Out};
 use linux_raw_sys::general::*;
 use linux_raw_sys::{ioctl, net, prctl};
 
-/// `struct termios` and `struct termios2` as the kernel has them.
+/// The sizes of the kernel's `struct termios` and `struct termios2`.
 const TERMIOS: u64 = 36;
 const TERMIOS2: u64 = 44;
-/// `struct ifreq`.
+/// The size of `struct ifreq`.
 const IFREQ: u64 = 40;
-/// `struct flock`.
+/// The size of `struct flock`.
 const FLOCK: u64 = 32;
 
-/// `ioctl`: the requests that ordinary programs make of terminals, files and sockets. Any other may
-/// write through pointers within its argument.
+/// `ioctl`: the requests that ordinary programs make to terminals, files and sockets. Any other may write through
+/// pointers in its argument.
 pub(crate) fn ioctl(a: &[u64; 6], o: &mut Out) -> Class {
     let len = match a[1] as u32 {
         ioctl::TCGETS => TERMIOS,
@@ -125,7 +125,7 @@ pub(crate) fn prctl(a: &[u64; 6], o: &mut Out) -> Class {
         | prctl::PR_SET_VMA => 0,
         _ => return Class::Unknown,
     };
-    // Otherwise PR_SET_MM can only have changed what the kernel shows of the process.
+    // The other requests of PR_SET_MM only change what the kernel shows of the process.
     if a[0] as u32 == prctl::PR_SET_MM && a[1] as u32 == prctl::PR_SET_MM_MAP_SIZE {
         o.add(a[2], 4);
     }
@@ -133,21 +133,21 @@ pub(crate) fn prctl(a: &[u64; 6], o: &mut Out) -> Class {
     Class::Known
 }
 
-/// `getsockopt` of TCP that maps pages.
+/// An option of TCP whose `getsockopt` maps pages.
 const TCP_ZEROCOPY_RECEIVE: u32 = 35;
-/// `getsockopt` of TCP that is given the size of one element and writes many.
+/// An option of TCP whose `getsockopt` gets the size of one element, and writes many.
 const TCP_AO_GET_KEYS: u32 = 41;
 /// The first option of IP that belongs to packet filters.
 const FIRST_OF_FILTERS: u32 = 64;
-/// Largest value of an option.
+/// The largest value of an option, in bytes.
 const OPTION: u64 = 1 << 16;
 
-/// `getsockopt`: the levels that ordinary programs use. Some options of others count in other units
-/// than bytes, or hold pointers that the kernel writes through.
+/// `getsockopt`: the levels that ordinary programs use. Options of other levels may count in other units than bytes, or
+/// hold pointers through which the kernel writes.
 pub(crate) fn getsockopt(a: &[u64; 6], o: &mut Out) -> Class {
     let option = a[2] as u32;
     match a[1] as u32 {
-        // Counted in instructions of the filter.
+        // It counts instructions of the filter.
         net::SOL_SOCKET if option == net::SO_GET_FILTER => return Class::Unknown,
         net::SOL_SOCKET => {}
         IP | IPV6 if (FIRST_OF_FILTERS..=2 * FIRST_OF_FILTERS).contains(&option) => {

@@ -1,9 +1,9 @@
-//! What is known of Linux's system calls on x86-64: their names, and what memory they write.
+//! What is known of Linux's system calls on x86-64: their names, their arguments, and what memory they write.
 //!
-//! The recorder's quiet regime rests on the second: memory that the kernel writes behind a
-//! program's back must be recorded when the call returns. What is recorded is what memory then
-//! holds, so a range that is too large is never wrong; one that is too small is. A call of which
-//! not everything is known is [`Class::Unknown`], and the regime ends there.
+//! The recorder's quiet regime relies on the memory that they write. The kernel changes it without the program's doing,
+//! so it must be recorded when the call returns. What is recorded is the content after the call. So a range that is too
+//! large is never wrong. A range that is too small is. A call that is not completely known is [`Class::Unknown`], and
+//! the quiet regime ends there.
 #![no_std]
 
 mod control;

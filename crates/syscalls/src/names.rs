@@ -1,4 +1,4 @@
-//! Names of system calls by number, in two runs of consecutive numbers.
+//! Names of system calls by number. There are two runs of consecutive numbers.
 
 /// The name of a system call, as in the kernel's headers.
 pub fn name(nr: u64) -> Option<&'static str> {
@@ -24,7 +24,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     all.filter(|n| !n.is_empty())
 }
 
-/// How many arguments a system call has; 6 where that is not known.
+/// The number of arguments of a system call. 6 if it is not known.
 pub fn arguments(nr: u64) -> usize {
     let n = usize::try_from(nr).unwrap_or(usize::MAX);
     let digit = match n.checked_sub(SECOND) {
@@ -34,7 +34,7 @@ pub fn arguments(nr: u64) -> usize {
     digit.map_or(6, |d| (d - b'0') as usize)
 }
 
-/// Where the numbers go on that all architectures share.
+/// Where the second run begins: all architectures share its numbers.
 const SECOND: usize = 424;
 
 #[rustfmt::skip]
@@ -100,7 +100,7 @@ const REST: [&str; 39] = [
     "listmount", "lsm_get_self_attr", "lsm_set_self_attr", "lsm_list_modules", "mseal",
 ];
 
-/// Numbers of arguments, a digit each.
+/// Numbers of arguments, one digit each.
 const FIRST_ARGUMENTS: &[u8; FIRST.len()] = b"\
     333122233632144034433215053333331202213043336633232334555003142133412453321122321122122123\
     223331222114030110020002222333311112224322231122232322311122210032152121012522142213266154\

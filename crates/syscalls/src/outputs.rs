@@ -5,12 +5,12 @@ use crate::control;
 use linux_raw_sys::general::*;
 use linux_raw_sys::{errno, system};
 
-/// What is known of a call.
+/// How much is known of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// All memory that it wrote in the process was named.
     Known,
-    /// It may have written any.
+    /// It may have written any memory.
     Unknown,
 }
 
@@ -18,29 +18,29 @@ pub enum Class {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
     pub addr: u64,
-    /// Bytes. May reach beyond what is mapped.
+    /// Its length in bytes. It may reach beyond what is mapped.
     pub len: u64,
 }
 
 /// Reads the process's memory.
 pub trait Memory {
-    /// Fills `buf` from `addr` on; whether all of it can be read.
+    /// Fills `buf` with the bytes from `addr` on. Returns whether all of it can be read.
     fn read(&self, addr: u64, buf: &mut [u8]) -> bool;
 
-    /// Whether the kernel can surely write all of `addr..addr+len`: if not, it may have written more than
-    /// it says before it gave up.
+    /// Whether the kernel can certainly write all of `addr..addr + len`. If not, it may have written more than it
+    /// reports before it gave up.
     fn takes(&self, _addr: u64, _len: u64) -> bool {
         true
     }
 }
 
-/// Most elements of an array of buffers that a call takes.
+/// The most elements that an array of buffers may have.
 pub(crate) const IOV_MAX: u64 = 1024;
-/// What the kernel copies at a time, and does not count if it fails on the way.
+/// The kernel copies this many bytes at a time. If that fails on the way, it does not count them.
 const MOST_MORE: u64 = 1 << 20;
-/// Largest socket address.
+/// The size of the largest socket address.
 const ADDR: u64 = 128;
-/// `struct stat`, `struct statfs`, `struct statx`, `struct rusage`, `siginfo_t`.
+/// The sizes of `struct stat`, `struct statfs`, `struct statx`, `struct rusage` and `siginfo_t`.
 const STAT: u64 = size_of::<stat>() as u64;
 const STATFS: u64 = size_of::<statfs64>() as u64;
 const STATX: u64 = size_of::<statx>() as u64;
@@ -55,7 +55,7 @@ const UTSNAME: u64 = 390;
 const TIMEX: u64 = 208;
 const SYSINFO: u64 = size_of::<system::sysinfo>() as u64;
 
-/// Collects ranges; null pointers and empty ranges are left out.
+/// Collects ranges. Null pointers and empty ranges are left out.
 pub(crate) struct Out<'a> {
     pub memory: &'a dyn Memory,
     pub push: &'a mut dyn FnMut(Range),
@@ -68,7 +68,7 @@ impl Out<'_> {
         }
     }
 
-    /// A buffer of `size` bytes of which the kernel says that it has written `len`.
+    /// Adds a buffer of `size` bytes of which the kernel says that it has written `len`.
     fn part(&mut self, addr: u64, len: u64, size: u64) {
         let more = size.saturating_sub(len).min(MOST_MORE);
         let exact = more == 0 || self.memory.takes(addr.wrapping_add(len), more);
@@ -89,7 +89,7 @@ impl Out<'_> {
             .then(|| u32::from_le_bytes(b))
     }
 
-    /// The first `len` bytes of an array of buffers.
+    /// Adds the first `len` bytes of an array of buffers.
     fn buffers(&mut self, iov: u64, count: u64, mut len: u64) {
         for i in 0..count.min(IOV_MAX) {
             let at = iov.wrapping_add(16 * i);
@@ -98,14 +98,14 @@ impl Out<'_> {
             };
             self.part(base, n.min(len), n);
             if len < n {
-                // Nothing has come as far as the next one.
+                // The next buffer was not reached.
                 return;
             }
             len -= n;
         }
     }
 
-    /// An address with the length behind a pointer, which the kernel has set to what it would have
+    /// Adds an address whose length is behind the pointer `len`. The kernel sets that length to what it would have
     /// needed.
     pub fn sized(&mut self, addr: u64, len: u64, most: u64) {
         if len == 0 {
@@ -117,8 +117,7 @@ impl Out<'_> {
         }
     }
 
-    /// A `struct msghdr`: address, data, control data, and what it says of them. `len`: bytes
-    /// received.
+    /// Adds a `struct msghdr` and what it names: address, data, control data. `len` bytes were received.
     fn message(&mut self, msg: u64, len: u64) {
         self.add(msg, 56);
         let field = |s: &Self, at: u64| s.u64_at(msg.wrapping_add(at)).unwrap_or(0);
@@ -131,8 +130,8 @@ impl Out<'_> {
     }
 }
 
-/// Tells `push` all memory that the call with these arguments may have written, now that it has
-/// returned `ret`. What changes mappings, and memory shared with others, are not its concern.
+/// Calls `push` for all memory that the call may have written. `a` are its arguments, `ret` is what it returned.
+/// Changes of mappings, and writes to memory that other processes share, are not included.
 ///
 /// The sizes are those of the kernel's structures on x86-64.
 pub fn outputs(
@@ -145,7 +144,7 @@ pub fn outputs(
     let mut out = Out { memory, push };
     let o = &mut out;
     let failed = (-4095..0).contains(&ret);
-    // Who knows how far it came.
+    // It is not known how far the call came.
     if ret == -(errno::EFAULT as i64) && !writes_nothing(nr) {
         return Class::Unknown;
     }
@@ -154,7 +153,7 @@ pub fn outputs(
     }
     let n = if failed { 0 } else { ret as u64 };
     match nr {
-        // What follows writes also when it fails.
+        // The following calls also write when they fail.
         __NR_nanosleep => o.add(a[1], TIMESPEC),
         __NR_clock_nanosleep => o.add(a[3], TIMESPEC),
         __NR_select => {
@@ -165,7 +164,7 @@ pub fn outputs(
             fd_sets(o, a);
             o.add(a[4], TIMESPEC);
         }
-        // More descriptors than there may be are refused before anything is written.
+        // A call with more descriptors than are possible is refused before it writes.
         __NR_poll | __NR_ppoll if ret == -(errno::EINVAL as i64) => {}
         __NR_poll => o.add(a[0], a[1] as u32 as u64 * POLLFD),
         __NR_ppoll => {
@@ -175,20 +174,20 @@ pub fn outputs(
         __NR_adjtimex => o.add(a[0], TIMEX),
         // The header then says which version the kernel knows.
         __NR_capget | __NR_capset if failed => o.add(a[0], 8),
-        // Whether there is a child, too, is said there.
+        // The output also says whether there is a child.
         __NR_waitid => {
             o.add(a[2], SIGINFO);
             o.add(a[4], RUSAGE);
         }
-        // The results are written before all is known to succeed.
+        // The results are written before the call is certain to succeed.
         __NR_socketpair => o.add(a[3], 8),
         __NR_timer_create => o.add(a[2], 4),
         __NR_clone | __NR_clone3 => children(nr, a, o),
-        // The length given for the address was negative: the data had been received by then.
+        // The given length of the address was negative, but the data had been received by then.
         __NR_recvfrom if ret == -(errno::EINVAL as i64) => o.add(a[1], a[2]),
-        // What it found before it came to memory that is not mapped.
+        // It writes what it found before it came to memory that is not mapped.
         __NR_mincore => o.add(a[2], a[1].div_ceil(4096)),
-        // Too short a buffer is answered with the length that it should have.
+        // For a buffer that is too short, the kernel writes the length that it should have.
         __NR_getsockopt if failed => {
             o.add(a[4], 4);
             return class_of_success(nr, a);
@@ -220,7 +219,7 @@ pub fn outputs(
                 o.message(msg, len as u64);
             }
             if n < a[2] as u32 as u64 {
-                // The first that was not received may have been, in part.
+                // A part of the first message that does not count may have been received.
                 o.message(a[1].wrapping_add(64 * n), 0);
             }
         }
@@ -231,7 +230,7 @@ pub fn outputs(
     Class::Known
 }
 
-/// Whether the call is known if it succeeds.
+/// How much is known of the call if it succeeds.
 fn class_of_success(nr: u32, a: &[u64; 6]) -> Class {
     struct Nothing;
     impl Memory for Nothing {
@@ -259,17 +258,17 @@ fn children(nr: u32, a: &[u64; 6], o: &mut Out) {
         o.add(a[2], 4);
         return o.add(a[3], 4);
     }
-    // pidfd, child_tid and parent_tid of `struct clone_args`.
+    // pidfd, child_tid and parent_tid of `struct clone_args`
     for field in [8, 16, 24] {
         let at = o.u64_at(a[0].wrapping_add(field)).unwrap_or(0);
         o.add(at, 4);
     }
 }
 
-/// Calls that returned `n`.
+/// Adds what a call wrote that returned `n`.
 fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
     match nr {
-        // Buffers of which as much was written as was returned.
+        // Buffers: as many bytes were written as the call returned.
         __NR_read | __NR_pread64 | __NR_getdents | __NR_getdents64 => o.part(a[1], n, a[2]),
         __NR_readlink | __NR_listxattr | __NR_llistxattr | __NR_flistxattr => o.add(a[1], n),
         __NR_readlinkat => o.add(a[2], n),
@@ -287,7 +286,7 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
 
         // Sockets.
         __NR_recvfrom => {
-            // With MSG_TRUNC more is returned than was written.
+            // With MSG_TRUNC, more is returned than was written.
             o.part(a[1], n.min(a[2]), a[2]);
             o.sized(a[4], a[5], ADDR);
         }
@@ -297,7 +296,7 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
         }
         __NR_getsockopt => return control::getsockopt(a, o),
 
-        // Results of fixed size.
+        // Results of a fixed size.
         __NR_pipe | __NR_pipe2 => o.add(a[0], 8),
         __NR_stat | __NR_lstat | __NR_fstat => o.add(a[1], STAT),
         __NR_newfstatat => o.add(a[2], STAT),
@@ -366,8 +365,8 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
     Class::Known
 }
 
-/// How many times what a call's pointers point to must be followed to come to where it writes: its buffers are in
-/// a list, or in a structure.
+/// How many pointers in memory lead from a call's arguments to the place that it writes. It is more than 0 for calls
+/// whose buffers are in a list or in a structure.
 pub fn indirections(nr: u32) -> u32 {
     match nr {
         __NR_recvmsg | __NR_recvmmsg => 2,
@@ -381,8 +380,7 @@ pub fn may_write(nr: u32) -> bool {
     !writes_nothing(nr)
 }
 
-/// Calls that write no memory of the process that makes them (mappings that they change are another
-/// matter).
+/// Calls that write no memory of the process that makes them. They may change mappings.
 fn writes_nothing(nr: u32) -> bool {
     matches!(
         nr,

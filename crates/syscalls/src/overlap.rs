@@ -1,10 +1,10 @@
-//! Calls that are told in memory where to write.
+//! System calls that read from memory where they are to write.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::outputs::{IOV_MAX, Memory, Out};
 use linux_raw_sys::general::*;
 
-/// `struct iovec`, `struct msghdr` and `struct mmsghdr`.
+/// The sizes of `struct iovec`, `struct msghdr` and `struct mmsghdr`.
 const IOVEC: u64 = 16;
 const MSGHDR: u64 = 56;
 const MMSGHDR: u64 = 64;
@@ -15,8 +15,8 @@ fn meet(a: Place, b: Place) -> bool {
     a.1 != 0 && b.1 != 0 && a.0 < b.0.saturating_add(b.1) && b.0 < a.0.saturating_add(a.1)
 }
 
-/// Whether a call that has not been made yet may write over the arrays and structures that say where it
-/// writes, so that [`crate::outputs`] could not tell from them afterwards.
+/// Whether a call that is about to be made may overwrite the arrays and structures that say where it writes.
+/// [`crate::outputs`] could not use them afterwards.
 pub fn overwrites_its_buffers(nr: u32, a: &[u64; 6], memory: &dyn Memory) -> bool {
     let o = &Out {
         memory,
@@ -41,7 +41,7 @@ pub fn overwrites_its_buffers(nr: u32, a: &[u64; 6], memory: &dyn Memory) -> boo
     }
 }
 
-/// Whether buffers in an array meet any of `kept`.
+/// Whether buffers in an array overlap any of `kept`.
 fn buffers(o: &Out, array: Place, kept: &[Place]) -> bool {
     (0..array.1 / IOVEC).any(|i| {
         let at = array.0.wrapping_add(i * IOVEC);
@@ -52,7 +52,7 @@ fn buffers(o: &Out, array: Place, kept: &[Place]) -> bool {
     })
 }
 
-/// Whether a message's parts meet its header, which is in `headers`, or its array of buffers.
+/// Whether the parts of a message overlap its array of buffers, or its header, which is in `headers`.
 fn message(o: &Out, at: u64, headers: Place) -> bool {
     let field = |offset: u64| o.u64_at(at.wrapping_add(offset)).unwrap_or(0);
     let array = (field(16), field(24).min(IOV_MAX) * IOVEC);

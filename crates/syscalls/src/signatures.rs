@@ -3,74 +3,76 @@
 use self::Arg::*;
 use self::Set::*;
 
-/// What an argument is. Where one says how long another is, that one's index is given.
+/// What an argument is. Where another argument has its length, the number is that argument's index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arg {
-    /// A signed number of 32 bits, and of 64.
+    /// A signed number of 32 or 64 bits.
     Int,
     Long,
-    /// An unsigned number of 32 bits, and of 64.
+    /// An unsigned number of 32 or 64 bits.
     Uint,
     Size,
-    /// An address or a number of which only the bits are known.
+    /// An address, or a number of which only the bits matter.
     Hex,
-    /// A descriptor; one of a directory.
+    /// A descriptor, or one of a directory.
     Fd,
     Dir,
     /// Permissions of a file.
     Mode,
-    /// The same, given to `open`, which looks at it only if it makes a file; its flags' index.
+    /// Permissions of a file, for `open`, which reads them only if it creates a file. The number is the index of the
+    /// flags.
     ModeIf(u8),
-    /// A number of a device.
+    /// The number of a device.
     Device,
     Signal,
-    /// Bits, and one of several, with names.
+    /// Named bits, or one of several named numbers.
     Flags(Set),
     One(Set),
-    /// The same where the value is in memory, after the call.
+    /// Named bits in memory, after the call.
     FlagsBehind(Set),
     /// A text in memory that ends with a zero byte.
     Text,
-    /// A list of pointers to texts; the environment, which is only counted.
+    /// A list of pointers to texts. The environment is one, too, but is only counted.
     Texts,
     Environment,
-    /// Bytes that the call reads, as many as another argument says.
+    /// Bytes that the call reads. Another argument has their number.
     Bytes(u8),
-    /// Bytes that the call writes, as many as it returns.
+    /// Bytes that the call writes. It returns their number.
     Filled,
-    /// A text that the call writes, with or without its end, as long as it returns.
+    /// A text that the call writes, with or without a zero at the end. The call returns its length.
     FilledText,
-    /// A structure or number that the call reads, or writes, or both.
+    /// A structure or number that the call reads, writes, or both.
     In(Shape),
     Out(Shape),
     InOut(Shape),
-    /// As many of these as another argument says; after the call, as many as it returns.
+    /// Several structures. Another argument has their number, or the call returns it.
     Ins(Shape, u8),
     Outs(Shape),
-    /// Buffers: what they hold before the call; how much of them it has filled.
+    /// A list of buffers: what they hold before the call, or what the call has written.
     Buffers(u8),
     FilledBuffers(u8),
-    /// An address of a socket, whose length another argument is, or points to.
+    /// The address of a socket. Another argument is its length, or points to it.
     Address(u8),
     FilledAddress(u8),
-    /// What a message to or from a socket is.
+    /// A message to or from a socket.
     Message,
     FilledMessage,
-    /// What is awaited, and what has come.
+    /// The descriptors of `poll`: what is awaited, and what has come.
     Polled(u8),
-    /// What the request of `ioctl`, `fcntl`, `prctl`, `arch_prctl` or `futex` says; nothing if it says so.
+    /// An argument that depends on the request of `ioctl`, `fcntl`, `prctl`, `arch_prctl` or `futex`. Some requests
+    /// have none.
     Requested,
-    /// A value of an option of a socket, with the index of its length.
+    /// A value of a socket's option. The number is the index of its length.
     Value(u8),
     FilledValue(u8),
-    /// The set of descriptors of `select`, before it.
+    /// A set of descriptors of `select`, before the call.
     Descriptors,
-    /// Processors, as many bytes as another argument says; as many as the call returns.
+    /// A set of processors. Another argument has its length in bytes, or the call returns it.
     Processors(u8),
     FilledProcessors,
 }
 
-/// Names of numbers.
+/// Sets of names for numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "named as what they are for")]
 pub enum Set {
@@ -139,7 +141,7 @@ pub enum Set {
     RseqFlags,
 }
 
-/// What is in memory behind a pointer.
+/// What a pointer points to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "named as the kernel's structures")]
 pub enum Shape {
@@ -149,7 +151,7 @@ pub enum Shape {
     Timespec,
     Timeval,
     Timezone,
-    /// Two times: of access and of change.
+    /// Two times: of the last access and of the last change.
     Times,
     Timevals,
     Itimerval,
@@ -162,7 +164,7 @@ pub enum Shape {
     Sigset,
     Stack,
     Siginfo,
-    /// A set of signals and its size, as `pselect6` takes it.
+    /// A set of signals and its size, in the form of `pselect6`.
     SizedSigset,
     Int,
     Uint,
@@ -192,18 +194,18 @@ pub enum Returns {
     Address,
     /// The call does not return if it succeeds.
     Nothing,
-    /// What was the mask of permissions.
+    /// A mask of permissions: the old one.
     Octal,
 }
 
-/// What one call takes and gives.
+/// What a call takes and returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signature {
     pub args: &'static [Arg],
     pub returns: Returns,
 }
 
-/// What is known of the call with this name; `None`: nothing but how many arguments it has.
+/// The signature of the call with this name. `None`: only its number of arguments is known.
 pub fn signature(name: &str) -> Option<Signature> {
     let args = TABLE.iter().find(|(n, _)| *n == name)?.1;
     let returns = match name {
@@ -487,7 +489,7 @@ mod tests {
     use crate::{arguments, names, number};
     use std::vec::Vec;
 
-    /// Calls of which only the number of arguments is known: seldom made, for administrators, or of kernels long gone.
+    /// Calls of which only the number of arguments is known. They are rare, for administrators, or of very old kernels.
     const WITHOUT: &str = "
         shmctl semctl msgsnd msgrcv msgctl getdents syslog capget capset rt_sigqueueinfo utime uselib ustat
         sysfs modify_ldt pivot_root _sysctl adjtimex swapon reboot setdomainname iopl ioperm create_module
@@ -517,7 +519,7 @@ mod tests {
     fn signatures_fit_the_calls() {
         for (i, (name, args)) in TABLE.iter().enumerate() {
             let nr = number(name).unwrap_or_else(|| panic!("{name}: no such call"));
-            // Two have an argument that is of no use on this processor; one a new one that is seldom given.
+            // Two have an argument that has no use on this processor. One has a new argument that is seldom given.
             let fewer = matches!(*name, "preadv" | "pwritev" | "membarrier") as usize;
             assert_eq!(args.len() + fewer, arguments(nr), "{name}");
             assert!(TABLE[..i].iter().all(|t| t.0 != *name), "{name} twice");

@@ -1,9 +1,9 @@
-//! Calls are made, and what changes in memory is compared with what was said.
+//! Makes system calls, and compares what changes in memory with what was said.
 
 use hindsight_syscalls::{Class, Memory, Range, number, outputs};
 use std::ffi::CString;
 
-/// Reads this process's memory through the kernel, so that bad addresses are harmless.
+/// Reads this process's memory through the kernel. So bad addresses do no harm.
 struct Own;
 
 impl Memory for Own {
@@ -56,8 +56,8 @@ fn call(nr: u64, a: &[u64; 6]) -> i64 {
     }
 }
 
-/// Makes a call twice, in memory filled differently, so that every written byte shows. `prepare`
-/// puts its inputs into the arena and gives the arguments.
+/// Makes a call twice, in memory with different contents, so that every written byte shows. `prepare` puts its inputs
+/// into the arena and returns the arguments.
 fn check(name: &str, want: Class, prepare: &dyn Fn(&mut Arena) -> [u64; 6]) -> i64 {
     let nr = number(name).unwrap();
     let mut last = 0;
@@ -76,7 +76,7 @@ fn check(name: &str, want: Class, prepare: &dyn Fn(&mut Arena) -> [u64; 6]) -> i
             }
         });
         assert_eq!(class, want, "{name} returned {ret}");
-        // The kernel wrote behind the compiler's back.
+        // The kernel has written without the compiler's knowledge.
         let now = std::hint::black_box(&mut arena).bytes.as_slice();
         let wrong: Vec<_> = (0..SIZE)
             .filter(|i| now[*i] != before[*i] && !claimed[*i] && class == Class::Known)
@@ -107,7 +107,7 @@ fn calls_about_files() {
     let p = |c: &CString| c.as_ptr() as u64;
     assert_eq!(known("read", &|m| [fd, m.at(1), 4096, 0, 0, 0]), 4096);
     assert_eq!(known("pread64", &|m| [fd, m.at(1), 8192, 12, 0, 0]), 8192);
-    // How much of the buffer was filled before the fault is not known.
+    // It is not known how much of the buffer was filled before the fault.
     check("pread64", Class::Unknown, &|_| [fd, 8, 8192, 12, 0, 0]);
     assert_eq!(known("lseek", &|_| [fd, 100, 0, 0, 0, 0]), 100);
     let iov = |m: &mut Arena| {
@@ -150,7 +150,7 @@ fn calls_about_files() {
     });
     assert_eq!(
         known("fcntl", &|m| {
-            // F_RDLCK from the start.
+            // F_RDLCK from the start of the file.
             m.put(1, 0, &[0; 32]);
             [fd, libc::F_GETLK as u64, m.at(1), 0, 0, 0]
         }),
@@ -306,7 +306,7 @@ fn calls_about_the_process_and_time() {
     check("ptrace", Class::Unknown, &|_| [99999, 0, 0, 0, 0, 0]);
 }
 
-/// A buffer that is not all writable may hold more than the call says.
+/// A buffer that is not writable as a whole may hold more than the call says.
 #[test]
 fn short_buffers() {
     struct Short(u64);
@@ -338,7 +338,7 @@ fn short_buffers() {
     assert_eq!(told("readv", readv, 120, 0x40000), first);
     let more = [(0x10000, 100), (0x20000, 4000)];
     assert_eq!(told("readv", readv, 120, 0x20800), more);
-    // Nothing of the next one is counted.
+    // Nothing of the next buffer is counted.
     let next = [(0x10000, 100), (0x20000, 4000)];
     assert_eq!(told("readv", readv, 100, 0x20800), next);
 }
@@ -373,18 +373,18 @@ fn buffers_that_meet_what_describes_them() {
     }
 }
 
-/// What a call leaves when it fails.
+/// What a call leaves in memory when it fails.
 #[test]
 fn failures_that_write() {
     // SAFETY: makes a descriptor.
     let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0) } as u64;
     let socket_level = libc::SOL_SOCKET as u64;
-    // An unknown version is answered with the one that there is.
+    // For an unknown version, the kernel writes the one that it has.
     known("capget", &|m| {
         m.put(1, 0, &1u32.to_le_bytes());
         [m.at(1), m.at(2), 0, 0, 0, 0]
     });
-    // Too short for the groups of the other side.
+    // The buffer is too short for the groups of the other side.
     known("getsockopt", &|m| {
         m.put(2, 0, &1u32.to_le_bytes());
         const SO_PEERGROUPS: u64 = 59;
@@ -396,6 +396,7 @@ fn failures_that_write() {
         [socket, socket_level, SO_GET_FILTER, m.at(1), m.at(2), 0]
     });
     // More pages than are mapped: those before the hole were looked at.
+    //
     // SAFETY: fresh memory, given back at the end of the process.
     let pages = unsafe {
         let (flags, len) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, 1 << 23);
@@ -407,7 +408,7 @@ fn failures_that_write() {
     assert_eq!(hole, -libc::ENOMEM as i64);
     known("adjtimex", &|m| {
         m.put(1, 0, &[0; 208]);
-        // Setting the frequency is for few.
+        // Few may set the frequency.
         m.put(1, 0, &2u32.to_le_bytes());
         m.put(1, 16, &(1u64 << 60).to_le_bytes());
         [m.at(1), 0, 0, 0, 0, 0]
@@ -419,13 +420,13 @@ fn failures_that_write() {
     check("arch_prctl", Class::Unknown, &|m| {
         [0x4001, m.at(1), 0, 0, 0, 0]
     });
-    // Written before all that is needed is looked at.
+    // The result is written before all arguments are checked.
     let got = known("socketpair", &|m| [2, 1, 0, m.at(1), 0, 0]);
     assert_eq!(got, -libc::EOPNOTSUPP as i64);
     let got = known("waitid", &|m| [0, 0, m.at(1), libc::WEXITED as u64, 0, 0]);
     assert_eq!(got, -libc::ECHILD as i64);
     known("timer_create", &|m| {
-        // SIGEV_NONE, of a clock that needs a right and a device.
+        // SIGEV_NONE, with a clock that needs a right and a device.
         m.put(2, 0, &[0; 64]);
         m.put(2, 12, &1u32.to_le_bytes());
         [8, m.at(2), m.at(1), 0, 0, 0]
@@ -449,7 +450,7 @@ fn failures_that_write() {
         m.put(2, 0, &8u32.to_le_bytes());
         [socket, 6, TCP_AO_GET_KEYS, m.at(1), m.at(2), 0]
     });
-    // Refused before it is looked at.
+    // The call is refused before it reads them.
     known("poll", &|m| [m.at(1), 0xffff_ffff, 0, 0, 0, 0]);
     check("stat", Class::Unknown, &|_| {
         [c"/".as_ptr() as u64, 8, 0, 0, 0, 0]

@@ -1,8 +1,8 @@
-//! Opcodes behind 0F, 0F 38 and 0F 3A, by their mandatory prefix.
+//! Opcodes after 0F, 0F 38 and 0F 3A, by their mandatory prefix.
 
 use super::*;
 
-/// Behind 0F.
+/// After 0F.
 pub(crate) static MAP_0F: [Table; 4] = [
     // no prefix.
     table(&[
@@ -215,7 +215,7 @@ pub(crate) static MAP_0F: [Table; 4] = [
         (mem(0x02) | SETS_ANY, &[0xc7]),
     ]),
 ];
-/// Behind 0F 38.
+/// After 0F 38.
 pub(crate) static MAP_38: [Table; 4] = [
     // no prefix.
     table(&[
@@ -273,7 +273,7 @@ pub(crate) static MAP_38: [Table; 4] = [
         (BOTH | SETS_REG, &[0xf0, 0xf1]),
     ]),
 ];
-/// Behind 0F 3A.
+/// After 0F 3A.
 pub(crate) static MAP_3A: [Table; 4] = [
     // no prefix.
     table(&[

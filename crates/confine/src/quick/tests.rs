@@ -1,4 +1,4 @@
-//! The short cuts against the rules.
+//! Compares the short cuts with the rules.
 
 use super::*;
 use crate::decode::{among, prefix};
@@ -43,7 +43,8 @@ fn rules() -> Vec<Rules> {
     all
 }
 
-/// Length of an instruction that is allowed on no condition and behind which execution goes on, by the rules.
+/// The length of an instruction by the rules. `None`: it is not allowed, or only on a condition, or execution does not
+/// continue after it.
 fn by_the_rules(rules: &Rules, code: &[u8; WINDOW]) -> Option<usize> {
     let i = among(code, WINDOW)?;
     let allowed = operand::check(rules, &Facts::new(), &i, code)?.is_none();
@@ -51,7 +52,7 @@ fn by_the_rules(rules: &Rules, code: &[u8; WINDOW]) -> Option<usize> {
     (allowed && i.entry & JUMP == 0 && !leaves).then_some(i.len as usize)
 }
 
-/// Bytes that begin with an instruction, or nearly so.
+/// Random bytes that begin with an instruction, or nearly so.
 fn code(r: &mut Random, opcode: u8, modrm: u8) -> [u8; WINDOW] {
     const PREFIXES: [&[u8]; 18] = [
         &[],
@@ -108,13 +109,13 @@ fn code(r: &mut Random, opcode: u8, modrm: u8) -> [u8; WINDOW] {
             }
         }
     }
-    // Marks, of which there would be few.
+    // Without this there would be few marks.
     let marks = c.starts_with(&[0x64]) && r.next().is_multiple_of(4);
     match marks {
         true => c.extend([0xc6 | opcode & 1, modrm & 0xcf]),
         false => c.extend([opcode, modrm]),
     }
-    // Displacements of fields, and constants of marks, are among what follows.
+    // Some of what follows are displacements of fields, and constants of marks.
     let field = hindsight_isa::ctx::d::SPILL as u64 + r.next() % 256;
     let rest = match r.next() % 4 {
         0 => (field & 0xffff_ffff) << 8 | r.next() & 0xff,
@@ -126,7 +127,7 @@ fn code(r: &mut Random, opcode: u8, modrm: u8) -> [u8; WINDOW] {
     *c.first_chunk().unwrap()
 }
 
-/// Whatever a short cut finds is what the rules find.
+/// Whatever a short cut finds, the rules find too.
 #[test]
 fn short_cuts_lead_to_the_same() {
     let mut r = Random(88172645463325252);
@@ -141,7 +142,7 @@ fn short_cuts_lead_to_the_same() {
             found[3] += wanted.is_some() as u64;
             let cuts = [quick.len(word, c[8]), usual(rules, &c), mark(rules, &c)];
             for (cut, found) in cuts.into_iter().zip(&mut found) {
-                // The search for a target is told by its first bytes, before these.
+                // The search for a target is recognized by its first bytes, before the short cuts.
                 assert!(
                     cut.is_none() || cut == wanted,
                     "{rules:?} {c:02x?}: {cut:?}, {wanted:?}"
@@ -158,7 +159,7 @@ fn short_cuts_lead_to_the_same() {
     assert!(usual > wanted / 2, "{found:?}");
 }
 
-/// Accesses to fields of the context block, of which there are few among all.
+/// Accesses to fields of the context block. Random code has few.
 #[test]
 fn fields_are_those_of_the_rules() {
     let mut r = Random(1234567);
@@ -188,7 +189,7 @@ fn fields_are_those_of_the_rules() {
                 let cut = quick.len(u64::from_le_bytes(*c.first_chunk().unwrap()), c[8]);
                 let wanted = by_the_rules(&rules, &c);
                 assert!(cut.is_none() || cut == wanted, "{rules:?} {c:02x?}");
-                // All that translated code does so is found here.
+                // The short cut finds all forms that translated code uses.
                 let usual = rex != 0x40 && disp.wrapping_add(hindsight_isa::ctx::APART) % 8 == 0;
                 assert!(
                     cut.is_some() || wanted.is_none() || !usual,
@@ -202,7 +203,7 @@ fn fields_are_those_of_the_rules() {
     assert!(found > 1000 && found < all / 4, "{found} of {all}");
 }
 
-/// What `sweep` takes for a jump.
+/// `sweep` recognizes jumps as the rules do.
 #[test]
 fn jumps_are_those_of_the_rules() {
     let mut r = Random(7654321);
