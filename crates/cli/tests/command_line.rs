@@ -28,7 +28,7 @@ impl Store {
         String::from_utf8(o.stdout).unwrap()
     }
 
-    /// A path beside the recordings.
+    /// The path of a file beside the recordings.
     fn file(&self, name: &str) -> String {
         self.0.path().join(name).to_str().unwrap().into()
     }
@@ -58,7 +58,7 @@ fn the_last_few_of_each_program_are_kept() {
         (2, 1, 3),
         "{names:?}"
     );
-    // The latest is meant when none is named.
+    // Without a name, the latest recording is meant.
     let info = s.ok(&["info", "--json"]);
     assert!(info.contains(names.last().unwrap()), "{info}");
     s.ok(&["rm", &names[0]]);
@@ -140,17 +140,17 @@ fn recordings_in_the_store_share_copies_of_files() {
     }
     let before = copies(&s).len();
     s.ok(&["rm", &s.names()[2]]);
-    // The libraries of the others stay.
+    // The libraries of the other recordings stay.
     assert!((3..before).contains(&copies(&s).len()));
     s.ok(&["replay", "--verify", &s.names()[0]]);
 
-    // One that is taken elsewhere.
+    // A recording that is taken elsewhere.
     let other = tempfile::tempdir().unwrap();
     let alone = other.path().join("alone.hst");
     let alone = alone.to_str().unwrap();
     let stored = s.0.path().join(format!("{}.hst", s.names()[0]));
     std::fs::copy(stored, alone).unwrap();
-    // The files of this machine are still what they were.
+    // The files of this machine have not changed.
     let o = s.hindsight(&["replay", "--verify", alone]);
     let message = String::from_utf8_lossy(&o.stderr).into_owned();
     assert_eq!(o.status.code(), Some(0), "{message}");
@@ -174,7 +174,7 @@ fn recordings_in_the_store_share_copies_of_files() {
     let o = s.hindsight(&["export", &s.names()[0], "-o", "-"]);
     assert_eq!(o.stdout, std::fs::read(alone).unwrap());
 
-    // One of a program that is another one by now.
+    // The recording of a program that has changed since.
     let program = other.path().join("program");
     std::fs::copy("/bin/true", &program).unwrap();
     s.ok(&["record", "-q", program.to_str().unwrap()]);
@@ -196,7 +196,7 @@ fn recordings_in_the_store_share_copies_of_files() {
     );
     s.ok(&["rm", &name.unwrap()]);
 
-    // A copy that is gone.
+    // A copy that is missing.
     let gone = copies(&s)[0].clone();
     std::fs::remove_file(&gone).unwrap();
     let o = s.hindsight(&["export", &s.names()[0], "-o", &format!("{alone}2")]);
@@ -210,7 +210,7 @@ fn recordings_in_the_store_share_copies_of_files() {
     s.ok(&["record", "-q", "--self-contained", "/bin/true"]);
     assert_eq!(copies(&s).len(), 0);
     assert_eq!(list()[0]["shared_bytes"], 0);
-    // What a ring held at the end shares files too.
+    // What a ring held at the end shares files, too.
     s.ok(&[
         "record",
         "-q",
@@ -224,7 +224,7 @@ fn recordings_in_the_store_share_copies_of_files() {
     s.ok(&["replay", "--verify"]);
 }
 
-/// Runs `line` in a shell that has done `before`, natively and recorded.
+/// Runs `line` in a shell after `before`, natively and recorded.
 fn both(before: &str, line: &str) -> [String; 2] {
     let hindsight = env!("CARGO_BIN_EXE_hindsight");
     let dir = tempfile::tempdir().unwrap();
@@ -359,7 +359,7 @@ fn what_a_recording_does_not_have_is_an_error_and_said_once() {
     wrong(&["writes", a, "0", "0xffffffff"], "at most a mebibyte");
     wrong(&["replay", "--verify", a, "--jobs", "0"], "at least 1");
     wrong(&["index", a, "--jobs", "0"], "at least 1");
-    // What is there.
+    // These exist.
     assert!(!s.ok(&["events", a, "--image", "1"]).is_empty());
 }
 
@@ -369,12 +369,12 @@ fn completions_are_printed() {
     for shell in ["bash", "zsh", "fish"] {
         let script = s.ok(&["completions", shell]);
         assert!(script.contains("record"));
-        // It is a script, and not text to be shown: that of fish has tabs.
+        // It is a script, and no text for a terminal. The one for fish has tabs.
         assert!(!script.lines().any(|l| l.starts_with("\\t")), "{script}");
     }
 }
 
-/// What could not be written is an error, and nobody is told of a bug.
+/// Failed output is an error. It is not reported as a bug.
 #[test]
 fn a_full_device_is_reported() {
     let s = Store::new();
@@ -420,7 +420,7 @@ fn what_has_nothing_to_verify_is_not_verified() {
         (&json["verified"], &json["nothing"]),
         (&false.into(), &true.into())
     );
-    // What has something has a status and words of its own.
+    // Commands that have something to report have statuses and words of their own.
     s.ok(&["record", "-q", "-o", &file, "true"]);
     assert!(s.ok(&["replay", "--verify", &file]).starts_with("verified"));
 }

@@ -1,4 +1,4 @@
-//! Recordings that nobody recorded: chunks with correct checksums and whatever content.
+//! Recordings that nobody recorded: chunks with correct checksums and any content.
 
 use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
 use hindsight_isa::{CpuState, VecState};
@@ -10,17 +10,17 @@ use hindsight_trace::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Where the code of these recordings is.
+/// The address of the code in these recordings.
 pub const PC: u64 = 0x40_0000;
 
-/// A trace that is made chunk by chunk.
+/// A trace in the making, chunk by chunk.
 #[derive(Default)]
 pub struct Made {
     pub bytes: Vec<u8>,
     modules: u32,
 }
 
-/// A header that says nothing.
+/// A header without content.
 pub fn blank(kind: Kind) -> ChunkHeader {
     ChunkHeader {
         kind,
@@ -37,7 +37,7 @@ pub fn blank(kind: Kind) -> ChunkHeader {
     }
 }
 
-/// A chunk with this content, compressed where that is worth it.
+/// A chunk with this content. It is compressed if that saves room.
 pub fn chunk(mut h: ChunkHeader, raw: &[u8]) -> Vec<u8> {
     let packed = (raw.len() > 1 << 12).then(|| zstd::bulk::compress(raw, 1).unwrap());
     let stored = packed.as_deref().unwrap_or(raw);
@@ -74,7 +74,7 @@ pub fn encode(events: &[(u64, Event)]) -> Vec<u8> {
     out
 }
 
-/// The registers with which the programs here begin.
+/// The registers with which these programs begin.
 pub fn start(rcx: u64, rdi: u64) -> CpuState {
     let mut s = CpuState {
         rip: PC,
@@ -116,7 +116,7 @@ impl Made {
         self.json(Kind::Begin, stream, 0, &info);
     }
 
-    /// Adds events as chunks of a stream, the first of which has number `sequence`; the number of the next.
+    /// Adds events as chunks of a stream. The first chunk gets the number `sequence`. Returns the next number.
     pub fn events(&mut self, stream: u32, mut sequence: u32, events: &[(u64, Event)]) -> u32 {
         let wire = encode(events);
         let (mut at, mut builder) = (0, ChunkBuilder::default());
@@ -165,7 +165,7 @@ impl Made {
         self.bytes.extend(chunk(h, raw));
     }
 
-    /// Ends streams, which have so many chunks, and the trace.
+    /// Ends the trace. `ends` has the streams with their numbers of chunks.
     pub fn finish(mut self, ends: &[(u32, u32)], summary: Summary) -> Vec<u8> {
         for (stream, chunks) in ends {
             let s = StreamSummary {
@@ -199,8 +199,8 @@ pub fn summary() -> Summary {
     }
 }
 
-/// A recording of one thread that executes `code` from these registers on, with `events` after its key frame, and an end.
-/// `image`: events of its image besides the code.
+/// A recording of one thread that executes `code`, beginning with these registers. `events` follow its key frame, then
+/// comes the end. `image` has events of the program image, besides the code.
 pub fn program(
     code: &[u8],
     regs: &CpuState,
@@ -228,7 +228,7 @@ pub fn program_in(
     events: &[(u64, Event)],
     end: u64,
 ) {
-    // What follows is decoded with it.
+    // The bytes after the code are decoded with it.
     let code = [code, &[0x90; 16]].concat();
     made.begin(1, StreamKind::Image, 1, 0);
     let mut all = image.to_vec();

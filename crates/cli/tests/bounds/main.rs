@@ -1,4 +1,4 @@
-//! Recordings that were made to take up memory or time: each command ends, in bounds, with an answer or an error.
+//! Recordings that were made to waste memory or time. Each command must end, within bounds, with an answer or an error.
 
 mod made;
 mod random;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 use watch::*;
 
-/// Each command that reads a recording, of a file.
+/// Each command that reads a recording, for a file.
 fn commands(file: &Path) -> Vec<Vec<String>> {
     let f = file.to_str().unwrap();
     let all: &[&[&str]] = &[
@@ -37,7 +37,7 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
     all.iter().map(owned).collect()
 }
 
-/// Runs all commands on a file, none of which may pass the bounds; what they said.
+/// Runs all commands on a file. None may exceed the bounds. Returns what they said.
 fn all(place: &Place, name: &str, bytes: &[u8]) -> Vec<(String, Done)> {
     let file = place.write(&format!("store/{name}.hst"), bytes);
     let mut out = Vec::new();
@@ -49,7 +49,7 @@ fn all(place: &Place, name: &str, bytes: &[u8]) -> Vec<(String, Done)> {
             "{name}: {what} had {} KiB: {done:?}",
             done.kib
         );
-        // gdb's own statuses are its business; a signal or a panic would be ours.
+        // gdb has statuses of its own. A signal or a panic would be ours.
         let code = done.code();
         assert!(
             code.is_some_and(|c| c <= 3),
@@ -90,7 +90,7 @@ fn a_window_that_is_touched_everywhere_is_an_error() {
         assert_eq!(done.code(), Some(2), "{done:?}");
         assert!(done.output.contains("--max-memory"), "{done:?}");
     }
-    // One who trusts it allows more; and so does a recording of a program that had as much.
+    // A user who trusts the recording allows more. A recording of a program with that much memory gets more, too.
     let small = 1u64 << 16;
     let few = |s| program(TOUCH, &start(small, 0), &[], &[], 4 * small, s);
     let file = place.write("few.hst", &few(summary()));
@@ -177,7 +177,7 @@ fn more_instructions_than_time_are_refused() {
             assert_eq!(refused, fails, "{what}: {done:?}");
         }
     }
-    // Cut, it does not say how long it took; the events do, if they say anything.
+    // A cut recording does not say how long it took. The events do, if they say anything.
     let whole = |time: Option<u64>| {
         let until = time.map(|until| (0, Event::Time { since: 0, until }));
         let events: Vec<_> = until.into_iter().collect();
@@ -206,7 +206,7 @@ fn more_instructions_than_time_are_refused() {
     let file = place.write("loop.hst", &bytes(200_000_000, 0));
     let done = place.run(&["replay", "--verify", file.to_str().unwrap()]);
     assert_eq!(done.code(), Some(0), "{done:?}");
-    // One that says it took years goes on until somebody has enough.
+    // A recording that says that it took years is replayed until somebody stops it.
     let file = place.write("years.hst", &bytes(1 << 60, 1 << 40));
     let file = file.to_str().unwrap();
     for c in [
@@ -223,7 +223,7 @@ fn more_instructions_than_time_are_refused() {
         unsafe { libc::kill(started.0, libc::SIGINT) };
         let done = wait(started, Duration::from_secs(20), "Ctrl-C");
         assert_eq!(done.signal(), Some(libc::SIGINT), "{c:?}: {done:?}");
-        // That is far below what it takes at rest; the machine may have much else to do.
+        // Far more than it takes at rest: the machine may have much other work.
         assert!(done.time < Duration::from_secs(10), "{c:?}: {done:?}");
     }
 }
@@ -251,7 +251,7 @@ fn descriptions_are_not_longer_than_a_recordings() {
     let answers = all(&place, "paths", &made.bytes);
     assert!(said(&answers, "info").kib < 512 << 10, "{answers:?}");
 
-    // Each of these is as long as it may be, and all together are not.
+    // Each of these has the largest allowed length. All together have more than that.
     let made = repeated(1_000_000, 3000);
     let answers = all(&place, "more_paths", &made.bytes);
     let info = said(&answers, "info");
@@ -264,7 +264,7 @@ fn modules_are_unpacked_as_far_as_they_are_stored() {
     let place = Place::new();
     let mut made = Made::new(&header());
     let (size, step) = (1000u64 << 20, 1 << 20);
-    // All of it is zeros, of which the name is that of something else: nobody is to find out.
+    // All of it is zeros, under the name of something else. Nobody may try to find that out.
     let zeros = chunk(blank(Kind::Piece), &vec![0; step]);
     let paths = ["/x/a.so", "/x/b.so", "/x/c.so", "/x/d.so"];
     for (m, path) in paths.iter().enumerate() {
@@ -316,7 +316,7 @@ fn paths_of_a_recording_lead_to_files_only() {
     ];
     let mut made = Made::new(&header());
     for (i, path) in paths.iter().enumerate() {
-        // Not what is stored of it, so that the machine is asked.
+        // The name does not match the stored content, so this machine's file is asked for.
         made.module(path, ModuleHash::of(&[i as u8]), 5);
         made.piece(0, 0, 5, b"other");
     }
@@ -340,7 +340,7 @@ fn paths_of_a_recording_lead_to_files_only() {
     program_in(&mut made, LOOP, &start(0, 0), &maps, &[], 10);
     let bytes = made.finish(&[(1, 1), (2, 1)], summary());
     all(&place, "paths", &bytes);
-    // What lies beside a recording may be anything too.
+    // The files beside a recording may be anything, too.
     for (index, marks) in [("x.hsx", "x.hst.marks"), ("x.hst.marks", "x.hsx")] {
         let place = Place::new();
         place.pipe(&format!("store/{index}"));
@@ -348,7 +348,7 @@ fn paths_of_a_recording_lead_to_files_only() {
         place.pipe("store/files");
         all(&place, "x", &bytes);
     }
-    // And the recording itself.
+    // So may the recording itself.
     for command in commands(&pipe) {
         let done = place.run(&command);
         let code = if command[0] == "ls" { 0 } else { 2 };
@@ -359,7 +359,7 @@ fn paths_of_a_recording_lead_to_files_only() {
 #[test]
 fn many_of_anything_end_in_bounds() {
     let place = Place::new();
-    // Threads and processes that only begin, each the child of the one before.
+    // Threads and processes that only begin. Each is a child of the one before.
     let mut made = Made::new(&header());
     for i in 1..20_000 {
         made.begin(2 * i, StreamKind::Image, i, i - 1);
@@ -367,7 +367,7 @@ fn many_of_anything_end_in_bounds() {
     }
     all(&place, "processes", &made.bytes);
 
-    // System calls that compress to nothing: half a gigabyte of them in few bytes.
+    // System calls that compress well: half a gigabyte of them in few bytes.
     let calls: Vec<_> = (0..60_000)
         .map(|_| {
             (
@@ -415,7 +415,7 @@ fn many_of_anything_end_in_bounds() {
     let bytes = program(LOOP, &start(0, 0), &maps, &[], 10, summary());
     all(&place, "mappings", &bytes);
 
-    // Mappings and gaps without any size that fits.
+    // Mappings and gaps of impossible sizes.
     let huge: Vec<_> = (0..100u64)
         .flat_map(|i| {
             let map = Event::Map {

@@ -5,7 +5,7 @@ use crate::watch::{MOST_KIB, Place};
 use hindsight_trace::chunk::{ChunkHeader, Kind};
 use std::time::{Duration, Instant};
 
-/// Numbers that are read from a seed (xorshift).
+/// Numbers that follow from a seed (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -20,7 +20,7 @@ impl Random {
         (self.next() % n.max(1) as u64) as usize
     }
 
-    /// A number at which something may go wrong.
+    /// A number near which faults are likely.
     fn odd(&mut self) -> u64 {
         let near = self.next() % 5;
         let bit = 1u64 << (self.next() % 64);
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// Changes something of a header.
+/// Changes something in a header.
 fn change_header(r: &mut Random, h: &mut ChunkHeader) {
     let n = r.odd();
     match r.below(7) {
@@ -57,7 +57,7 @@ fn change_header(r: &mut Random, h: &mut ChunkHeader) {
     }
 }
 
-/// Changes something of a content.
+/// Changes something in a content.
 fn change_content(r: &mut Random, raw: &mut Vec<u8>) {
     if raw.is_empty() {
         return;
@@ -93,7 +93,7 @@ fn change_content(r: &mut Random, raw: &mut Vec<u8>) {
     }
 }
 
-/// `HINDSIGHT_FUZZ_SECONDS` makes this run longer than it takes by default, and `HINDSIGHT_FUZZ_SEED` chooses.
+/// `HINDSIGHT_FUZZ_SECONDS` is how long this tries, and `HINDSIGHT_FUZZ_SEED` chooses the changes.
 #[test]
 fn changed_recordings_end_in_bounds() {
     let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
@@ -110,7 +110,7 @@ fn changed_recordings_end_in_bounds() {
     let mut rounds = 0;
     while rounds < 10 || begin.elapsed() < Duration::from_secs(seconds) {
         rounds += 1;
-        // Nobody learns from what is changed in the content of a library.
+        // Changes in the content of a library show nothing.
         let others: Vec<usize> = (0..list.len())
             .filter(|i| list[*i].0.kind != Kind::Piece)
             .collect();
@@ -130,7 +130,7 @@ fn changed_recordings_end_in_bounds() {
         }
         let file = place.write("store/changed.hst", &bytes);
         let all = crate::commands(&file);
-        // gdb takes long, and reads nothing that its server has not.
+        // gdb takes long, and reads only what its server has read.
         let some = [r.below(all.len() - 1), r.below(all.len() - 1)];
         for c in some.map(|i| &all[i]) {
             let done = place.run(c);

@@ -1,4 +1,4 @@
-//! Commands whose memory and time are looked at.
+//! Runs commands and measures their memory and time.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -9,18 +9,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What any of these recordings may take: the limit, and what is taken until that is seen.
+/// The most memory that any of these recordings may take, in KiB: the limit, and what is taken until that is noticed.
 pub const MOST_KIB: i64 = (1 << 20) + (192 << 10);
 
-/// Time for a command. It does not say how quick they are, since a machine may have other work to do, but that they end.
+/// The time for a command. It does not test that commands are quick, only that they end: the machine may have other
+/// work.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where a test has its files, and what it starts has its store.
+/// The folder of a test, with its files and its store.
 pub struct Place {
     pub dir: tempfile::TempDir,
 }
 
-/// What became of a command.
+/// How a command ended.
 #[derive(Debug)]
 pub struct Done {
     pub status: i32,
@@ -30,7 +31,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// The exit status; `None`: a signal ended it.
+    /// The exit status. `None`: a signal ended it.
     pub fn code(&self) -> Option<i32> {
         libc::WIFEXITED(self.status).then(|| libc::WEXITSTATUS(self.status))
     }
@@ -83,7 +84,7 @@ impl Place {
         wait(self.start(args), PATIENCE, &shown)
     }
 
-    /// Starts it, with its output in a file; where that is, and its number.
+    /// Starts it with its output in a file. Returns its id and that file.
     pub fn start<S: AsRef<OsStr>>(&self, args: &[S]) -> (i32, PathBuf) {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let n = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -94,7 +95,7 @@ impl Place {
             .stdout(out.try_clone().unwrap())
             .stderr(out)
             .process_group(0);
-        // What a shell starts in the background ignores Ctrl-C.
+        // A background command of a shell ignores Ctrl-C. This one must not.
         let own = || {
             // SAFETY: a plain system call that concerns the new process only.
             unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
@@ -108,7 +109,7 @@ impl Place {
     }
 }
 
-/// Waits for a process, at most so long.
+/// Waits for a process, at most for `patience`.
 pub fn wait((pid, path): (i32, PathBuf), patience: Duration, what: &str) -> Done {
     let begin = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Arguments of calls, compared with what gdb shows of them at the same places.
+//! Arguments of calls, compared with what gdb shows at the same places.
 
 use crate::common::gdb;
 use crate::harness::Scene;
@@ -76,7 +76,7 @@ fn main() {
 }
 "#;
 
-/// Compiles a program that is given as text, by a command.
+/// Compiles a program from its text, with a command.
 pub fn build(s: &Scene, name: &str, source: &str, command: &[&str]) -> PathBuf {
     let (file, program) = (s.path(name), s.path(&name.replace('.', "_")));
     std::fs::write(&file, source).unwrap();
@@ -114,7 +114,7 @@ fn call(s: &Scene, trace: &Path, function: &str) -> (BTreeMap<String, String>, O
     (arguments.collect(), text(&call["returned"]["text"]))
 }
 
-/// The same as gdb has it.
+/// The same from gdb.
 fn of_gdb(s: &Scene, trace: &Path, function: &str) -> BTreeMap<String, String> {
     let out = gdb(
         s,
@@ -131,8 +131,8 @@ fn of_gdb(s: &Scene, trace: &Path, function: &str) -> BTreeMap<String, String> {
     list.lines().map_while(pair).collect()
 }
 
-/// Demands that all arguments of a call are shown, and as gdb shows them; but for those that are named, which are to be
-/// so, since gdb needs more than itself to show them, or shows them in the way of their language.
+/// All arguments of a call must be shown, and as gdb shows them. Exceptions are given in `apart`, with their texts. gdb
+/// would need extensions for them, or shows them in the way of their language.
 fn compare(s: &Scene, trace: &Path, function: &str, apart: &[(&str, &str)]) {
     let (mine, _) = call(s, trace, function);
     let gdbs = of_gdb(s, trace, function);
@@ -211,7 +211,7 @@ fn of_rust_they_are_as_gdb_shows_them() {
         assert_eq!(text["kind"], "Full", "{text:?}");
         let pair = of("pair");
         assert_eq!(pair["after"], "-7", "{pair:?}");
-        // Fields are in the order in which the compiler laid them out.
+        // The fields are in the compiler's order.
         assert!(
             pair["p"].contains("a = -5") && pair["p"].contains("b = 6"),
             "{pair:?}"

@@ -1,4 +1,4 @@
-//! Fewest stops to a place, taken by a live program.
+//! Live programs take the fewest stops to a place.
 
 use crate::common::compile;
 use crate::harness::Scene;
@@ -36,7 +36,7 @@ fn a_live_program_arrives_in_as_many_stops_as_promised() {
         let stops = route["stops"].as_array().unwrap();
         assert!(!stops.is_empty());
         data += stops.iter().filter(|h| h["kind"] == "access").count();
-        // What gdb itself counts as stops, besides the one at the start.
+        // Stops as gdb counts them. The one at the start comes on top.
         let script = s.path("way.gdb");
         let mut text =
             b"python\nstops = []\ngdb.events.stop.connect(lambda e: stops.append(e))\nend\n"
@@ -58,7 +58,7 @@ fn a_live_program_arrives_in_as_many_stops_as_promised() {
             out.contains(&format!("STOPS {}\n", stops.len())),
             "{place}: {out}"
         );
-        // It is the same place: the same instruction with the same small numbers.
+        // It is the right place if the instruction and the small numbers in registers are the same.
         let at = s.run(s.hindsight(&["at", "--json"]).arg(&trace).arg(place));
         let at: serde_json::Value = serde_json::from_slice(&at.stdout).unwrap();
         assert_eq!(at["position"], route["position"]);

@@ -1,11 +1,11 @@
-//! Scripted sessions.
+//! Scripted sessions of gdb.
 
 use crate::harness::Scene;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles a C program that is given as text.
+/// Compiles a C program from its text.
 pub fn compile(s: &Scene, name: &str, text: &str, options: &[&str]) -> PathBuf {
     let source = s.path(&format!("{name}.c"));
     std::fs::write(&source, text).unwrap();
@@ -23,7 +23,7 @@ pub fn compile(s: &Scene, name: &str, text: &str, options: &[&str]) -> PathBuf {
     program
 }
 
-/// Compiles and records a program, whatever its end is.
+/// Compiles and records a program, however it ends.
 pub fn record(s: &Scene, text: &str, options: &[&str]) -> PathBuf {
     let program = compile(s, "program", text, options);
     s.record(&[&program]).1
@@ -38,7 +38,8 @@ pub fn gdb(s: &Scene, trace: &Path, script: &str) -> String {
 pub fn gdb_with(s: &Scene, trace: &Path, options: &[&str], script: &str) -> String {
     let file = s.path("script.gdb");
     std::fs::write(&file, script).unwrap();
-    // As typed, so that a command that fails does not end the session; messages among the rest.
+    // The commands go to gdb's standard input, so a failing command does not end the session. Messages are in the
+    // output, too.
     let mut command = s.command("sh");
     command
         .args([
@@ -62,7 +63,7 @@ pub fn gdb_with(s: &Scene, trace: &Path, options: &[&str], script: &str) -> Stri
     s.run(&mut command).text()
 }
 
-/// Demands these texts, in this order.
+/// The output must contain these texts, in this order.
 pub fn expect(output: &str, wanted: &[&str]) {
     let mut rest = output;
     for w in wanted {
@@ -73,8 +74,8 @@ pub fn expect(output: &str, wanted: &[&str]) {
     }
 }
 
-/// Goes forwards by one command and back by another `n` times; demands the same states on the way,
-/// but for flags, which are not kept where nothing looks at them. `begin` comes first.
+/// Goes forwards `n` times with one command, and back with another. The states on the way must be the same, except for
+/// flags, which are not restored where nothing looks at them. `begin` comes first.
 pub fn mirror(s: &Scene, trace: &Path, begin: &str, forward: &str, back: &str, n: usize) {
     const SHOW: &str = r#"printf "\nSTATE %lx %lx %lx %lx %lx %lx\n", $rip, $rsp, $rbp, $rax, $rdi, *(long *) $rsp"#;
     let mut script = format!("{begin}\n{SHOW}\n");

@@ -1,4 +1,4 @@
-//! Steps, breakpoints and runs where a signal or the end of the recording is.
+//! Steps, breakpoints and runs at a signal, and at the end of the recording.
 
 use crate::common::{expect, gdb, record};
 use crate::harness::Scene;
@@ -18,7 +18,7 @@ fn a_step_or_run_that_begins_at_a_signal_is_told_of_it() {
     let s = Scene::new();
     let trace = record(&s, FAULT, &[]);
     const SIGNAL: &str = "Program received signal SIGSEGV";
-    // Runs from a breakpoint at the line are steps first.
+    // A run from a breakpoint at the line begins with a step.
     let out = gdb(
         &s,
         &trace,
@@ -44,7 +44,7 @@ fn a_step_or_run_that_begins_at_a_signal_is_told_of_it() {
             "$5 = 4950",
         ],
     );
-    // A breakpoint at the instruction that faults, at which gdb begins with a step over it, also at the end.
+    // A breakpoint at the faulting instruction. gdb begins with a step over it, also at the end.
     let out = gdb(
         &s,
         &trace,
@@ -116,7 +116,7 @@ int main(void) {
 }"#,
         &[],
     );
-    // One hundred million instructions: to step through them singly would take longer than `gdb` allows.
+    // One hundred million instructions. Single steps through them would take longer than the test may.
     let out = gdb(
         &s,
         &trace,

@@ -6,7 +6,7 @@ use crate::packets::{said, server};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Two threads call `work`, the first one never.
+/// Two threads call `work`. The first thread never does.
 const TWO: &str = r#"
 #include <pthread.h>
 int total;
@@ -28,7 +28,7 @@ fn a_packet_without_a_thread_is_about_all() {
         u64::from_str_radix(&line[..16], 16).unwrap()
     };
     let (work, total) = (of(" T work"), of(" B total"));
-    // The client speaks of processes, as gdb and lldb do, or does not.
+    // The client speaks of processes, as gdb and lldb do, or it does not.
     for features in ["multiprocess+;swbreak+", "swbreak+"] {
         let (_server, port) = server(&s, &trace);
         let mut c = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -44,18 +44,18 @@ fn a_packet_without_a_thread_is_about_all() {
         assert_eq!(say(&format!("Z0,{work:x},1")), "OK");
         let first = say("c");
         assert!(first.contains("swbreak"), "{first}");
-        // It was told of a stop in this thread, which is not the same as naming it.
+        // The client was told of a stop in this thread. That is not the same as choosing the thread.
         let second = say("c");
         assert!(second.contains("swbreak"), "{second}");
         assert!(thread(&first) != thread(&second) && thread(&second) != main);
-        // A step is of the thread that stopped, or of the one that was chosen.
+        // A step is one of the thread that stopped, or of the chosen one.
         assert_eq!(thread(&say("s")), thread(&second));
         assert_eq!(thread(&say("bs")), thread(&second));
         assert_eq!(thread(&say("bc")), thread(&first));
         assert_eq!(thread(&say("C05")), thread(&second));
         assert_eq!(say(&format!("Hg{main}")), "OK");
         assert_eq!(thread(&say("S05")), main);
-        // Named, it runs alone, forwards and backwards, whatever the client is told.
+        // A named thread runs alone, forwards and backwards, whatever the client was told.
         assert_eq!(say(&format!("Hc{main}")), "OK");
         let begin = say("bc");
         assert!(begin.contains("replaylog:begin"), "{begin}");
@@ -64,7 +64,7 @@ fn a_packet_without_a_thread_is_about_all() {
         assert!(say("bc").contains("replaylog:begin"));
         assert!(say(&format!("vCont;c:{main}")).contains("replaylog:end"));
         assert!(say("bc").contains("replaylog:begin"));
-        // All again, in each way to say that.
+        // All threads again, in each way to say that.
         let all = match main.split_once('.') {
             Some((process, _)) => format!("Hc{process}.-1"),
             None => "Hc-1".to_string(),
@@ -74,7 +74,7 @@ fn a_packet_without_a_thread_is_about_all() {
             assert_eq!(thread(&say("c")), thread(&first));
             assert!(say("bc").contains("replaylog:begin"));
         }
-        // What stops for memory is no different; and the program did not go on elsewhere.
+        // Stops for memory work in the same way. The program must not go on elsewhere.
         assert_eq!(say(&format!("z0,{work:x},1")), "OK");
         assert_eq!(say(&format!("Z2,{total:x},4")), "OK");
         assert_eq!(thread(&say("c")), thread(&first));

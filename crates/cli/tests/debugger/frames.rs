@@ -1,4 +1,4 @@
-//! Call stacks of programs as people write them, compared with gdb's frame by frame.
+//! Call stacks of ordinary programs, compared with gdb's frame by frame.
 
 use crate::arguments::{build, rustc};
 use crate::common::gdb;
@@ -86,7 +86,7 @@ struct Seen {
     line: Option<u64>,
 }
 
-/// What is left of a name without types: who shows it writes these as he likes.
+/// A name without types: each tool writes these in its own way.
 fn plain(name: &str) -> String {
     let name = name.replace("operator()", "operator_call");
     let mut depth = 0;
@@ -109,8 +109,8 @@ fn plain(name: &str) -> String {
     }
 }
 
-/// From the program's own innermost function up to its beginning, which gdb does not go beyond. The C library goes on from
-/// function to function in its own way to end a program, and gdb leaves out functions whose inlined parts did that.
+/// The part from the program's own innermost function to its beginning. gdb does not go beyond the beginning. Above,
+/// the C library ends a program through functions of its own, and gdb leaves out some with inlined parts.
 fn to_main(mut all: Vec<Seen>) -> Vec<Seen> {
     let own = |f: &Seen| ["note", "main"].contains(&f.function.as_str());
     all.drain(..all.iter().position(own).unwrap_or(0));
@@ -120,7 +120,7 @@ fn to_main(mut all: Vec<Seen>) -> Vec<Seen> {
     all
 }
 
-/// The stack at a place, as `hindsight backtrace` has it.
+/// The stack at a place, from `hindsight backtrace`.
 fn mine(s: &Scene, trace: &Path, place: &str) -> Vec<Seen> {
     let done = s.run(s.hindsight(&["backtrace", "--json"]).arg(trace).arg(place));
     assert!(done.status.success(), "{}", done.messages());
@@ -146,7 +146,7 @@ fn mine(s: &Scene, trace: &Path, place: &str) -> Vec<Seen> {
     to_main(out)
 }
 
-/// The stacks at these places, as gdb has them.
+/// The stacks at these places, from gdb.
 fn gdbs(s: &Scene, trace: &Path, places: &[String]) -> Vec<Vec<Seen>> {
     let mut script = String::from("set print frame-arguments none\nset print entry-values no\n");
     for p in places {
@@ -170,7 +170,7 @@ fn seen(l: &str) -> Option<Seen> {
         true => rest.split_once(" in ")?.1,
         false => rest,
     };
-    // The arguments are the last parentheses that a blank is before.
+    // The arguments are in the last parentheses with a blank before them.
     let (name, behind) = rest.rsplit_once(" (").unwrap_or((rest, ""));
     let line = behind.rsplit_once(':').and_then(|(_, n)| n.parse().ok());
     Some(Seen {
@@ -179,8 +179,8 @@ fn seen(l: &str) -> Option<Seen> {
     })
 }
 
-/// Compares at some calls of `note`, of all kinds that there are, and at the crash. `lines`: also source lines. Where a compiler
-/// has mixed the instructions of several lines, gdb names the last one that began as a whole.
+/// Compares at some calls of `note`, of each kind, and at the crash. `lines`: source lines must agree, too. A compiler
+/// may mix the instructions of several lines. gdb then names the last line that began as a whole.
 fn compare(s: &Scene, trace: &Path, function: &str, name: &str, lines: bool) {
     let done = s.run(s.hindsight(&["calls", "--json"]).arg(trace).arg(function));
     assert!(done.status.success(), "{}", done.messages());
@@ -188,7 +188,7 @@ fn compare(s: &Scene, trace: &Path, function: &str, name: &str, lines: bool) {
     let calls = calls["calls"].as_array().unwrap();
     assert!(calls.len() > 50, "{calls:?}");
     let at = |c: &Value| c["position"].as_str().unwrap().to_string();
-    // Sorting calls it most of the time.
+    // Sorting makes most of the calls.
     let first = calls.iter().step_by(calls.len() / 8);
     let last = calls.iter().rev().take(20).step_by(2);
     let mut places: Vec<String> = first.chain(last).map(at).collect();

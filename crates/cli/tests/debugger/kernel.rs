@@ -45,7 +45,7 @@ int main(void) {
             "$6 = 0",
         ],
     );
-    // All of it, where a handler got it; without one, what is known.
+    // All of it if a handler got it. Without a handler, what is known.
     let trace = record(
         &s,
         r#"

@@ -1,4 +1,4 @@
-//! Recordings under gdb, and what serves it.
+//! Recordings under gdb, and the server behind it.
 
 mod arguments;
 mod breakpath;

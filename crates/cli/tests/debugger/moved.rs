@@ -1,4 +1,4 @@
-//! What gdb keeps while the recording goes to other places: old values, and libraries that are not there yet.
+//! What gdb remembers while the recording goes to other places: old values, and libraries that are not yet loaded.
 
 use crate::common::{expect, gdb, record};
 use crate::harness::Scene;
@@ -18,8 +18,9 @@ fn record_cpp(s: &Scene, text: &str) -> PathBuf {
     s.record(&[&program]).1
 }
 
-/// Behind a seek gdb would compare what is watched with what it held before, and go on, without a word, at a write that
-/// leaves that. A watchpoint is of the same variable as before, also where a local one has its name.
+/// After a seek, gdb would compare watched memory with its content before the seek. It would pass, without a word, a
+/// write that restores that content. A watchpoint must stay with its variable, even where a local variable has the same
+/// name.
 #[test]
 fn a_seek_does_not_hide_a_change() {
     let s = Scene::new();
@@ -58,7 +59,7 @@ fn a_seek_does_not_hide_a_change() {
             "mark (n=1)",
             "1: ::x + 100 = 105",
             "mark (n=2)",
-            // As behind any other stop.
+            // As after any other stop.
             "1: ::x + 100 = 107",
             "Old value = 5\nNew value = 7",
             "mark (n=2)",
@@ -73,7 +74,7 @@ fn a_seek_does_not_hide_a_change() {
     );
 }
 
-/// gdb 13 does not survive it when the library goes whose exceptions it catches.
+/// gdb 13 crashes when the library is unloaded whose exceptions it catches.
 #[test]
 fn exceptions_are_caught_on_the_way_to_the_beginning() {
     let s = Scene::new();
@@ -123,7 +124,7 @@ fn exceptions_are_caught_on_the_way_to_the_beginning() {
     assert!(!out.contains("Fatal signal"), "{out}");
 }
 
-/// gdb warns where a language is chosen that is not the frame's.
+/// gdb warns if a language is chosen that is not the frame's.
 #[test]
 fn commands_choose_no_other_language_than_the_frames() {
     let s = Scene::new();
@@ -160,12 +161,12 @@ fn commands_choose_no_other_language_than_the_frames() {
     assert!(!out.contains("does not match this frame"), "{out}");
 }
 
-/// Some languages know neither `!=` nor `=`, nor pointers as C has them.
+/// Some languages know neither `!=` nor `=`, nor C's pointers.
 #[test]
 fn commands_work_in_all_languages() {
     let s = Scene::new();
-    // Its half is in a function of its own: what gdb shows of the C library depends on whether debug files of
-    // that are installed.
+    // Half of the instructions are in a function of the program. What gdb shows of the C library depends on installed
+    // debug files.
     let program = "
         int main(void) {
             for (volatile int i = 0; i < 1000000; i++) { }
@@ -238,7 +239,7 @@ fn many_changes_are_gone_through() {
     );
 }
 
-/// gdb reads the files from the recording then, and loads no printers for those by itself.
+/// gdb then reads the files from the recording, and does not load printers for them by itself.
 #[test]
 fn printers_work_where_the_program_is_gone() {
     let s = Scene::new();
@@ -255,7 +256,7 @@ fn printers_work_where_the_program_is_gone() {
         "break stop\ncontinue\nup\nprint name\nprint list\nprint list.size()\n",
     );
     expect(&out, &["main () at", "$1 = ", "$2 = "]);
-    // Where the C++ library's printers are installed, and gdb has Python.
+    // Only if the C++ library's printers are installed, and gdb has Python.
     let installed = std::path::Path::new("/usr/share/gcc/python/libstdcxx/v6").is_dir();
     let python = Command::new("gdb")
         .args(["-nx", "-batch", "-ex", "python print(6 * 7)"])

@@ -1,4 +1,4 @@
-//! The server against clients that keep to nothing.
+//! The server and clients that break the protocol.
 
 use crate::common::record;
 use crate::harness::{Running, Scene};
@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A started server, and its port.
+/// Starts a server. Returns it with its port.
 pub fn server(s: &Scene, trace: &std::path::Path) -> (Running, u16) {
     let mut command = s.command("sh");
     command
@@ -41,7 +41,7 @@ pub fn said(c: &mut TcpStream, packet: &str) -> String {
     answer[begin..answer.len() - 3].to_string()
 }
 
-/// Sends a packet and reads the answer; `None` if the connection is gone.
+/// Sends a packet and reads the answer. `None`: the connection is gone.
 fn ask(c: &mut TcpStream, content: &[u8]) -> Option<Vec<u8>> {
     c.write_all(&frame(content)).ok()?;
     let mut out = Vec::new();
@@ -53,7 +53,7 @@ fn ask(c: &mut TcpStream, content: &[u8]) -> Option<Vec<u8>> {
         }
         let n = out.len();
         if n > 3 && out[n - 3] == b'#' {
-            // What the user is told comes before the answer.
+            // Messages for the user come before the answer.
             let told = out.windows(2).any(|w| w == b"$O") && !out.windows(3).any(|w| w == b"$OK");
             if !told {
                 return Some(out);
@@ -155,7 +155,7 @@ fn nonsense_does_not_end_the_server() {
                 }
             }
             let sent = match random(8) {
-                // Not even a packet.
+                // These bytes are no packet.
                 0 => (0..random(60)).map(|_| random(256) as u8).collect(),
                 1 => b"\x03".to_vec(),
                 _ => {
@@ -170,7 +170,7 @@ fn nonsense_does_not_end_the_server() {
             }
         }
     }
-    // It is still there, and right.
+    // The server still runs, and answers correctly.
     let mut c = TcpStream::connect(("127.0.0.1", port)).unwrap();
     c.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let answer = ask(&mut c, b"qSupported:multiprocess+").expect("an answer");
@@ -198,7 +198,7 @@ fn an_interrupt_ends_a_long_run() {
     c.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     ask(&mut c, b"qSupported:multiprocess+;swbreak+;hwbreak+").unwrap();
     ask(&mut c, b"vCont?").unwrap();
-    // A condition that never holds: n is evaluated again and again.
+    // A condition that never holds: `n` is evaluated again and again.
     let started = Instant::now();
     let wait = std::thread::spawn({
         let mut c = c.try_clone().unwrap();
@@ -210,7 +210,7 @@ fn an_interrupt_ends_a_long_run() {
     let answer = ask(&mut c, b"vCont;c:p-1.-1").expect("it stops");
     wait.join().unwrap();
     let answer = String::from_utf8_lossy(&answer).into_owned();
-    // SIGINT, or it was quicker than the interrupt.
+    // SIGINT, unless the run ended before the interrupt.
     assert!(
         answer.contains("T02") || answer.contains("replaylog"),
         "{answer}"
@@ -218,8 +218,8 @@ fn an_interrupt_ends_a_long_run() {
     println!("{answer} after {:?}", started.elapsed());
 }
 
-/// What lldb asks in a session, in its words: it names no thread before it continues, asks much that
-/// gdb does not, and goes on where the answer is empty.
+/// What lldb asks in a session. It names no thread before it continues. It asks much that gdb does not, and accepts
+/// empty answers.
 #[test]
 fn the_words_of_lldb_are_understood() {
     let s = Scene::new();
@@ -262,11 +262,11 @@ fn the_words_of_lldb_are_understood() {
     let registers = say("qXfer:features:read:target.xml:0,1ff");
     assert!(registers.contains("i386:x86-64"), "{registers}");
     assert_eq!(say(&format!("Z0,{add:x},1")), "OK");
-    // No `Hc` before.
+    // There was no `Hc` before.
     assert!(say("c").starts_with("T05"));
     assert_eq!(say(&format!("Hg{tid}")), "OK");
     let pc = |answer: String| {
-        // A star repeats what is before it as often as the next character says.
+        // A star repeats the character before it. The next character says how often.
         let (mut digits, mut rest) = (String::new(), answer.chars());
         while let Some(d) = rest.next() {
             match (d, digits.chars().last()) {
@@ -282,7 +282,7 @@ fn the_words_of_lldb_are_understood() {
             .swap_bytes()
     };
     assert_eq!(pc(say("p10")), add);
-    // What the stack pointer points to is known; what nobody has touched is not.
+    // The bytes at the stack pointer are known. Bytes that nobody has touched are not.
     assert!(say("x0,0").is_empty());
     assert!(say("m10,8").starts_with('E'));
     assert!(!say(&format!("m{add:x},4")).starts_with('E'));

@@ -1,4 +1,4 @@
-//! Processes that a process makes, programs that it executes, and its end.
+//! Child processes, programs that processes execute, and the end of a process.
 
 use crate::common::{expect, gdb, record};
 use crate::harness::Scene;
@@ -63,7 +63,7 @@ fn forks_and_programs_are_caught_both_ways() {
 fn a_program_is_followed_into_the_next() {
     let s = Scene::new();
     let trace = record(&s, TREE, &[]);
-    // Nobody asks for it: new processes do not stop, and breakpoints are where the program is.
+    // By default, new processes do not stop, and breakpoints are those of the program.
     let out = gdb(
         &s,
         &trace,
@@ -120,7 +120,7 @@ int main(void) { for (int i = 0; i < 10; i++) last(); raise(SIGTERM); return 0; 
 #[test]
 fn the_ends_of_killed_children_are_told_by_who_waited() {
     let s = Scene::new();
-    // Each is told in another way: to `waitpid`, to `waitid`, and the last one to nobody.
+    // Each end is told in another way: by `waitpid`, by `waitid`, and the last one by nobody.
     let source = r#"#include <signal.h>
 #include <unistd.h>
 #include <sys/wait.h>
@@ -159,7 +159,7 @@ int main(void) {
 #[test]
 fn handlers_have_callers() {
     let s = Scene::new();
-    // Checked, and with old values where the frame of the signal will be.
+    // In the checked regime, with old values where the frame of the signal will be.
     let trace = s.path("t.hst");
     let program = crate::common::compile(
         &s,
@@ -192,7 +192,7 @@ int main(void) { deep(60); signal(SIGUSR1, on); cause(); return hits - 1; }"#,
         let calls = s.run(s.hindsight(&["calls"]).arg(&trace).arg("on")).text();
         // It returns into the C library, to a place that only debug files name.
         expect(&calls, &["on(n=", " to "]);
-        // Behind its first instruction: before that the signal has not come yet.
+        // At the instant after its first instruction. Before that, the signal has not come yet.
         let at = calls.split(' ').next().unwrap();
         let mut command = s.hindsight(&["backtrace"]);
         let stack = s.run(command.arg(&trace).arg(at));
@@ -232,13 +232,13 @@ fn another_process_is_chosen() {
             "exit status 3",
         ],
     );
-    // gdb takes it for an `execve`, which is not what the user asked for.
+    // gdb takes it for an `execve`, which the user did not ask for.
     for gdbs in ["executing new program", "Catchpoint", "Switching"] {
         assert!(!out.contains(gdbs), "{out}");
     }
 }
 
-/// Threads have the names of the processes that they belong to, also where one goes to those by oneself.
+/// Threads have the names of their own processes. That also holds after the user has gone to such a process.
 #[test]
 fn threads_are_named_with_their_own_processes() {
     let s = Scene::new();
@@ -259,7 +259,7 @@ fn threads_are_named_with_their_own_processes() {
     let (one, two) = (pid_of("1"), pid_of("2"));
     assert_ne!(one, two);
     assert_eq!(one, pid_of("3"));
-    // The chosen one is marked, and the other one stays where it was.
+    // The chosen process is marked. The other one stays where it was.
     let (chosen, left) = ([&one, &two].map(|p| format!("Thread {p}.{p} ")), "* ");
     expect(
         &out,
@@ -290,7 +290,7 @@ fn threads_are_named_with_their_own_processes() {
     assert!(!out.contains(&wrong), "{out}");
 }
 
-/// Both kinds of children, of which one executes a program, and a process that does so itself.
+/// Both kinds of children, one of which executes a program, and a process that itself executes one.
 const CHILDREN: &str = r#"
 #include <unistd.h>
 #include <sys/wait.h>
@@ -337,7 +337,7 @@ fn children_are_followed() {
             "0.00% of the thread",
         ],
     );
-    // One that has its parent's memory until it executes a program.
+    // A child that has its parent's memory until it executes a program.
     let out = gdb(
         &s,
         &trace,
@@ -411,7 +411,7 @@ fn parent_and_child_are_held_each_at_its_own_time() {
 fn commands_are_about_the_chosen_process() {
     let s = Scene::new();
     let trace = record(&s, CHILDREN, &[]);
-    // At each stop gdb takes the breakpoints out of all processes, and speaks of the chosen one no more.
+    // At each stop, gdb removes the breakpoints of all processes. It does not mention the chosen one any more.
     let out = gdb(
         &s,
         &trace,

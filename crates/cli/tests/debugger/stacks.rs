@@ -1,4 +1,4 @@
-//! Call stacks, compared with gdb's; and who wrote something, without going there.
+//! Call stacks, compared with gdb's. And the writer of something, without going there.
 
 use crate::common::{compile, expect, gdb};
 use crate::harness::Scene;
@@ -23,7 +23,7 @@ __attribute__((noinline)) long buy(struct shop *s, long n) { long got = s->add(n
 int main() { long all = buy(&shop, 7); return all; }
 "#;
 
-/// What functions are called, from the innermost to `main`, as `hindsight backtrace` has it.
+/// The names of the functions from the innermost to `main`, from `hindsight backtrace`.
 fn mine(s: &Scene, trace: &Path, place: &str) -> Vec<String> {
     let done = s.run(s.hindsight(&["backtrace", "--json"]).arg(trace).arg(place));
     assert!(done.status.success(), "{}", done.messages());
@@ -47,7 +47,7 @@ fn mine(s: &Scene, trace: &Path, place: &str) -> Vec<String> {
     to_main(out)
 }
 
-/// The same as gdb has it.
+/// The same from gdb.
 fn gdbs(s: &Scene, trace: &Path) -> Vec<String> {
     let out = gdb(s, trace, "seek crash\necho STACK\\n\nbacktrace\n");
     let (_, list) = out.split_once("STACK\n").unwrap_or_else(|| panic!("{out}"));
@@ -69,7 +69,7 @@ fn to_main(mut all: Vec<String>) -> Vec<String> {
         .position(|f| f == "main")
         .unwrap_or_else(|| panic!("{all:?}"));
     all.truncate(end + 1);
-    // Without what stands behind a name.
+    // Only the names.
     all.iter()
         .map(|f| f.split('(').next().unwrap_or_default().to_string())
         .collect()
@@ -79,12 +79,12 @@ fn to_main(mut all: Vec<String>) -> Vec<String> {
 fn call_stacks_are_those_of_gdb() {
     for level in ["-O0", "-O1", "-O2"] {
         let s = Scene::new();
-        // What the last of the options says counts.
+        // The last of the options counts.
         let program = compile(&s, "program", CALLS, &[level]);
         let (_, trace) = s.record(&[&program]);
         let (mine, gdbs) = (mine(&s, &trace, "crash"), gdbs(&s, &trace));
         let (mine, gdbs) = (from("within", mine), from("within", gdbs));
-        // The C library's own functions are called by several names.
+        // The C library's own functions have several names.
         let own = |all: &[String]| -> Vec<String> {
             all.iter()
                 .filter(|f| ["within", "deep", "order", "sorted", "main"].contains(&f.as_str()))
@@ -96,8 +96,8 @@ fn call_stacks_are_those_of_gdb() {
     }
 }
 
-/// The part of a stack from the program's own innermost function on. The C library goes on from function to function
-/// in its own way to end a program, and gdb leaves out functions whose inlined parts did that.
+/// The part of a stack from the program's own innermost function on. Above, the C library ends a program through
+/// functions of its own, and gdb leaves out some with inlined parts.
 fn from(function: &str, mut all: Vec<String>) -> Vec<String> {
     let first = all.iter().position(|f| f == function);
     all.drain(..first.unwrap_or_else(|| panic!("{all:?}")));
@@ -114,11 +114,12 @@ OUT void first(int n) { sink = n + 2; second(n * 5); }
 int main(int argc, char **argv) { first(argc); return sink; }
 "#;
 
-/// Functions that go on as others have no frames any more. The compiler says where they did that.
+/// A function that goes on as another one, by a tail call, has no frame any more. The compiler's debug information says
+/// where it did that.
 #[test]
 fn tail_calls_are_in_the_stack_as_gdb_has_them() {
     let s = Scene::new();
-    // The last call would not return, which is none to optimize.
+    // A call that never returns would not become a tail call.
     let text = TAILS.replace("abort();", "if (n) abort();");
     let program = compile(&s, "program", &text, &["-O2"]);
     let (_, trace) = s.record(&[&program]);
@@ -151,7 +152,7 @@ fn a_call_of_what_is_no_code_has_its_caller() {
         let stack = mine(&s, &trace, "crash");
         assert_eq!(stack, ["??", "buy", "main"], "{level}");
         assert_eq!(stack, gdbs(&s, &trace), "{level}");
-        // Variables of the caller are to be had.
+        // The caller's variables are available.
         let done = s.run(
             s.hindsight(&["at", "--frame", "1"])
                 .arg(&trace)
@@ -177,7 +178,7 @@ OUT void tail(short n, struct node *l) { sink = 3; last(n + 1, l); }
 int main(int argc, char **argv) { struct node b = { 40, 0 }, a = { 1, &b }; tail(-5, &a); return sink; }
 "#;
 
-/// `lost (a=a@entry=22, list=<optimized out>)`: the function, and of its parameters what was passed, as far as that is known.
+/// From `lost (a=a@entry=22, list=<optimized out>)`, the function and its passed parameters, as far as they are known.
 fn passed_in(frame: &str) -> Option<(String, Vec<(String, String)>)> {
     let (name, rest) = frame.split_once(" (")?;
     let name = name.rsplit(' ').next()?.to_string();
@@ -190,7 +191,7 @@ fn passed_in(frame: &str) -> Option<(String, Vec<(String, String)>)> {
     Some((name, list.split(", ").filter_map(one).collect()))
 }
 
-/// Functions need not keep their arguments. What was passed is known from those who called them.
+/// Functions need not keep their arguments. What was passed is known from their callers.
 #[test]
 fn what_was_passed_to_callers_is_known_where_gdb_knows_it() {
     for level in ["-O1", "-O2"] {
@@ -213,7 +214,7 @@ fn what_was_passed_to_callers_is_known_where_gdb_knows_it() {
                 let all = shown["variables"].as_array().unwrap();
                 let v = all.iter().find(|v| v["name"] == name.as_str()).unwrap();
                 let passed = v["passed"].as_str().unwrap_or("?");
-                // gdb says of functions which they are.
+                // gdb adds the name to a function's address.
                 let value = value.split(" <").next().unwrap();
                 assert_eq!(passed, value, "{level}: {name} of {function}: {shown:#}");
                 compared += 1;
@@ -275,7 +276,7 @@ fn who_wrote_something_is_said_without_going_there() {
     );
 }
 
-/// The last instruction that changed a register is the one that a step back over it shows.
+/// The last instruction that changed a register is the one at which a step back shows the change.
 #[test]
 fn registers_are_changed_where_steps_show_it() {
     let s = Scene::new();

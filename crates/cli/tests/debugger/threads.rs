@@ -1,9 +1,9 @@
-//! Threads that wait for each other, and commands about one of several.
+//! Threads that wait for each other, and commands for one of several threads.
 
 use crate::common::{expect, gdb, record};
 use crate::harness::Scene;
 
-/// Two threads of three that wait for each other until a signal ends the process.
+/// Two of three threads wait for each other until a signal ends the process.
 const LOCKED: &str = r#"
 #include <pthread.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ int main(void) {
     kill(getpid(), SIGABRT);
 }"#;
 
-/// What `when` said, one after the other.
+/// The answers of `when`, in order.
 fn whens(out: &str) -> Vec<&str> {
     out.lines()
         .filter(|l| l.contains("% of the thread"))
@@ -61,7 +61,7 @@ fn threads_that_wait_until_the_end_are_there() {
             .arg("end"),
     );
     let text = done.text();
-    // In the order in which they came to their last instants.
+    // In the order of the threads' last instants.
     let frames = ["thread ", "#1 ", "thread ", "#1 ", "thread ", "#1 "];
     expect(&text, &frames);
     for function in [" main ", " one ", " two "] {
@@ -74,7 +74,7 @@ fn threads_that_wait_until_the_end_are_there() {
     );
     let list: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(list.as_array().map(Vec::len), Some(3), "{list}");
-    // Time stays: the thread does nothing more, and the others are not taken back to where it did the last of it.
+    // Time does not change. The thread does nothing more, and the others do not go back to its last instruction.
     let [before, stepped, again] = whens(&out)[..] else {
         panic!("{out}");
     };
@@ -149,7 +149,8 @@ fn a_thread_alone_goes_back_to_its_beginning() {
     );
 }
 
-/// A thread that begins and ends while its process goes on, in a program that is executed and executes another one.
+/// A thread that begins and ends while its process goes on. The program was executed by another one, and executes one
+/// itself.
 const BETWEEN: &str = r#"
 #include <pthread.h>
 #include <stdlib.h>

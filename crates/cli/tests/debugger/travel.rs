@@ -54,7 +54,7 @@ fn breakpoints_stop_both_ways() {
             "No more reverse-execution history",
         ],
     );
-    // Conditions and counts, and hardware breakpoints.
+    // Conditions, counts, and hardware breakpoints.
     let out = gdb(
         &s,
         &trace,
@@ -116,7 +116,7 @@ fn steps_know_recursion() {
         "break fib if n == 4\ncontinue\ndelete\nnext\nnext\nnext\nprint a\nprint n\nreverse-next\nprint n\nreverse-next\n\
          print n\nfinish\nreverse-step\nprint n\n",
     );
-    // The first call of fib(4) is in fib(5): `next` goes over the calls within.
+    // The first call of fib(4) is in fib(5). `next` goes over the calls within.
     expect(
         &out,
         &[
@@ -170,7 +170,7 @@ fn watchpoints_show_old_and_new() {
             "Old value = 120",
         ],
     );
-    // Software watchpoints are gdb's own single steps.
+    // gdb implements software watchpoints by single steps.
     let out = gdb(
         &s,
         &trace,
@@ -239,7 +239,7 @@ fn positions_and_checkpoints() {
             "0.00%",
         ],
     );
-    // They are kept with the trace.
+    // They are saved beside the trace.
     let out = gdb(
         &s,
         &trace,
@@ -312,7 +312,7 @@ fn calls_and_writes_go_to_a_side_branch() {
             "= 6",
         ],
     );
-    // No system call is made; registers are those of the branch until one goes back.
+    // No system call is made. Registers are those of the side branch until the user goes back.
     let out = gdb(
         &s,
         &trace,
@@ -419,7 +419,7 @@ int main(void) {
         &backwards,
     ];
     expect(&gdb(&s, &trace, &script), &whole.concat());
-    // With a condition, and with a watchpoint that gdb itself compares after each instruction.
+    // With a condition, and with a watchpoint that gdb compares after each instruction.
     let script = "break main\ncontinue\ndelete\nwatch flag if flag == 3\ncontinue\ncontinue\n\
                   reverse-continue\ndelete\nset can-use-hw-watchpoints 0\n\
                   break 11\ncontinue\nwatch flag\ncontinue\ncontinue\nreverse-continue\n";
@@ -451,8 +451,8 @@ int main(void) {
 #[test]
 fn saving_the_vector_state_writes_no_more_than_that() {
     let s = Scene::new();
-    // Functions are bound when they are first called: the dynamic linker saves the state of the processor right below
-    // the caller's variables.
+    // Functions are bound at their first calls. The dynamic linker then saves the state of the processor just below the
+    // caller's variables.
     let trace = record(
         &s,
         r#"#include <unistd.h>

@@ -1,4 +1,4 @@
-//! Commands that say where one is, and stops that the other tests do not make.
+//! Commands that say where one is, and stops that the other tests do not have.
 
 use crate::common::{compile, expect, gdb, record};
 use crate::harness::{Done, Scene};
@@ -140,7 +140,7 @@ int main(void) { int (*f)(int) = dlsym(dlopen("./lib.so", RTLD_NOW), "twice"); r
     for file in ["program", "program.c", "lib.so", "lib.so.c"] {
         std::fs::remove_file(s.path(file)).unwrap();
     }
-    // The server speaks on its own input and output, too.
+    // The server can also use its own input and output.
     let file = s.path("script.gdb");
     let serve = format!(
         "target remote | {} gdbserver --stdio {}",
@@ -180,14 +180,14 @@ fn a_jump_finds_the_libraries_that_are_there() {
 int main(void) { puts("x"); fflush(stdout); return 0; }"#,
         &[],
     );
-    // Libraries are loaded and gone on the way, where gdb does not see it.
+    // Libraries are loaded and unloaded on the way, where gdb does not see it.
     let out = gdb(
         &s,
         &trace,
         "seek end\nbacktrace\nseek begin\ninfo sharedlibrary\nbreak puts\nseek end\nreverse-continue\n",
     );
     expect(&out, &["100.00%", "exit", "0.00%", "100.00%", "puts ("]);
-    // Without debug files functions of libraries have no names, but are in them.
+    // Without debug files, functions of libraries have no names. The library's name must be there.
     let out = out.replace("\n   from", " from");
     let nowhere = |l: &str| l.contains("?? ()") && !l.contains(" from ");
     assert!(!out.lines().any(nowhere), "{out}");
@@ -221,7 +221,7 @@ fn what_is_known_of_a_variable_is_told() {
     );
 }
 
-/// What gdb says to a script whose user interrupts it, some milliseconds after it has said `going`.
+/// What gdb says to a script that the user interrupts, `after` milliseconds after it has said `going`.
 fn interrupted(s: &Scene, trace: &Path, script: &str, after: u64) -> Done {
     let file = s.path("script.gdb");
     std::fs::write(&file, script).unwrap();
@@ -237,7 +237,7 @@ fn interrupted(s: &Scene, trace: &Path, script: &str, after: u64) -> Done {
     running.finish()
 }
 
-/// gdb asks once more for memory that it was not given, as it does where a part of it cannot be read.
+/// gdb asks again for memory that it did not get, as it does if a part of it cannot be read.
 #[test]
 fn a_look_at_memory_that_takes_long_is_interrupted() {
     let s = Scene::new();
@@ -246,11 +246,11 @@ volatile long n;
 void *count(void *p) { for (long i = 0; i < 600000000; i++) n += i; return 0; }
 int main(void) { pthread_t t; pthread_create(&t, 0, count, 0); pthread_join(t, 0); return 0; }";
     let trace = record(&s, source, &["-pthread"]);
-    // The index of the other thread would be made for it.
+    // This would make the index of the other thread.
     let script = "monitor seek end\necho going\\n\nprint n\nprint 7\n";
     let done = interrupted(&s, &trace, script, 100);
     expect(&(done.text() + &done.messages()), &["$1 = 7", "Quit"]);
-    // What was made for it by then is kept; with the index of the other thread it would have 200 KB.
+    // What was made by then is saved. With the index of the other thread it would have 200 KB.
     let kept = std::fs::metadata(trace.with_extension("hsx")).map_or(0, |m| m.len());
     assert!(kept < 100_000, "{kept}");
 }
@@ -263,7 +263,7 @@ fn a_command_that_takes_long_is_interrupted() {
         "volatile long n; int main(void) { for (long i = 0; i < 600000000; i++) n += i; return 0; }",
         &[],
     );
-    // Nearly the whole index would be made for it, which takes seconds.
+    // This would make nearly the whole index, which takes seconds.
     let script = "echo going\\n\nseek 99%\nwhen\nbreak main\ncontinue\nprint n\n";
     let done = interrupted(&s, &trace, script, 300);
     expect(&done.messages(), &["cancelled", "0.00% of the thread"]);
@@ -273,7 +273,7 @@ fn a_command_that_takes_long_is_interrupted() {
 #[test]
 fn each_thread_has_its_own_copy_of_a_variable() {
     let s = Scene::new();
-    // Of the program, and of a library whose copies are made when they are first used.
+    // One variable of the program, and one of a library whose copies are made at their first use.
     let library = compile(
         &s,
         "own.so",
@@ -303,7 +303,7 @@ int main(void) {
             "$1 = 9",
             "$2 = 7",
             "$3 = 70",
-            // It has none there yet.
+            // The thread has no copy there yet.
             "Cannot find thread-local storage",
             "$4 = 0",
             "writes 4 bytes",
@@ -449,7 +449,7 @@ int main(void) {
         assert!(!done.messages().contains("panicked"), "{}", done.messages());
         done
     };
-    // Too little for any thread, also of a plain replay.
+    // Too little for any thread, even in a plain replay.
     for command in [&["index"][..], &["replay", "--verify"]] {
         let done = limited(4, command);
         assert!(!done.status.success());
@@ -458,7 +458,7 @@ int main(void) {
             &["cannot map", "ulimit -v", "lift the limit"],
         );
     }
-    // Enough for some of them at the same time; one that is looked at gives way to the next.
+    // Enough for some of them at the same time. The players of others are evicted.
     assert!(limited(90, &["index"]).status.success());
     let mut command = s.command("sh");
     let limit = "ulimit -v 60000000; exec \"$@\" 2>&1";
@@ -469,9 +469,9 @@ int main(void) {
     }
     let out = s.run(&mut command).text();
     assert_eq!(out.matches(" (program) ").count(), 7, "{out}");
-    // Where a run cannot go on for want of it, the user is told: the limit comes when the session has begun.
+    // If a run cannot go on for lack of address space, the user is told. The limit is set after the session has begun.
     let server = format!("^[^ ]*hindsight gdbserver.*{}", trace.display());
-    // There are two processes: one plays, the other one opens files for it.
+    // There are two processes: the sandbox, and the broker that opens files for it.
     let limit =
         format!("shell for p in $(pgrep -f '{server}'); do prlimit --as=1000000000 --pid $p; done");
     let mut command = s.command(env!("CARGO_BIN_EXE_hindsight"));

@@ -17,7 +17,7 @@ fn check(scene: &Scene, trace: &Path) -> (Done, Value) {
     (done, order)
 }
 
-/// What `atomics.c` does, and how many atomic operations that takes at least.
+/// Records `atomics.c` with a scheme and proves its order. It has at least `least` atomic operations.
 fn proven(scheme: &str, least: u64, all_decided: bool) -> Value {
     let scene = Scene::new();
     let program = scene.compile("atomics.c", &[]);
@@ -60,7 +60,7 @@ fn without_locks() {
     proven("seqlock", 40_000, true);
     proven("queue", 60_000, true);
     proven("stack", 80_000, true);
-    // Values read under races are those that were consumed, or verification fails.
+    // Values that are read in a race must be the ones that were used, or verification fails.
     proven("race", 10, true);
 }
 
@@ -69,7 +69,7 @@ fn processes_that_share_memory() {
     let order = proven("processes", 60_000, false);
     assert!(order["common"].as_u64().unwrap() >= 60_000, "{order}");
     assert_eq!(order["shared"], 0, "{order}");
-    // One of them is stopped again and again, then killed, amid atomic operations.
+    // One process is stopped again and again, then killed, in the midst of atomic operations.
     proven("killed", 60_000, false);
 }
 
@@ -101,7 +101,7 @@ fn what_other_languages_offer() {
     proven_of(&scene, &program, "", 2_000, false);
 }
 
-/// The wire form of a stream.
+/// The chunks of a stream in wire form.
 fn wire(trace: &Trace, stream: StreamId) -> Vec<Vec<u8>> {
     let chunks = trace.chunks(stream).iter();
     chunks.map(|c| trace.load(c).unwrap()).collect()
@@ -119,7 +119,7 @@ fn events(trace: &Trace, stream: StreamId, mut f: impl FnMut(u64, &Event)) {
     }
 }
 
-/// Copies a trace with other sequence numbers, and says that these locks were taken away.
+/// Copies a trace with other order numbers, and says that these locks were taken away.
 fn renumber(trace: &Trace, to: &Path, numbers: &HashMap<u64, u64>, taken: &[Taken]) {
     let mut w = Writer::new(std::fs::File::create(to).unwrap(), trace.header()).unwrap();
     for m in trace.modules() {
@@ -161,18 +161,17 @@ fn renumber(trace: &Trace, to: &Path, numbers: &HashMap<u64, u64>, taken: &[Take
 
 #[test]
 fn a_wrong_order_is_found() {
-    // The word of a lock has the same values in whatever order the threads take turns; a ticket is new
-    // each time.
+    // The word of a lock has the same values in whatever order the threads take turns. A ticket is new each time.
     found_if_wrong("ticket");
 }
 
 #[test]
 fn a_wrong_order_of_processes_is_found() {
-    // They count with a word that they share at different addresses.
+    // The processes count in a word that they share at different addresses.
     found_if_wrong("processes");
 }
 
-/// What is wrong under locks that were taken away from somebody, and only that, is not called so.
+/// A contradiction counts as explained only if it lies under a lock that was taken away from somebody.
 fn explained_only_there(scene: &Scene, trace: &Trace, numbers: &HashMap<u64, u64>) {
     let number = *numbers.keys().min().unwrap();
     let file = scene.path("taken.hst");
@@ -189,7 +188,7 @@ fn explained_only_there(scene: &Scene, trace: &Trace, numbers: &HashMap<u64, u64
         let at = hex(&order["violation"]["bytes"]["address"]);
         (order, at.map(stripe_of))
     };
-    // The program's variables are few.
+    // The program has few variables.
     let (mut locks, mut first) = (Vec::new(), judged(&[]).1);
     let order = loop {
         locks.push(first.expect("wrong as before"));
@@ -211,11 +210,11 @@ fn explained_only_there(scene: &Scene, trace: &Trace, numbers: &HashMap<u64, u64
 fn found_if_wrong(scheme: &str) {
     let scene = Scene::new();
     let program = scene.compile("atomics.c", &[]);
-    // How the threads take turns differs from run to run.
+    // The threads take turns differently in each run.
     for left in (0..10).rev() {
         let (_, file) = scene.record(&words(&program, &[scheme]));
         let trace = Trace::open(&file).unwrap();
-        // Atomic operations of the two threads: numbers, and whose they are.
+        // The atomic operations of the two threads: their numbers and streams.
         let mut all = Vec::new();
         for s in &trace.threads()[1..] {
             events(&trace, *s, |_, event| {
@@ -231,7 +230,7 @@ fn found_if_wrong(scheme: &str) {
             let of = |part: &[(u64, StreamId)]| part.iter().filter(|(_, s)| *s == w[0].1).count();
             of(&w[..half]) > half / 2 && of(&w[half..]) < half / 2
         };
-        // Of some turns the threads' beginnings and calls leave it open: one that does not is enough.
+        // For some turns, the threads' beginnings and calls leave the order open. One turn that they do not is enough.
         let wrong = scene.path("wrong.hst");
         let mut found = false;
         let places = (0..all.len().saturating_sub(2 * half)).step_by(7);
@@ -240,7 +239,7 @@ fn found_if_wrong(scheme: &str) {
             .filter(takes_over)
             .step_by(3);
         for turn in turns.take(12) {
-            // The second one's turn is said to come first.
+            // Says that the second one's turn came first.
             let mut later: Vec<_> = turn.to_vec();
             later.sort_by_key(|(n, s)| (*s == turn[0].1, *n));
             let numbers = later
@@ -268,7 +267,7 @@ fn found_if_wrong(scheme: &str) {
             assert!(left > 0, "{scheme}");
             continue;
         }
-        // An identity changes nothing.
+        // Renumbering without changes changes nothing.
         renumber(&trace, &wrong, &HashMap::new(), &[]);
         let (done, order) = check(&scene, &wrong);
         assert_eq!((done.status.code(), &order["wrong"]), (Some(0), &0.into()));

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Runs a program natively, and a second time while it is recorded `times` times for a fraction of a
-/// second each; demands the same output and end, and verifies. `began`: it prints a line first.
+/// Runs a program natively, and once more while it is recorded `times` times for a fraction of a second. Output and end
+/// must be the same, and the recordings must verify. `began`: the program prints a line first.
 fn visits(scene: &Scene, command: impl Fn() -> Command, began: bool, times: u32) -> Vec<PathBuf> {
     let native = scene.run(&mut command());
     let running = scene.start(&mut command());
@@ -49,8 +49,8 @@ fn visits(scene: &Scene, command: impl Fn() -> Command, began: bool, times: u32)
     traces
 }
 
-/// Nothing of the recorder is in the address space, once the last thread has cleared up: it does
-/// so after it has said that it leaves.
+/// Nothing of the recorder is in the address space any more. The last thread clears up after it has said that it
+/// leaves, so this waits for it.
 fn nothing_left(pid: &str) {
     let tried = Instant::now();
     loop {
@@ -75,7 +75,7 @@ fn threads_in_all_kinds_of_waits_notice_nothing() {
         c
     };
     let traces = visits(&scene, command, true, 3);
-    // Main thread, three workers, five that wait, and those that come and go.
+    // The main thread, three workers, five that wait, and those that come and go.
     let info = scene.info(&traces[0]);
     let streams = info["streams"].as_array().unwrap().len();
     assert!(streams > 9, "{streams}");
@@ -113,7 +113,7 @@ fn a_computation_and_a_script_go_on() {
     visits(&scene, python, true, 3);
 }
 
-/// A shell that waits in `read`: its children from then on are recorded too, to the end.
+/// A shell that waits in `read`. The children that it starts later are recorded too, to the end.
 #[test]
 fn a_waiting_shell_is_recorded_to_its_end() {
     let scene = Scene::new();
@@ -141,7 +141,7 @@ fn a_waiting_shell_is_recorded_to_its_end() {
     );
 }
 
-/// A program that was recorded from its beginning goes on by itself, its heap the kernel's again.
+/// A program that was recorded from its beginning goes on by itself. The kernel manages its heap again.
 #[test]
 fn a_recorded_program_is_left() {
     let scene = Scene::new();
@@ -171,7 +171,7 @@ fn a_recorded_program_is_left() {
     assert!(scene.info(&trace).to_string().contains("detached"));
 }
 
-/// What is below a thread's stack may be something else: it is as it was when the process is left.
+/// Something else may be mapped below a thread's stack. It must be unchanged when the process is left.
 #[test]
 fn what_is_below_a_small_stack_stays() {
     let scene = Scene::new();
@@ -179,7 +179,7 @@ fn what_is_below_a_small_stack_stays() {
     let trace = scene.path("small.hst");
     let running = scene.start(&mut scene.recording(&trace, &[&program]));
     let pid = running.first_line();
-    // Until it sleeps.
+    // Long enough for it to sleep.
     std::thread::sleep(Duration::from_millis(200));
     let done = scene.run(&mut scene.hindsight(&["detach", &pid]));
     assert_eq!(done.status.code(), Some(0), "{}", done.messages());
@@ -189,7 +189,7 @@ fn what_is_below_a_small_stack_stays() {
     assert!(scene.info(&trace).to_string().contains("detached"));
 }
 
-/// Demands that process `pid` cannot be recorded, for a reason that contains `why`.
+/// Process `pid` must be refused, for a reason that contains `why`.
 fn refused(scene: &Scene, pid: &str, why: &str) {
     let trace = scene.path("refused.hst");
     let done = scene.run(scene.hindsight(&["attach", pid, "-o"]).arg(&trace));
@@ -211,7 +211,7 @@ fn awkward_moments() {
         };
         visits(&scene, command, true, 2);
     }
-    // While a child of vfork runs: as soon as that has ended.
+    // While a child of `vfork` runs, attaching waits for its end.
     let waiting = scene.start(scene.command(&program).arg("vfork"));
     waiting.first_line();
     let (trace, pid) = (scene.path("vfork.hst"), waiting.id().to_string());
@@ -258,7 +258,7 @@ fn static_programs_and_stopped_ones() {
         (done.text(), done.status.code()),
         ("running\n1\n".into(), Some(0))
     );
-    // It executed nothing meanwhile.
+    // The program executed nothing meanwhile.
     assert_eq!(scene.verify(&trace).status.code(), Some(3));
 }
 
@@ -279,7 +279,7 @@ fn states_that_cannot_be_recorded_are_said() {
         assert_eq!(done.text(), format!("running\n{says}\n"));
         assert_eq!(done.status.code(), Some(status), "{}", done.messages());
     }
-    // Traced by another already.
+    // Another process traces it already.
     let mut strace = scene.command("strace");
     strace
         .args(["-f", "-o", "/dev/null"])
@@ -295,7 +295,7 @@ fn states_that_cannot_be_recorded_are_said() {
     let narrow = scene.path("narrow");
     std::fs::write(&narrow, narrow_program()).unwrap();
     std::fs::set_permissions(&narrow, PermissionsExt::from_mode(0o755)).unwrap();
-    // Where the kernel runs such programs at all.
+    // Only where the kernel runs programs of this kind.
     if let Ok(mut child) = scene.command(&narrow).spawn() {
         std::thread::sleep(Duration::from_millis(100));
         refused(&scene, &child.id().to_string(), "runs a 32-bit program");
@@ -351,7 +351,7 @@ fn what_cannot_be_recorded_is_said() {
     std::thread::sleep(Duration::from_millis(200));
     refused(&gone.id().to_string(), "has ended");
     gone.wait().unwrap();
-    // There is no room for another descriptor: it goes on as if nothing had been.
+    // The program has no room for another descriptor. It goes on as if nothing had happened.
     let script = "ulimit -n 3; echo running; while ((SECONDS < 2)); do :; done; echo end";
     let small = scene.start(scene.command("bash").args(["-c", script]));
     small.first_line();
@@ -361,7 +361,7 @@ fn what_cannot_be_recorded_is_said() {
         (done.text(), done.status.code()),
         ("running\nend\n".into(), Some(0))
     );
-    // Recorded already.
+    // It is being recorded already.
     let trace = scene.path("once.hst");
     let script = "echo $$; sleep 1; echo end";
     let running = scene.start(&mut scene.recording(&trace, &["bash", "-c", script]));

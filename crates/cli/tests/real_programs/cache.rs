@@ -1,4 +1,4 @@
-//! Translated code that is kept between recordings.
+//! Translated code that is stored for later recordings.
 
 use crate::harness::{Done, Scene};
 use std::fs::{self, Permissions};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const PROGRAM: [&str; 3] = ["/bin/sh", "-c", "ls -d / | cat; echo $((6 * 7))"];
 
-/// What one recording found and made of translated blocks.
+/// How many translated blocks a recording found, and how many it made.
 #[derive(Debug)]
 struct Blocks {
     found: u64,
@@ -42,14 +42,14 @@ impl Kept {
         dir.map_or(Vec::new(), |d| d.map(|e| e.unwrap().path()).collect())
     }
 
-    /// The only file, which is there after the first recording.
+    /// The only file in the cache. It exists after the first recording.
     fn file(&self) -> PathBuf {
         let files = self.files();
         assert_eq!(files.len(), 1, "{files:?}");
         files[0].clone()
     }
 
-    /// Records the program, which must do what it does natively, and verifies.
+    /// Records the program, which must do the same as natively, and verifies.
     fn record(&self, options: &[&str]) -> (Blocks, Done) {
         let trace = self.scene.path("trace.hst");
         let mut c = self.command(&["record", "--quiet"]);
@@ -83,11 +83,11 @@ fn the_second_recording_finds_what_the_first_has_made() {
     assert_eq!((mode(&k.folder()), mode(&k.file())), (0o700, 0o600));
     let (second, _) = k.record(&[]);
     assert!(second.found > 500, "{second:?}");
-    // Where the pipe makes somebody wait differs.
+    // It differs where the pipe makes somebody wait, so some blocks are new.
     assert!(second.made < first.made / 10, "{first:?} {second:?}");
     let (without, _) = k.record(&["--no-cache"]);
     assert_eq!(without.found, 0);
-    // Another kind of code: its own file.
+    // Another kind of code has a file of its own.
     let (other, _) = k.record(&["--predictor", "cache:64k"]);
     assert_eq!(other.found, 0);
     let (checked, _) = k.record(&["--regime", "checked"]);
@@ -180,7 +180,7 @@ fn nothing_is_kept_without_a_place_for_it() {
     let scene = Scene::new();
     let trace = scene.path("trace.hst");
     let home = scene.path("home");
-    // Neither of them; a relative one; one that cannot be made; a home that is not there.
+    // Neither variable is set; then a relative path, a folder that cannot be made, a home that does not exist.
     for value in [
         None,
         Some(("XDG_CACHE_HOME", "relative")),

@@ -12,7 +12,7 @@ fn generated_and_patched_code() {
     }
 }
 
-/// Code that needs flags takes the place of code that needs none, and the way there is an indirect branch.
+/// Code that needs flags replaces code that needs none. An indirect branch leads there.
 #[test]
 fn flags_that_changed_code_reads() {
     let scene = Scene::new();
@@ -28,8 +28,8 @@ fn flags_that_changed_code_reads() {
     scene.must_verify(&trace);
 }
 
-/// Flags on their way to an indirect branch, which the checked regime keeps elsewhere: as handlers of faults and
-/// of timers, and the target, see them.
+/// Flags before an indirect branch: the checked regime keeps them elsewhere. Handlers of faults and of timers must see
+/// them, and so must the target.
 #[test]
 fn flags_before_indirect_branches() {
     let scene = Scene::new();
@@ -53,8 +53,8 @@ fn code_that_changes_under_threads_and_processes() {
     assert_eq!(done.text().lines().count(), 16);
 }
 
-/// Nowhere in a recorded process is memory that can be written and executed, also where threads and children have made or changed
-/// translations of their own.
+/// No memory of a recorded process can be both written and executed, even when threads and children have made or
+/// changed translations of their own.
 #[test]
 fn memory_is_never_written_where_it_runs() {
     const SCRIPT: &str = "
@@ -136,7 +136,7 @@ for k = 1, 30 do
 end
 print(s)";
 
-/// PCRE's compiler and that of LuaJIT.
+/// The compilers of PCRE and of LuaJIT.
 #[test]
 fn compilers_within_programs() {
     let scene = Scene::new();
@@ -186,7 +186,7 @@ fn rare_instructions() {
     same_with_few_cells(&scene, &words(&program, &["flat"]));
 }
 
-/// Threads that share memory, code that gets hot and is compiled, and WebAssembly.
+/// Threads that share memory, code that is compiled because it runs often, and WebAssembly.
 const WORKERS: &str = r#"
 const { Worker } = require("worker_threads");
 const shared = new Int32Array(new SharedArrayBuffer(8));
@@ -231,7 +231,7 @@ fn runtimes_with_threads() {
             assert!(status.success());
             scene.same(&["java", "-cp", ".", "Pool"]);
         }
-        // Large, and of another name in each release.
+        // Java is large, and its package has another name in each release.
         Err(e) => println!("no Java: {e}"),
     }
 }
@@ -265,7 +265,7 @@ fn operands_that_only_prefixes_name() {
     same_with_few_cells(&scene, &argv);
 }
 
-/// Transfers by `iret`, `retf`, far jumps and calls, as they are natively as long as they stay in 64-bit code.
+/// Transfers by `iret`, `retf`, far jumps and calls. They work as natively while they stay in 64-bit code.
 #[test]
 fn far_transfers() {
     let scene = Scene::new();
@@ -282,7 +282,7 @@ fn far_transfers() {
     scene.must_verify(&trace);
 }
 
-/// What the kernel tells of register sets is what `xgetbv` shows.
+/// What the kernel says about register sets agrees with `xgetbv`.
 #[test]
 fn register_sets_that_there_are() {
     let scene = Scene::new();
@@ -291,7 +291,7 @@ fn register_sets_that_there_are() {
     assert_eq!(done.text(), "supported 1\ntraced 1\n");
 }
 
-/// Windows programs begin, where wine is installed.
+/// Windows programs start, if wine is installed.
 #[test]
 fn wine() {
     let scene = Scene::new();
@@ -308,7 +308,7 @@ fn wine() {
     scene.must_verify(&scene.path("trace.hst"));
 }
 
-/// Code is replaced behind a branch: what comes next takes flags that the code there before did not need.
+/// Code after a branch is replaced. The new code needs flags that the old one did not.
 #[test]
 fn flags_that_only_later_code_takes() {
     let scene = Scene::new();
@@ -323,8 +323,8 @@ fn flags_that_only_later_code_takes() {
     }
 }
 
-/// A page becomes writable while two threads have it, and then changes: the second of them comes to what is new without
-/// passing the recorder.
+/// Two threads have a page when it becomes writable and then changes. The second thread comes to the new code without
+/// passing through the recorder.
 #[test]
 fn pages_that_become_writable_under_threads() {
     let scene = Scene::new();
@@ -333,7 +333,7 @@ fn pages_that_become_writable_under_threads() {
     assert_eq!(done.text(), "625 6 6\n");
 }
 
-/// Code of pages that may not be written is changed by way of files, and code is moved and replaced.
+/// Code in pages that cannot be written changes through files. Code is also moved and replaced.
 #[test]
 fn code_that_changes_behind_its_mapping() {
     let scene = Scene::new();

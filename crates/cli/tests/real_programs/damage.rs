@@ -1,4 +1,4 @@
-//! Damaged traces of real programs: an error, a verified beginning, never a crash or a hang.
+//! Damaged traces of real programs give an error or a verified beginning. They never cause a crash or a hang.
 
 use crate::harness::{Scene, words};
 use std::fs;
@@ -12,7 +12,7 @@ fn trace() -> (Scene, Vec<u8>) {
     (scene, bytes)
 }
 
-/// Verified, different, unreadable, or nothing left to verify; anything else is a crash.
+/// Status of a verification: verified, different, unreadable, or nothing left to verify. Any other end is a crash.
 fn judged(scene: &Scene, bytes: &[u8], what: &str) -> i32 {
     let damaged = scene.path("damaged.hst");
     fs::write(&damaged, bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Signals that kill: when they take effect, and the first processes of namespaces, to which they do nothing.
+//! Signals that kill: when they take effect. The first processes of namespaces ignore them.
 
 use crate::harness::{Scene, end, words};
 
@@ -32,7 +32,7 @@ fn a_deadly_signal_goes_to_a_thread_that_takes_it() {
     }
 }
 
-/// Whether namespaces of process ids can be made here; says so if not.
+/// Whether namespaces for process ids can be made here. Prints a message if not.
 fn has_namespaces(scene: &Scene, program: &std::path::Path) -> bool {
     let done = scene.native(&words(program, &["sent=15"]));
     let may = !done.text().contains("not permitted");
@@ -90,7 +90,7 @@ fn namespaces_lie_within_each_other() {
     let started = std::time::Instant::now();
     let done = scene.same(&words(&program, &["nested"]));
     assert_eq!(done.text(), "1 at 3\n1 at 2\n1 at 1\n1 at 0\n4\n");
-    // A thread of each is killed by the end of its process; nobody waits for it, which took seconds.
+    // In each process, the end of the process kills a thread. Nobody waits for that thread; once that took seconds.
     assert!(started.elapsed().as_secs() < 60);
     let info = scene.info(&scene.path("trace.hst"));
     let mut processes: Vec<i64> = info["images"]

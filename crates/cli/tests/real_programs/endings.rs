@@ -4,7 +4,7 @@ use crate::harness::{Running, Scene, end, kill, words};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Time in which it ends. It takes less than two seconds where nothing else goes on; else it would not end at all.
+/// It ends within this time. On an idle machine it takes less than two seconds. With a fault it would never end.
 const SOON: Duration = Duration::from_secs(20);
 
 fn start(scene: &Scene, program: &Path, args: &[&str]) -> (Running, PathBuf) {

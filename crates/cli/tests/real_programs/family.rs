@@ -1,10 +1,9 @@
-//! The quiet regime of processes that have children: they stay quiet, unless a child can change what they have
-//! in memory.
+//! The quiet regime of processes with children. They stay quiet unless a child can change their memory.
 
 use crate::harness::{Scene, words};
 use std::fs;
 
-/// Whether the first process is quiet in the end, and why not.
+/// Whether the first process is quiet at the end, and the reason if not.
 fn regime(scene: &Scene) -> (bool, String) {
     let info = scene.info(&scene.path("trace.hst"));
     let streams = info["streams"].as_array().unwrap();
@@ -57,7 +56,7 @@ fn children_that_can_change_it_end_it() {
         assert!(!quiet && why.contains(word), "{part}: {why}");
         fs::write(&path, "0123456789abcdef".repeat(600)).unwrap();
     }
-    // What a child attaches to is not recorded any further.
+    // A process to which a child attaches is not recorded further.
     let done = scene.same(&words(&program, &["ptrace", path.to_str().unwrap()]));
     assert!(done.status.success());
     let info = scene.info(&scene.path("trace.hst"));

@@ -1,5 +1,5 @@
-//! Programs that crash are recorded up to the faulting instruction and die as they would natively;
-//! programs that handle their own faults work.
+//! Programs that crash are recorded up to the faulting instruction, and die as they do natively. Programs that handle
+//! their own faults work.
 
 use crate::harness::{Scene, end, words};
 use std::ffi::OsString;
@@ -99,14 +99,14 @@ fn vectors_that_are_compared_in_pairs() {
     }
 }
 
-/// Whether a program that crashes leaves a core in its folder. The kernel may be told to give it to a program, or to
-/// another folder, and it may not be allowed; then a test of them says that it is skipped.
+/// Whether a program that crashes leaves a core in its folder. The kernel may give it to a program, put it into another
+/// folder, or make none. Tests that need one then say that they are skipped.
 pub fn has_cores(scene: &Scene) -> bool {
     let mut shell = scene.command("/bin/sh");
     scene.run(shell.args(["-c", "ulimit -c unlimited; sh -c 'kill -SEGV $$'"]));
     let found = scene.path("core").exists();
     if !found {
-        // Past the test's own output, which nobody sees where a test succeeds.
+        // Written past the harness, which captures the output of a test that succeeds.
         let _ = std::io::stderr().write_all(
             b"skipped: no cores are left here (/proc/sys/kernel/core_pattern, ulimit -c)\n",
         );
@@ -131,7 +131,7 @@ pub fn core(scene: &Scene, program: &Path, command: &[OsString], asked: &[&str])
         gdb.args(["-ex", ask]);
     }
     let told = scene.run(gdb.arg(program).arg(&file)).text();
-    // Before the answers come greetings, with addresses.
+    // Greetings with addresses come before the answers.
     let answers = told
         .lines()
         .skip_while(|l| !l.starts_with("rbx") && !l.starts_with("Thread "));
@@ -164,7 +164,7 @@ fn core_dumps_show_all_threads() {
     }
     let program = scene.compile("dying.c", &["-O1"]);
     let trace = scene.path("trace.hst");
-    // In the same order whoever comes first: the calls, and whose registers are known.
+    // Threads may come in any order. What must agree is the calls, and whose registers are known.
     let of = |text: String| {
         let known = |l: &&str| {
             l.starts_with('#') || l.contains("0x9876543210") || l.contains("114, 101, 103")
@@ -221,7 +221,7 @@ fn core_dumps_are_the_programs() {
         let native = core(&scene, &program, &argv, &asked);
         let recorded = core(&scene, &program, &recorded(&scene, &trace, &argv), &asked);
         scene.must_verify(&trace);
-        // Process and thread numbers are in registers when it aborts.
+        // At an abort, registers hold process and thread ids.
         let comparable = |text: String| match how {
             "fault" => text,
             _ => {

@@ -36,7 +36,7 @@ fn a_program_may_signal_its_group() {
         let done = scene.same(&words(&program, &["handle", &signo.to_string()]));
         assert_eq!(done.text(), "1\n", "{signo}: {}", done.messages());
     }
-    // Those between the standard ones and SIGRTMIN belong to the C library.
+    // The signals between the standard ones and SIGRTMIN belong to the C library.
     for signo in [libc::SIGTERM, libc::SIGUSR1, libc::SIGXCPU, last] {
         let done = scene.same(&words(&program, &["die", &signo.to_string()]));
         assert_eq!(end(done.status), (None, Some(signo)));
@@ -50,7 +50,7 @@ fn what_the_group_gets_is_not_passed_on() {
     assert_eq!(done.text(), "20\n");
 }
 
-/// A recording of a program that waits for signals, and its trace.
+/// Starts to record a program that waits for signals. Returns it with its trace.
 fn listening(scene: &Scene, program: &std::path::Path) -> (Running, PathBuf) {
     let trace = scene.path("trace.hst");
     let running = scene.start(&mut scene.recording(&trace, &words(program, &["listen"])));
@@ -85,7 +85,7 @@ fn each_signal_from_outside_comes_once() {
         lines += 1;
         await_lines(&running, lines);
     }
-    // One too many would have come by now.
+    // If a signal came twice, it would have come by now.
     std::thread::sleep(Duration::from_millis(50));
     assert!(kill(running.id(), libc::SIGUSR2));
     let done = running.finish();
@@ -127,7 +127,7 @@ fn a_signal_to_the_parent_goes_to_who_started_the_recording() {
     }
 }
 
-/// The program itself.
+/// The recorded program itself.
 fn program_of(front: i32) -> i32 {
     let mut all = children(front).into_iter().map(|(pid, _)| pid);
     let collector = collector_of(front);
@@ -144,7 +144,8 @@ fn a_program_that_stops_is_seen_to_stop() {
             let trace = scene.path("trace.hst");
             let running = scene.start(&mut scene.recording(&trace, &argv));
             running.first_line();
-            // Natively it stops only if somebody could continue its group: as here, from another one.
+            // Natively it stops only if somebody outside could continue its group. Here somebody in another group
+            // could.
             await_stopped(running.id(), true);
             let whom = if to_group {
                 -running.id()
@@ -178,7 +179,7 @@ fn who_stops_or_ends_the_process_that_was_started_means_the_program() {
         assert!(kill(running.id(), libc::SIGCONT));
         await_stopped(pid, false);
     }
-    // It stops, and is killed while it does: the process that was started does not stay behind.
+    // The program is killed while it is stopped. The process that stands for it does not stay.
     assert!(kill(pid, libc::SIGSTOP));
     await_stopped(running.id(), true);
     assert!(kill(pid, libc::SIGKILL));

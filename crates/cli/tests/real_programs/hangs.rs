@@ -1,4 +1,4 @@
-//! Runs that take too long: they are ended, kept, and what they wait for is said.
+//! Runs that take too long are ended and kept. It is shown what they wait for.
 
 use crate::harness::{Done, Scene, await_end};
 use serde_json::Value;
@@ -20,7 +20,7 @@ fn of_kind(waits: &Value, kind: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Lets a program that never ends stand in a way, for three seconds.
+/// Runs a program that hangs in this way, and ends it after three seconds.
 fn stand(scene: &Scene, program: &Path, how: &str, trace: &Path) -> Done {
     let mut c = scene.hindsight(&["record", "--timeout", "3s", "-o"]);
     let done = scene.run(c.arg(trace).arg("--").arg(program).arg(how));
@@ -79,7 +79,7 @@ fn what_stands_for_ever_is_ended_and_says_what_for() {
     stand(&scene, &program, "sleep", &trace);
     assert_eq!(of_kind(&waits(&scene, &trace), "time").len(), 1);
 
-    // A process and its child: neither sees the other's end.
+    // A process and its child, which wait for each other.
     stand(&scene, &program, "pipe", &trace);
     let all = waits(&scene, &trace);
     let (parent, child) = (of_kind(&all, "child"), of_kind(&all, "descriptors"));
@@ -95,7 +95,7 @@ fn what_stands_for_ever_is_ended_and_says_what_for() {
     assert_eq!(reader[0]["waits_for"]["holder"], main[0]["tid"], "{all}");
 }
 
-/// A loop that never comes to the recorder has no events.
+/// A loop that never enters the recorder has no events.
 #[test]
 fn what_computes_for_ever_is_ended_where_it_is() {
     let scene = Scene::new();
@@ -119,7 +119,7 @@ fn a_time_that_is_not_reached_changes_nothing() {
     assert_eq!(done.status.code(), Some(3), "{}", done.messages());
     assert!(!done.messages().contains("took longer"));
     scene.must_verify(&trace);
-    // Only a hang is wanted, and there is none.
+    // Only a hang is to be kept, and there is none.
     fs::remove_file(&trace).unwrap();
     let mut c = scene.hindsight(&["record", "--timeout", "10m", "--keep-on", "hang", "-o"]);
     let done = scene.run(c.arg(&trace).arg("--").arg(&program).args(["1", "3"]));

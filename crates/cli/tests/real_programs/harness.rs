@@ -1,4 +1,4 @@
-//! Compiling, running, recording and verifying, with a time limit on everything.
+//! Compiles, runs, records and verifies programs, all with a time limit.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -8,10 +8,10 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Longest time that any one process may take.
+/// The longest time that a process may take.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// What a finished process left.
+/// What a process left when it ended.
 #[derive(Debug)]
 pub struct Done {
     pub status: ExitStatus,
@@ -29,8 +29,8 @@ impl Done {
     }
 }
 
-/// A directory for one test: programs, traces, outputs, the store. With `HINDSIGHT_KEEP_FAILED` set, that of a test
-/// that fails stays, and its name is printed.
+/// A folder for one test: programs, traces, outputs, the store. With `HINDSIGHT_KEEP_FAILED` set, the folder of a
+/// failed test stays, and its name is printed.
 pub struct Scene {
     dir: TempDir,
 }
@@ -123,7 +123,7 @@ impl Scene {
         c
     }
 
-    /// Starts a command in a process group of its own, its output into files.
+    /// Starts a command in a process group of its own. Its output goes to files.
     pub fn start(&self, command: &mut Command) -> Running {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let n = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl Scene {
             self.path(&format!("{n}.out")),
             self.path(&format!("{n}.err")),
         );
-        // What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
+        // A background command of a shell ignores Ctrl-C, and so do its children. This one must not.
         let as_in_the_foreground = || {
             // SAFETY: a plain system call that concerns the new process only.
             unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
@@ -163,7 +163,7 @@ impl Scene {
         self.run(self.command(argv[0].as_ref()).args(&argv[1..]))
     }
 
-    /// Records a program; returns what it left and the trace.
+    /// Records a program. Returns what it left, and the trace.
     pub fn record<S: AsRef<OsStr>>(&self, argv: &[S]) -> (Done, PathBuf) {
         let trace = self.path("trace.hst");
         let _ = fs::remove_file(&trace);
@@ -194,8 +194,8 @@ impl Scene {
         serde_json::from_slice(&done.stdout).unwrap()
     }
 
-    /// Runs a program natively and recorded, demands the same output, messages and end, and
-    /// verifies. Returns the recorded run.
+    /// Runs a program natively and recorded. Output, messages and end must be the same, and the recording must verify.
+    /// Returns the recorded run.
     pub fn same<S: AsRef<OsStr>>(&self, argv: &[S]) -> Done {
         let native = self.native(argv);
         let (recorded, trace) = self.record(argv);
@@ -212,12 +212,12 @@ impl Scene {
     }
 }
 
-/// Exit status, or signal, without the core-dump flag (which depends on limits and space).
+/// Exit status, or signal. The core-dump flag is left out: it depends on limits and space.
 pub fn end(status: ExitStatus) -> (Option<i32>, Option<i32>) {
     (status.code(), status.signal())
 }
 
-/// A started process. It and its group are killed when this is dropped early.
+/// A process that was started. If this is dropped early, the process and its group are killed.
 pub struct Running {
     child: Child,
     stdout: PathBuf,
@@ -231,18 +231,18 @@ impl Running {
         self.child.id() as i32
     }
 
-    /// Whether it has not ended, as far as can be seen without taking its status.
+    /// Whether it is still running. Its status is not taken from the kernel.
     pub fn is_running(&self) -> bool {
         fs::read_to_string(format!("/proc/{}/stat", self.id()))
             .is_ok_and(|s| !s[s.rfind(')').unwrap()..].starts_with(") Z"))
     }
 
-    /// Where its standard input comes from, if that is a pipe.
+    /// Its standard input, if that is a pipe.
     pub fn input(&mut self) -> ChildStdin {
         self.child.stdin.take().unwrap()
     }
 
-    /// Signals the process and all of its group, as a terminal does.
+    /// Sends a signal to the process and its whole group, as a terminal does.
     pub fn signal_group(&self, signo: i32) {
         kill(-self.id(), signo);
     }
@@ -257,7 +257,7 @@ impl Running {
         String::from_utf8_lossy(&fs::read(&self.stderr).unwrap()).into_owned()
     }
 
-    /// Waits until it has written a whole line, and returns that.
+    /// Waits for the first whole line of output, and returns it.
     pub fn first_line(&self) -> String {
         let started = Instant::now();
         loop {
@@ -274,7 +274,7 @@ impl Running {
         }
     }
 
-    /// Waits until it has written a whole line of messages.
+    /// Waits for the first whole line of messages.
     pub fn first_message(&self) {
         let started = Instant::now();
         while !self.messages().contains('\n') {
@@ -343,11 +343,11 @@ pub fn children(pid: i32) -> Vec<(i32, String)> {
         .collect()
 }
 
-/// The process that collects for the one that was started to record.
+/// The collector of a process that records.
 pub fn collector_of(front: i32) -> i32 {
     let started = Instant::now();
     loop {
-        // It has its name a moment after it has begun.
+        // It gets its name a moment after its start.
         let mut found = children(front).into_iter();
         if let Some((pid, _)) = found.find(|(_, name)| name == "collector") {
             return pid;
@@ -357,7 +357,7 @@ pub fn collector_of(front: i32) -> i32 {
     }
 }
 
-/// Whether a process is only there to see which signals the group of a recording gets.
+/// Whether a process exists only to see which signals the group of a recording gets.
 pub fn is_witness(pid: i32) -> bool {
     name_and_state(pid).is_some_and(|(name, _)| name == "witness")
 }
@@ -392,7 +392,7 @@ pub fn words(program: &Path, args: &[&str]) -> Vec<OsString> {
         .collect()
 }
 
-/// An address, or a register, as JSON tells it.
+/// An address or a register, as JSON has it.
 pub fn hex(v: &serde_json::Value) -> Option<u64> {
     u64::from_str_radix(v.as_str()?.strip_prefix("0x")?, 16).ok()
 }

@@ -1,4 +1,4 @@
-//! What the recorder keeps open and counts, and where programs are recorded all the same.
+//! What the recorder keeps open and counts, and under which restrictions programs are still recorded.
 
 use crate::harness::{Scene, words};
 use std::fs::{Permissions, set_permissions};
@@ -10,7 +10,7 @@ fn descriptors_and_limits_are_the_programs() {
     let program = scene.compile("fds.c", &["-D_GNU_SOURCE"]);
     scene.same(&words(&program, &[]));
     let info = scene.info(&scene.path("trace.hst"));
-    // Each of seven children, and what it executed.
+    // Seven children, and the programs that they executed.
     assert_eq!(info["images"].as_array().unwrap().len(), 15);
 }
 
@@ -20,8 +20,8 @@ fn programs_are_recorded_wherever_they_run() {
     set_permissions(scene.path(""), Permissions::from_mode(0o755)).unwrap();
     let program = scene.compile("cell.c", &["-static"]);
     let jail = scene.path("");
-    // Not dumpable, other namespaces, another root without /proc, another user, and these together:
-    // what is not allowed fails natively too.
+    // Not dumpable, in other namespaces, with another root without `/proc`, as another user, and combinations. What is
+    // not allowed fails natively, too.
     for how in ["d", "n", "c", "u", "dc", "nc", "dcu", "ncu"] {
         let args = [how, program.to_str().unwrap(), jail.to_str().unwrap()];
         let done = scene.same(&words(&program, &args));

@@ -1,22 +1,23 @@
-//! Programs that overwrite the memory which the recorder shares with its collector. The program may suffer, but
-//! recording it ends, by itself or when it is told to, and what was recorded stays readable. `HINDSIGHT_FUZZ_SECONDS`
-//! says for how long this is tried (5), `HINDSIGHT_FUZZ_SEED` from which seed on.
+//! Programs that overwrite the memory that the recorder shares with its collector. The program may suffer. But the
+//! recording ends, by itself or when it is told to, and what was recorded stays readable.
+//!
+//! `HINDSIGHT_FUZZ_SECONDS` is how long this tries (5 by default). `HINDSIGHT_FUZZ_SEED` is the first seed.
 
 use crate::harness::{Running, Scene, kill, words};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Time in which a program that does not hang has ended.
+/// A program that does not hang has ended after this time.
 const USUAL: Duration = Duration::from_secs(10);
 
-/// Time in which whatever is left ends when it is told.
+/// Everything that is left ends within this time when it is told to.
 const TOLD: Duration = Duration::from_secs(60);
 
 fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |v| v.parse().unwrap())
 }
 
-/// Ends a recording, whose program may hang, as a user would; whether it had to be told.
+/// Ends a recording whose program may hang, as a user would. Returns whether it had to be told.
 fn end(running: &Running, seed: u64) -> bool {
     let begin = Instant::now();
     let mut told = 0;
@@ -49,7 +50,7 @@ fn must_be_readable(scene: &Scene, trace: &Path, seed: u64) {
         let mut c = scene.hindsight(args);
         let done = scene.run(c.arg(trace));
         let says = done.messages();
-        // Whatever the answer is, it is one.
+        // Any answer is fine.
         let code = done.status.code().unwrap_or(-1);
         assert!(
             (0..100).contains(&code) && !says.contains("panicked"),
@@ -68,14 +69,14 @@ fn overwritten_memory_neither_breaks_nor_holds_up_the_collector() {
     for seed in setting("HINDSIGHT_FUZZ_SEED", 1).. {
         let trace = scene.path("trace.hst");
         let _ = std::fs::remove_file(&trace);
-        // Few words, so that what follows matters, or very many.
+        // Few words, so that later ones matter, or very many.
         let times = [3, 30, 3000][seed as usize % 3].to_string();
         let argv = words(&program, &[&seed.to_string(), &times]);
         let running = scene.start(&mut scene.recording(&trace, &argv));
         let group = running.id();
         let told = end(&running, seed);
         let done = running.finish();
-        // A program that hangs in its recorder may be left.
+        // A program may be left that hangs in its recorder.
         kill(-group, libc::SIGKILL);
         println!(
             "seed {seed}, {times} words: {:?}, told: {told}",

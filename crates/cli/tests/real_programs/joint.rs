@@ -1,4 +1,4 @@
-//! Memory that is read for long shares pages with its cells, and nobody sees it.
+//! Memory that is only read for a long time shares pages with its cells. The program does not notice.
 
 use crate::faults::{core, has_cores, recorded_with};
 use crate::harness::{Scene, end};
@@ -12,7 +12,7 @@ fn argv(program: &Path, what: &str, seen: &Path) -> Vec<OsString> {
     vec![program.into(), what.into(), seen.into()]
 }
 
-/// Number of mappings that the program's child saw to be shared with cells.
+/// The number of mappings that share pages with cells, as the program's child saw it.
 fn shared(seen: &Path) -> u32 {
     fs::read_to_string(seen).unwrap().trim().parse().unwrap()
 }
@@ -49,7 +49,7 @@ fn memory_that_shares_pages_with_its_cells_is_as_any() {
             recorded.messages()
         );
         assert_eq!(end(recorded.status), end(native.status), "{what}");
-        // Else nothing has been tested.
+        // Otherwise nothing was tested.
         assert!(shared(&seen) >= 2, "{what}");
         scene.must_verify(&trace);
     }

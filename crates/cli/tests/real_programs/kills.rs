@@ -1,4 +1,4 @@
-//! `kill -9` at any time leaves a readable trace of all that had reached the rings.
+//! `kill -9` at any time leaves a readable trace of everything that had reached the rings.
 
 use crate::harness::{Running, Scene, await_end, collector_of, kill, words};
 use std::path::Path;
@@ -11,7 +11,7 @@ fn start(scene: &Scene, trace: &Path) -> (Running, i32) {
     (running, pid)
 }
 
-/// Different moments without a random source: a run that fails can be repeated.
+/// Several moments. They are not random, so a failing run can be repeated.
 fn moments() -> impl Iterator<Item = Duration> {
     (0..5).map(|i| Duration::from_millis(3 + 67 * i * i))
 }
@@ -46,12 +46,12 @@ fn of_the_collector() {
         let (running, pid) = start(&scene, &trace);
         std::thread::sleep(wait);
         assert!(kill(collector_of(running.id()), libc::SIGKILL));
-        // The program cannot go on recording; it ends, with a message, by itself.
+        // The program cannot be recorded any further. It ends by itself, with a message.
         await_end(pid);
         let done = running.finish();
         assert!(done.messages().contains("collector"), "{}", done.messages());
         if std::fs::metadata(&trace).is_ok_and(|m| m.len() > 0) {
-            // In the first moments nothing may have been executed.
+            // In the first moments, perhaps nothing was executed.
             if scene.info(&trace)["instructions"] != 0 {
                 scene.must_verify(&trace);
             }
@@ -59,7 +59,7 @@ fn of_the_collector() {
     }
 }
 
-/// Who kills the process that was started means the program; the recording is finished.
+/// A kill of the process that stands for the program means the program. The recording is finished.
 #[test]
 fn of_the_process_that_stands_for_the_program() {
     let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! Programs of all shapes are loaded as the kernel would, and cannot tell the difference.
+//! Programs of all kinds are loaded as the kernel loads them, and cannot tell the difference.
 
 use crate::harness::{Scene, words};
 use std::fs;
@@ -189,7 +189,7 @@ fn arithmetic_of_all_kinds() {
     scene.same(&words(&program, &[]));
 }
 
-/// Faults in their middle, other threads' changes in their middle, signals all the time.
+/// String instructions with faults in their middle, changes by other threads in their middle, and frequent signals.
 #[test]
 fn string_instructions_whose_reads_are_checked() {
     let scene = Scene::new();
@@ -218,7 +218,7 @@ fn bounded_predictors_record_the_same_program() {
     }
 }
 
-/// The longest read there is, from cells at both ends of the predictor.
+/// The longest read of all, from cells at both ends of the predictor.
 #[test]
 fn vector_state_survives_where_predictors_wrap() {
     let scene = Scene::new();
@@ -278,8 +278,8 @@ fn key_frames_split_the_replay() {
     }
 }
 
-/// Memory changes behind the back of recorder and program: by the file that it is a copy of, and
-/// through `/proc`.
+/// Memory changes without the knowledge of recorder and program: through the file of which it is a copy, and through
+/// `/proc`.
 #[test]
 fn memory_written_as_a_file() {
     let scene = Scene::new();

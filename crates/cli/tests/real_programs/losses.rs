@@ -1,6 +1,8 @@
-//! Nothing is lost: whatever is killed, held up or cut off, the trace opens, says what it holds, and
-//! verifies to its end. Moments and victims are random: `HINDSIGHT_LOSS_SEED` says from which seed on
-//! (a failure names its own), `HINDSIGHT_LOSS_ROUNDS` how many rounds each test does.
+//! Nothing is lost. Whatever is killed, held up or cut off, the trace opens, says what it holds, and verifies to its
+//! end.
+//!
+//! Moments and victims are random. `HINDSIGHT_LOSS_SEED` is the first seed; a failure names its own.
+//! `HINDSIGHT_LOSS_ROUNDS` is the number of rounds of each test.
 
 use crate::harness::{
     LIMIT, Running, Scene, await_end, children, collector_of, is_witness, kill, words,
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A small generator: a run that fails can be repeated.
+/// A small generator of random numbers. A failing run can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -37,7 +39,7 @@ fn rounds(usual: u64) -> impl Iterator<Item = (u64, Random)> {
     (first..first + setting("HINDSIGHT_LOSS_ROUNDS", usual)).map(|seed| {
         // Shown if the test fails.
         println!("HINDSIGHT_LOSS_SEED={seed} HINDSIGHT_LOSS_ROUNDS=1");
-        // Neighbouring seeds should not resemble each other.
+        // Neighbouring seeds must not give similar numbers.
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         random.below(2);
         (seed, random)
@@ -62,8 +64,7 @@ const SQL: &str = "create table t(a, b); with recursive n(i) as (select 1 union 
     where i < 20000) insert into t select i, hex(randomblob(20)) from n; create index x on t(b); \
     select count(*), max(b) from t where b like '%7%'; drop table t;";
 
-/// Real work of several processes and threads, over and over again: lines for a shell, which `scene`
-/// gets the files for.
+/// Work of several processes and threads: lines for a shell, with their files in `scene`. They can be repeated.
 fn loads(scene: &Scene) -> [String; 5] {
     fs::create_dir(scene.path("src")).unwrap();
     fs::write(scene.path("src/Makefile"), MAKEFILE).unwrap();
@@ -90,7 +91,7 @@ fn loads(scene: &Scene) -> [String; 5] {
     ]
 }
 
-/// The processes of a group, without the one that leads it.
+/// The processes of a group, without its leader.
 fn members(group: i32) -> Vec<i32> {
     let one = |entry: fs::DirEntry| {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
@@ -104,7 +105,7 @@ fn members(group: i32) -> Vec<i32> {
     all.filter_map(|e| one(e.ok()?)).collect()
 }
 
-/// Kills all of the group but its leader.
+/// Kills all processes of the group but its leader.
 fn kill_members(group: i32) {
     let started = Instant::now();
     loop {
@@ -120,7 +121,7 @@ fn kill_members(group: i32) {
     }
 }
 
-/// Begins to record a program and waits until there is one.
+/// Starts to record a program, and waits until it exists.
 fn begin<S: AsRef<OsStr>>(scene: &Scene, trace: &Path, argv: &[S]) -> Running {
     let _ = fs::remove_file(trace);
     let running = scene.start(&mut scene.recording(trace, argv));
@@ -132,18 +133,18 @@ fn begin<S: AsRef<OsStr>>(scene: &Scene, trace: &Path, argv: &[S]) -> Running {
     running
 }
 
-/// The same with work for a shell.
+/// The same with a line for a shell.
 fn start(scene: &Scene, trace: &Path, line: &str) -> Running {
     begin(scene, trace, &["sh", "-c", line])
 }
 
-/// The trace opens, says how it ended, and verifies to the end of what there is. What it says.
+/// The trace opens, says how it ended, and verifies to the end of what it has. Returns what `info` says.
 fn opens_and_verifies(scene: &Scene, trace: &Path, complete: bool) -> Value {
     let info = scene.info(trace);
     assert_eq!(info["complete"], complete, "{}", info["completeness"]);
     assert_eq!(info["ending"].is_null(), !complete, "{info}");
     let done = scene.verify(trace);
-    // What was lost may be all of it.
+    // Everything may have been lost.
     let nothing = !complete && info["instructions"] == 0;
     let expected = if nothing { 3 } else { 0 };
     assert_eq!(done.status.code(), Some(expected), "{}", done.messages());
@@ -169,7 +170,7 @@ fn when_any_process_of_the_tree_is_killed() {
         kill_members(running.id());
         let done = running.finish();
         let info = opens_and_verifies(&scene, &trace, true);
-        // As the shell ended, or what it became.
+        // It ended as the shell did, or the program that replaced it.
         let ending = &info["ending"];
         match (done.status.code(), done.status.signal()) {
             (Some(code), _) => assert_eq!(ending["exit"], code, "{ending}"),
@@ -187,7 +188,7 @@ fn when_the_collector_is_killed() {
         let running = start(&scene, &trace, &loads[seed as usize % loads.len()]);
         random.pause(30, 1200);
         assert!(kill(collector_of(running.id()), libc::SIGKILL));
-        // Whoever needs the collector says so and ends; each of these programs soon does.
+        // A program that needs the collector says so and ends. Each of these soon does.
         for pid in members(running.id()) {
             await_end(pid);
         }
@@ -217,7 +218,7 @@ fn when_everything_is_killed_at_once() {
     }
 }
 
-/// A memory control group of ours with a limit, if this system lets us make one.
+/// A memory control group with a limit, if this system lets the test make one.
 struct Confined(PathBuf);
 
 impl Confined {
@@ -248,7 +249,7 @@ impl Drop for Confined {
     }
 }
 
-/// Resident memory of a process, KiB: all, and that which is not shared.
+/// Resident memory of a process in KiB: all of it, and the part that is not shared.
 fn memory(pid: i32) -> Option<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let row = |name: &str| {
@@ -273,7 +274,7 @@ fn when_the_memory_is_used_up() {
             shell.args(["-c", &line, "sh"]).arg(record.get_program());
             scene.start(shell.args(record.get_args()))
         }
-        // The kernel's part is played here.
+        // Without it, the test does what the kernel would do.
         None => scene.start(&mut scene.recording(&trace, &["python3", "-c", text])),
     };
     let group = running.id();
@@ -302,12 +303,12 @@ fn when_the_disk_is_full() {
     loads(&scene);
     let line = "rm -f src/*.o; make -s -j2 -C src; ls src/*.o | wc -l; ./noise 1; exit 7";
     let hindsight = env!("CARGO_BIN_EXE_hindsight");
-    // A file system of our own where that is allowed; otherwise a limit for this process.
+    // A file system of its own where that is allowed. Otherwise a limit for this process.
     let own = Command::new("unshare").args(["-rm", "true"]).status();
     let own = own.is_ok_and(|s| s.success());
     fs::create_dir(scene.path("disk")).unwrap();
     for (_, mut random) in rounds(3) {
-        // Whole pages.
+        // The size must be a multiple of a page.
         let kib = 700 + 4 * random.below(1000);
         let script = match own {
             true => format!(
@@ -352,7 +353,7 @@ fn when_the_reader_of_a_stream_is_slow_or_goes_away() {
     let scene = Scene::new();
     loads(&scene);
     let hindsight = env!("CARGO_BIN_EXE_hindsight");
-    // What the program writes must not mix with the trace.
+    // The program's output must not mix with the trace.
     let line = "./noise 8 & ./noise 8 & rm -f src/*.o; make -s -j2 -C src >&2; wait; exit 3";
     for (_, mut random) in rounds(2) {
         let (some, more) = (1 + random.below(40), 1 + random.below(100));
@@ -382,12 +383,12 @@ fn when_the_reader_of_a_stream_is_slow_or_goes_away() {
     }
 }
 
-/// Stops the collector, or the whole group as a key does, for some time under load.
+/// Stops the collector for some time under load, or the whole group, as a key does.
 fn stands_still(everybody: bool, seconds: u64) {
     let scene = Scene::new();
     loads(&scene);
     let trace = scene.path("trace.hst");
-    // Whoever reads random numbers and is stopped gets fewer of them: `head` asks again.
+    // A program that is stopped while it reads random numbers gets fewer. `head` asks again.
     let line = "head -c 6000000 /dev/urandom | cksum | wc -w >&2 & ./mixed & \
          make -s -j2 -C src; wait; ls src/*.o | wc -l; exit 5";
     let running = start(&scene, &trace, line);
@@ -458,7 +459,7 @@ fn and_nothing_is_kept_in_memory_of_those_who_have_left() {
     let running = begin(&scene, &trace, &args);
     let front = running.id();
     let (collector, mut program) = (collector_of(front), None);
-    // Of collector and program, the most in each tenth of the work.
+    // The largest sizes of collector and program, in each tenth of the work.
     let mut most = [[0; 2]; 10];
     let mut done = 0;
     while done < 10 {
@@ -482,12 +483,12 @@ fn and_nothing_is_kept_in_memory_of_those_who_have_left() {
     for i in 0..2 {
         let of = |tenths: &[[u64; 2]]| tenths.iter().map(|t| t[i]).max().unwrap();
         let (early, late) = (of(&most[1..4]), of(&most[7..]));
-        // A summary of each stream, kept for ever, took 10 MiB here.
+        // A summary of each stream that was never freed took 10 MiB here.
         assert!(early > 500 && late < early + 3000, "{most:?}");
     }
     let info = scene.info(&trace);
     assert_eq!(info["complete"], true);
-    // Of the program and of each process.
+    // The program, and each process.
     assert_eq!(info["threads"], 20_000 + 3000 + 1);
     assert_eq!(info["images"].as_array().unwrap().len(), 3001);
     assert_eq!(info["streams"].as_array().unwrap().len(), 20_000 + 2 * 3001);

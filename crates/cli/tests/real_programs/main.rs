@@ -1,5 +1,5 @@
-//! Records real programs, compares them with native runs, and verifies their replay. The programs
-//! in `c/` are compiled with the system's compiler when the tests run.
+//! Records real programs, compares them with native runs, and verifies their replay. The system's compiler makes the
+//! programs in `c/` when the tests run.
 
 mod atomics;
 mod attach;

@@ -1,5 +1,5 @@
-//! Files in a program's memory: what counts is what the program saw, whatever became of the file's name since, and
-//! wherever only the program could have found it.
+//! Files in a program's memory. The recording has what the program saw, whatever becomes of the file's name later. That
+//! also holds for files that only the program could find.
 
 use crate::harness::{Done, LIMIT, Scene, collector_of, kill, words};
 use std::fs::{self, File, FileTimes};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Nobody can say of a file this old that it is being written.
+/// Nobody can think that a file this old is being written.
 const OLD: Duration = Duration::from_secs(100_000);
 
 fn write_old(path: &Path, bytes: &[u8]) {
@@ -21,8 +21,8 @@ fn write_old(path: &Path, bytes: &[u8]) {
         .unwrap();
 }
 
-/// Records `mapped.c`, which maps a file while the collector stands still; `change` does something to the file before
-/// the collector can look at it. Returns the recording, and what the run left.
+/// Records `mapped.c`, which maps a file while the collector is stopped. `change` changes the file before the collector
+/// can look at it. Returns what the run left, and the trace.
 fn mapped_while(scene: &Scene, change: impl Fn(&Path)) -> (Done, PathBuf) {
     let program = scene.compile("mapped.c", &[]);
     let (file, trace) = (scene.path("file"), scene.path("trace.hst"));
@@ -45,7 +45,7 @@ fn mapped_while(scene: &Scene, change: impl Fn(&Path)) -> (Done, PathBuf) {
     (running.finish(), trace)
 }
 
-/// What `mapped.c` says of a file of these bytes.
+/// What `mapped.c` prints for a file with these bytes.
 fn sum(bytes: &[u8]) -> String {
     let add = |s: u64, b: &u8| s.wrapping_mul(31).wrapping_add(*b as u64);
     format!("ready\n{:x}\n", bytes.iter().fold(0, add))
@@ -107,8 +107,8 @@ fn a_mapped_file_stays_the_programs_own() {
     assert!(done.status.success());
 }
 
-/// In a mount namespace of its own a program has files that nobody else finds, and can unmount them when it is done; in
-/// a network namespace of its own nothing leads to the collector.
+/// In a mount namespace of its own, a program has files that nobody else finds. It can unmount them when it is done. In
+/// a network namespace of its own, it cannot reach the collector over the network.
 #[test]
 fn files_that_only_the_program_finds() {
     let own = Command::new("unshare").args(["-rmn", "true"]).status();
@@ -131,7 +131,7 @@ fn files_that_only_the_program_finds() {
     }
 }
 
-/// Seconds of the processor that a command takes, with all that it waits for.
+/// Processor seconds of a command, with all processes for which it waits.
 fn processor_time(scene: &Scene, command: &mut Command) -> f64 {
     let program = command.get_program().to_owned();
     let args: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
@@ -144,7 +144,8 @@ fn processor_time(scene: &Scene, command: &mut Command) -> f64 {
     last.split(' ').map(|t| t.parse::<f64>().unwrap()).sum()
 }
 
-/// Four times as many mappings take about four times as long; if each looked at all others, it would be sixteen times.
+/// Four times as many mappings take about four times as long. If each were compared with all others, it would be
+/// sixteen times.
 #[test]
 fn very_many_mappings() {
     let scene = Scene::new();
@@ -161,7 +162,7 @@ fn very_many_mappings() {
             .iter()
             .zip(took[0].iter().zip(&took[1]))
         {
-            // What takes a moment says nothing.
+            // A very short time says nothing.
             let few = few.max(0.05);
             assert!(*many < 9.0 * few, "{kind}: {what}: {few} s, {many} s");
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 fn chaos_brings_a_rare_race_out() {
     let scene = Scene::new();
     let race = scene.compile("race.c", &[]);
-    // Seen within ten runs; natively not in two thousand.
+    // The race shows within ten runs. Natively it did not in two thousand.
     let trace = scene.path("race.hst");
     let args = ["record", "--quiet", "--chaos", "1", "--retry", "500", "-o"];
     let mut c = scene.hindsight(&args);
@@ -38,13 +38,13 @@ fn chaos_takes_little_longer_than_recording() {
             assert_eq!(done.status.code(), Some(0), "{}", done.messages());
             begin.elapsed()
         };
-        // Side by side, and the best of a few: the machine may have other things to do.
+        // Side by side, and the best of a few: the machine may have other work.
         let (mut plain, mut chaos) = (Duration::MAX, Duration::MAX);
         for seed in ["1", "2", "3"] {
             plain = plain.min(took(&[]));
             chaos = chaos.min(took(&["--chaos", seed]));
         }
-        // The goal is three times; without any limit it was ten to sixty times.
+        // The goal is three times. Without a limit it was ten to sixty times.
         assert!(
             chaos < 5 * plain + Duration::from_millis(100),
             "{argv:?}: {chaos:?}, without {plain:?}"
@@ -77,7 +77,7 @@ fn only_children_that_match_are_recorded() {
     let commands: Vec<_> = images
         .iter()
         .map(|i| i["command"].as_str().unwrap())
-        // A child that ends in its parent's memory has none.
+        // A child that ends in its parent's memory has no command.
         .filter(|c| !c.is_empty())
         .collect();
     let known = ["uname", "uname -m", "uname -s", "uname"];

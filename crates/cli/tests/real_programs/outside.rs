@@ -1,12 +1,11 @@
-//! What is not recorded, beside what is: other processes that write the same memory, programs with other
-//! rights.
+//! What is not recorded, beside what is: other processes that write the same memory, and programs with other rights.
 
 use crate::harness::{Scene, words};
 use serde_json::Value;
 use std::fs::{self, Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 
-/// `beside.c` reads, recorded, what it writes itself at the same time in another process, natively.
+/// `beside.c` reads, recorded, what it writes at the same time in another process, natively.
 fn written_beside(kind: &[&str]) {
     let scene = Scene::new();
     let program = scene.compile("beside.c", &[]);
@@ -59,8 +58,8 @@ fn programs_with_other_rights_run_unrecorded_and_are_marked() {
     let scene = Scene::new();
     set_permissions(scene.path(""), Permissions::from_mode(0o755)).unwrap();
     let script = "id -u; su --version > /dev/null; echo $?; id -u";
-    // Whoever has all rights gets no others: then as somebody else.
-    // SAFETY: only asks.
+    // root gains no rights from `su`, so the test then runs as another user.
+    // SAFETY: it only asks.
     let argv: Vec<&str> = match unsafe { libc::geteuid() } {
         0 => "setpriv --reuid=65534 --regid=65534 --clear-groups sh -c"
             .split(' ')
@@ -86,6 +85,6 @@ fn programs_with_other_rights_run_unrecorded_and_are_marked() {
 fn other_personalities_users_and_namespaces() {
     let scene = Scene::new();
     scene.same(&["setarch", "-R", "sh", "-c", "cat /proc/self/personality"]);
-    // Where that is not allowed it fails in the same way.
+    // Where it is not allowed, it fails in the same way.
     scene.same(&["unshare", "-r", "sh", "-c", "id -u; ls -d /"]);
 }

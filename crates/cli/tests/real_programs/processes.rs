@@ -93,7 +93,7 @@ fn what_outlives_the_program_is_waited_for() {
 #[test]
 fn the_killed_are_named() {
     let scene = Scene::new();
-    // Both a child that is waited for and the program itself.
+    // A child that is waited for, and the program itself.
     let script = "sleep 100 & p=$!; sleep 0.2; kill -9 $p; wait $p; echo $?; kill -9 $$";
     let (done, trace) = scene.record(&shell(script));
     assert_eq!(
@@ -118,7 +118,7 @@ fn children_may_be_left_out() {
     command.arg(&trace).args(shell(
         "/bin/echo one; (echo two); sleep 1000 >/dev/null 2>&1 & exit 6",
     ));
-    // Nobody waits for what is not recorded: `run` has a limit.
+    // Nobody waits for processes that are not recorded. `finish` has a limit.
     let running = scene.start(&mut command);
     let group = running.id();
     let done = running.finish();
@@ -165,7 +165,7 @@ fn a_child_outlives_a_parent_that_was_killed_in_the_fork() {
     for us in ["1000", "4000", "9000", "20000"] {
         let (done, trace) = scene.record(&words(&program, &["orphan", us]));
         assert_eq!(end(done.status), (None, Some(libc::SIGKILL)));
-        // All that began came to their ends.
+        // Every child that began also ended.
         let count = |c| done.text().matches(c).count();
         assert_eq!(count("b"), count("d"), "{}", done.messages());
         scene.must_verify(&trace);
@@ -184,7 +184,7 @@ fn nobody_waits_for_children_that_were_killed_before_they_began() {
             .as_u64()
             .unwrap()
     });
-    // The collector's patience with a child that it knows nothing of is two seconds.
+    // For a child that it does not know, the collector would wait two seconds.
     let least = times.min().unwrap();
     assert!(least < 1900, "{least} ms");
 }
@@ -211,7 +211,7 @@ fn programs_of_another_architecture_are_marked() {
     );
     let spawns = scene.compile("spawns.c", &[]);
     let done = scene.same(&words(&spawns, &["spawn", program.to_str().unwrap()]));
-    // A kernel that cannot run it fails both.
+    // On a kernel that cannot run it, both fail.
     if done.text().starts_with("0 600\n") {
         let all = images(&scene, &scene.path("trace.hst"));
         let marked = |by: &str| {
@@ -228,7 +228,7 @@ fn programs_of_another_architecture_are_marked() {
     }
 }
 
-/// A recorded debugger sees the programs that it starts as they are.
+/// A recorded debugger sees its programs as they are natively.
 #[test]
 fn what_a_recorded_program_traces_runs_natively() {
     let scene = Scene::new();

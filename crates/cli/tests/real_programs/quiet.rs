@@ -1,4 +1,4 @@
-//! The quiet regime: whatever changes memory is recorded, or ends the regime; and it can end anywhere.
+//! The quiet regime. Every change of memory is recorded, or ends the regime. It can end anywhere.
 
 use crate::harness::{Done, Scene, hex, words};
 use std::ffi::OsStr;
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What `info` says of the first stream's regime: whether it is quiet in the end, and why not.
+/// What `info` says of the first stream's regime: whether it is quiet at the end, and the reason if not.
 fn regime(scene: &Scene, trace: &Path) -> (bool, String) {
     let info = scene.info(trace);
     let streams = info["streams"].as_array().unwrap();
@@ -19,7 +19,7 @@ fn regime(scene: &Scene, trace: &Path) -> (bool, String) {
     )
 }
 
-/// Runs a part of `quiet.c`; how the regime ended.
+/// Runs a part of `quiet.c`. Returns how the regime ended.
 fn part(scene: &Scene, program: &Path, args: &[&str]) -> (bool, String) {
     let done = scene.same(&words(program, args));
     assert!(done.status.success(), "{args:?}");
@@ -46,8 +46,7 @@ fn changes_that_are_known() {
     }
 }
 
-/// The kernel puts the vDSO anywhere, and so in a quarter of these runs where the low bits of its
-/// address are those of the stack.
+/// The kernel puts the vDSO anywhere. In a quarter of these runs, the low bits of its address are those of the stack.
 #[test]
 fn wherever_the_kernel_puts_its_code() {
     let scene = Scene::new();
@@ -66,7 +65,7 @@ fn wherever_the_kernel_puts_its_code() {
     }
 }
 
-/// In one of six of these runs the low bits of the vDSO's address are where the heap comes to.
+/// In one of six of these runs, the heap grows to where the low bits of its addresses are those of the vDSO.
 #[test]
 fn wherever_the_heap_grows() {
     let scene = Scene::new();
@@ -77,8 +76,8 @@ fn wherever_the_heap_grows() {
     }
 }
 
-/// In half of these runs the low bits of the stack's address are those of the program, which has its fixed
-/// place, or of its heap.
+/// In half of these runs, the low bits of the stack's address are those of the program, which has a fixed address, or
+/// of its heap.
 #[test]
 fn wherever_the_kernel_puts_the_stack() {
     let scene = Scene::new();
@@ -122,7 +121,7 @@ fn changes_that_end_it() {
     }
 }
 
-/// Calls that write more than they say, or although they fail, and those that do a part before they fail.
+/// Calls that write more than they report, calls that write although they fail, and calls that fail halfway.
 #[test]
 fn corners_of_calls() {
     let scene = Scene::new();
@@ -155,7 +154,7 @@ fn corners_of_calls() {
         let (quiet, why) = part(&scene, &program, args);
         assert!(!quiet && why.contains(word), "{args:?}: {why}");
     }
-    // What a call did before it failed matters to translations too.
+    // What a call did before it failed matters to translations, too.
     for name in ["protected_in_part", "several"] {
         let (argv, trace) = (words(&program, &[name]), scene.path("trace.hst"));
         let mut command = scene.hindsight(&["record", "--quiet", "--regime", "checked", "-o"]);
@@ -185,7 +184,7 @@ fn mapped_files_that_the_program_changes() {
         let (quiet, why) = regime(&scene, &trace);
         assert!(!quiet && why.contains(word), "{name}: {why}");
     }
-    // Through a descriptor that it came with.
+    // Through a descriptor that the program inherited.
     let path = file(&scene);
     let trace = scene.path("trace.hst");
     let line = r#"exec 7<>"$0"; exec "$@""#;
@@ -203,7 +202,7 @@ fn mapped_files_that_the_program_changes() {
     assert!(!quiet && why.contains("may write"), "{why}");
 }
 
-/// A file that somebody else changes while it is in memory: that is said, at the latest in the end.
+/// Somebody else changes a file while it is mapped. That is reported, at the latest at the end.
 #[test]
 fn mapped_files_that_others_change() {
     let scene = Scene::new();
@@ -217,7 +216,7 @@ fn mapped_files_that_others_change() {
             .unwrap()
             .success()
     );
-    // Both ends, so that nobody waits for the other to open it.
+    // Both ends are open, so that nobody waits for the other to open it.
     let both = File::options().read(true).write(true).open(&pipe).unwrap();
     let mut command = scene.recording(
         &trace,
@@ -232,7 +231,7 @@ fn mapped_files_that_others_change() {
     assert!(!quiet && why.contains("somebody changed"), "{why}");
 }
 
-/// Numbers for a test that is the same each time.
+/// Random numbers that are the same each time.
 struct Random(u64);
 
 impl Random {
@@ -245,7 +244,7 @@ impl Random {
     }
 }
 
-/// The regime ends wherever the recorder happens to be asked: every moment is as good as another.
+/// The regime ends wherever the recorder happens to be asked: every moment will do.
 #[test]
 fn it_can_end_anywhere() {
     let scene = Scene::new();
@@ -301,11 +300,11 @@ fn it_can_end_anywhere() {
             forced += regime(&scene, &trace).1.contains("was asked for") as u32;
         }
     }
-    // Some programs end it by themselves, or have no use for the runtime any more.
+    // Some programs end the regime themselves, or do not enter the runtime any more.
     assert!(forced > 9, "{forced}");
 }
 
-/// Replay can begin where what memory holds is restated, and what it says is compared with what replay comes to there.
+/// Replay can begin where memory is restated. It also compares the restated memory with its own.
 #[test]
 fn memory_is_restated_anywhere() {
     let scene = Scene::new();
@@ -314,7 +313,7 @@ fn memory_is_restated_anywhere() {
     let program = program.to_str().unwrap();
     let line = "for i in {1..50}; do x=$x$((i * i)); done; echo $(echo $x | tr 1 2)";
     let other = "my @a = map { $_ x 9 } 1 .. 2000; splice @a, 5; print @a";
-    // Nearly wherever the thread comes to the runtime, or less often where there is much memory.
+    // Nearly wherever the thread enters the runtime. Less often where there is much memory.
     let programs: [(&[&str], &str); 12] = [
         (&[program, "outputs"], "100"),
         (&[program, "signals"], "100"),
@@ -337,7 +336,8 @@ fn memory_is_restated_anywhere() {
     }
 }
 
-/// Records a program that stays quiet and restates its memory each so many instructions, and verifies that.
+/// Records a program that stays quiet and restates its memory after every so many instructions. The recording must
+/// verify.
 fn restated(scene: &Scene, trace: &Path, every: &str, argv: &[impl AsRef<OsStr>]) -> Done {
     let mut record = scene.hindsight(&["record", "--quiet", "--restate-every", every, "-o"]);
     let done = scene.run(record.arg(trace).arg("--").args(argv));
@@ -361,7 +361,7 @@ fn mapped_files_whose_names_others_get() {
     }
 }
 
-/// If the table of system calls were wrong, the first verification would say so, and name the call.
+/// If the table of system calls were wrong, the first verification would say so and name the call.
 #[test]
 fn what_is_not_told_is_found() {
     let scene = Scene::new();
@@ -403,7 +403,7 @@ fn what_is_not_told_is_found() {
             done.text()
         );
     }
-    // Also if it is not read, where memory is restated.
+    // With restated memory, it is found even if nobody reads it.
     for (every, found) in [("0", false), ("100", true)] {
         let untold = ["--untold", "uname", "--restate-every", every, "-o"];
         let mut command = scene.hindsight(&[&["record", "--quiet"], &untold[..]].concat());

@@ -14,8 +14,7 @@ fn record(scene: &Scene, options: &[&str], trace: &Path, program: &Path, args: &
     scene.run(c.args(words(program, args)))
 }
 
-/// Every thread begins where what is kept of it begins, and something was dropped: of a thread, or
-/// whole threads.
+/// Every thread begins where the recording still has it. Something was dropped: a part of a thread, or whole threads.
 fn check_ring(info: &Value) {
     assert!(info["ring"]["instructions"].as_u64().unwrap() > 0, "{info}");
     let dropped = info["dropped"].as_array().unwrap();
@@ -38,7 +37,7 @@ fn the_end_is_kept_of_a_failure_and_nothing_of_a_success() {
         scene.must_verify(&trace);
         let info = scene.info(&trace);
         check_ring(&info);
-        // The limit is for the threads' streams; what the collector had not yet cut comes on top.
+        // The limit is for the threads' streams. What the collector had not yet cut comes on top.
         let bytes = info["stream_bytes"].as_u64().unwrap();
         assert!((1 << 20..8 << 20).contains(&bytes), "{bytes}");
         let done = record(&scene, place, &trace, &program, &[]);
@@ -77,7 +76,7 @@ fn what_a_ring_holds_can_be_had_while_it_goes_on() {
     let running = scene.start(c.arg(&trace).arg("--").arg(&program));
     let pid: i32 = running.first_line().parse().unwrap();
     std::thread::sleep(Duration::from_millis(2500));
-    // By the number of the program, and of the recording process.
+    // By the id of the program, and by that of the recording process.
     for (i, wanted) in [pid, running.id()].into_iter().enumerate() {
         let dump = scene.path(&format!("dump{i}.hst"));
         let mut c = scene.hindsight(&["dump", &wanted.to_string(), "--json", "-o"]);
@@ -103,7 +102,7 @@ fn what_a_ring_holds_can_be_had_while_it_goes_on() {
     assert_eq!(done.status.code(), Some(2), "{}", done.messages());
 }
 
-/// A loop that never comes to the recorder has no events. What a ring holds of it goes on all the same.
+/// A loop that never enters the recorder has no events. What a ring holds of it still grows.
 #[test]
 fn what_only_computes_is_counted_to_where_it_is() {
     let scene = Scene::new();
@@ -122,7 +121,7 @@ fn what_only_computes_is_counted_to_where_it_is() {
             told["instructions"].as_u64().unwrap()
         };
         let (first, began) = (held(), Instant::now());
-        // The loop has five instructions or so.
+        // The loop has about five instructions.
         while held() < first + 10_000_000 {
             assert!(began.elapsed() < Duration::from_secs(60), "{first}");
         }
@@ -195,16 +194,16 @@ fn a_program_runs_again_until_it_fails() {
         "{}",
         done.messages()
     );
-    // A stream cannot be taken back.
+    // What was written to a pipe cannot be taken back.
     let mut c = scene.hindsight(&["record", "--retry", "2", "-o", "-", "--", "true"]);
     assert_eq!(scene.run(&mut c).status.code(), Some(125));
 }
 
-/// A key ends all further runs, whenever it comes, and however the program takes it.
+/// Ctrl-C ends all further runs, whenever it comes, and whatever the program does with it.
 #[test]
 fn an_interrupted_retry_keeps_what_was_kept_before() {
     let scene = Scene::new();
-    // What an earlier search has kept.
+    // An earlier search has kept this one.
     let mut c = scene.hindsight(&["record", "--retry", "2", "--", "sh", "-c", "exit 9"]);
     assert_eq!(scene.run(&mut c).status.code(), Some(9));
     let stored = || {
@@ -216,7 +215,7 @@ fn an_interrupted_retry_keeps_what_was_kept_before() {
     };
     let kept = stored();
     assert_eq!(kept.len(), 1, "{kept:?}");
-    // One that dies of it, and one that ends as if nothing had been. The moment is any.
+    // One program dies of the signal. The other ends as if nothing had happened. The moment does not matter.
     for (script, more) in [
         ("echo run; sleep 0.02", 1),
         ("trap 'exit 0' INT; echo run; sleep 0.02; sleep 0.02", 0),
@@ -232,7 +231,7 @@ fn an_interrupted_retry_keeps_what_was_kept_before() {
             running.signal_group(libc::SIGINT);
             let done = running.finish();
             let says = done.messages();
-            // As a shell shows it: 130.
+            // A shell shows this as 130.
             assert_eq!(
                 end(done.status),
                 (None, Some(libc::SIGINT)),

@@ -1,12 +1,12 @@
-//! Threads and processes that do not come to their end: those that share memory with others which go on, and what is
-//! counted of them all.
+//! Threads and processes that are killed on their way, while others with the same memory go on; and the counts of them
+//! all.
 
 use crate::harness::{Scene, end, words};
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The number of instructions that a recording says that it has, and that its verification has found.
+/// The number of instructions that a recording says it has, and the number that its verification found.
 fn counts(scene: &Scene, trace: &Path) -> (u64, u64) {
     let recorded = scene.info(trace)["instructions"].as_u64().unwrap();
     let mut c = scene.hindsight(&["replay", "--verify", "--json"]);
@@ -28,7 +28,7 @@ fn must_agree(scene: &Scene, trace: &Path, what: &str) {
     assert!(recorded > 10_000);
 }
 
-/// Processes in the same memory are killed wherever they are: the others neither wait for them nor find anything half
+/// Processes in the same memory are killed wherever they are. The others do not wait for them, and find nothing half
 /// done.
 #[test]
 fn who_is_killed_amid_the_recorder_holds_nobody_up() {
@@ -91,7 +91,7 @@ fn what_is_counted_is_what_is_verified() {
     }
 }
 
-/// Nothing is waited for that is not there any more, also where nobody knows which processes there were.
+/// Nobody waits for processes that no longer exist, even if it is not known which processes there were.
 #[test]
 fn a_recording_ends_when_its_processes_do() {
     const KILLS: &str = "sleep 60 & sleep 0.05; kill -9 $!; true";
@@ -102,7 +102,7 @@ fn a_recording_ends_when_its_processes_do() {
         eprintln!("left out: namespaces of process ids are not allowed here");
         return;
     }
-    // The best of some: other work of the machine is not meant.
+    // The best of some runs: the machine may have other work.
     let shortest = |argv: &[&str]| {
         let once = |_| {
             let begin = Instant::now();
@@ -115,7 +115,7 @@ fn a_recording_ends_when_its_processes_do() {
         (0..4).map(once).min().unwrap()
     };
     let (usual, took) = (shortest(&plain), shortest(&apart));
-    // A few programs more are executed.
+    // A few more programs are executed.
     assert!(
         took < 4 * usual + Duration::from_secs(1),
         "{took:?} instead of {usual:?}"

@@ -1,4 +1,4 @@
-//! Where traces go: pipes, sockets, full disks.
+//! Where traces can go: pipes, sockets, full disks.
 
 use crate::harness::{Scene, words};
 use std::fs;
@@ -7,7 +7,7 @@ use std::fs;
 fn standard_output() {
     let scene = Scene::new();
     let program = scene.compile("noise.c", &[]);
-    // The program's own output would mix with the trace: this one writes to stderr only.
+    // The program's output would mix with the trace. So this one writes to stderr only.
     let mut command = scene.hindsight(&["record", "--quiet", "-o", "-", "--"]);
     let done = scene.run(command.arg(&program).args(["2", "9"]));
     assert_eq!(
@@ -41,7 +41,7 @@ fn free_address() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-/// Waits until somebody listens, without connecting (the receiver takes one connection).
+/// Waits until somebody listens. It does not connect, because the receiver takes one connection only.
 fn wait_for_listener(address: &str) {
     let port: u16 = address.rsplit(':').next().unwrap().parse().unwrap();
     let line = format!(":{port:04X} 00000000:0000 0A");
@@ -70,7 +70,7 @@ fn a_file_that_may_not_grow_does_not_stop_the_program() {
     let scene = Scene::new();
     let program = scene.compile("noise.c", &[]);
     let hindsight = env!("CARGO_BIN_EXE_hindsight");
-    // In blocks of 512 bytes. The hard limit must leave room for the memory shared with the program.
+    // The limit counts blocks of 512 bytes. The hard limit must leave room for the memory shared with the program.
     let line = r#"ulimit -S -f 20000; exec "$@""#;
     let args = [
         "-c",
@@ -97,7 +97,7 @@ fn a_file_that_may_not_grow_does_not_stop_the_program() {
         1,
         "{messages}"
     );
-    // What is not known of the trace is not said.
+    // What is not known of the trace is not reported.
     assert!(messages.contains("what could be written"), "{messages}");
     assert!(!messages.contains("bit per instruction"), "{messages}");
     let trace = scene.path("small.hst");

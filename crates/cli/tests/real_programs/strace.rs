@@ -4,10 +4,10 @@ use crate::harness::{Scene, words};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// A line with all left out that differs from run to run: addresses, ids, sizes, times. Flags in the order of the alphabet.
+/// A line without what differs from run to run: addresses, ids, sizes, times. Flags are sorted.
 fn normal(line: &str) -> String {
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    // Where strace says of a time what day that was, we do not.
+    // strace adds the date to some times. We do not.
     let line = match line.split_once(" /* 1970-") {
         Some((before, after)) => before.to_owned() + after.split_once("*/").map_or("", |a| a.1),
         None => line,
@@ -34,7 +34,7 @@ fn normal(line: &str) -> String {
     out.trim_end().into()
 }
 
-/// A word outside of quotes.
+/// A word that is not in quotes.
 fn plain(word: &str) -> String {
     if word.contains('|') {
         let mut flags: Vec<&str> = word.split('|').collect();
@@ -50,7 +50,7 @@ fn plain(word: &str) -> String {
     }
 }
 
-/// The calls that strace saw; the first one made the process what it is.
+/// The calls that strace saw. The first one is the `execve` that started the program.
 fn straced(scene: &Scene, argv: &[OsString]) -> Vec<String> {
     let out = scene.path("strace.out");
     let done = scene.run(scene.command("strace").arg("-o").arg(&out).args(argv));
@@ -61,7 +61,7 @@ fn straced(scene: &Scene, argv: &[OsString]) -> Vec<String> {
     calls.filter(is_call).map(normal).collect()
 }
 
-/// Those of the recording, of the thread that made the first one.
+/// The calls of the recording, by the thread that made the first one.
 fn recorded(scene: &Scene, argv: &[OsString], trace: &Path) -> Vec<String> {
     scene.run(&mut scene.recording(trace, argv));
     let args = ["events", "--kind", "syscall"];
@@ -78,12 +78,12 @@ fn recorded(scene: &Scene, argv: &[OsString], trace: &Path) -> Vec<String> {
     of_first.map(|c| normal(c.1)).collect()
 }
 
-/// Calls that differ on purpose: what is random, and what the recorder answers itself. Of a return from a handler, strace
-/// shows what it goes back to.
+/// Calls that differ on purpose: random numbers, and calls that the recorder answers. For a return from a handler,
+/// strace shows where it goes.
 const OTHERWISE: [&str; 3] = ["getrandom", "rseq", "rt_sigreturn"];
 
-/// Compares call by call: all have the same names, and nearly all lines are the same. The others are printed: an strace or
-/// a kernel of another version names some things otherwise, and what is left of a timeout varies.
+/// Compares call by call. All names must agree, and nearly all lines. The others are printed: another version of strace
+/// or of the kernel may use other names, and the rest of a timeout varies.
 fn compared(argv: &[OsString]) {
     let scene = Scene::new();
     let trace = scene.path("calls.hst");
@@ -123,5 +123,5 @@ fn calls_of_all_kinds_are_shown_as_strace_does() {
 fn calls_of_common_programs_are_shown_as_strace_does() {
     compared(&argv(&["ls", "-l", "/usr"]));
     compared(&argv(&["cat", "/etc/passwd", "/nonexistent"]));
-    // Not Python: how much memory it needs depends on the seeds of its hashes.
+    // Not Python: its use of memory depends on the seeds of its hashes.
 }

@@ -1,4 +1,4 @@
-//! Threads in great numbers, and how they end.
+//! Many threads, and how they end.
 
 use crate::harness::{Scene, end, words};
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ fn thousands_come_and_go() {
     scene.same(&words(&program, &["short", "4000"]));
     let info = scene.info(&scene.path("trace.hst"));
     assert_eq!(info["threads"], 4005);
-    // What one thread leaves serves the next.
+    // A new thread uses what an ended one has left.
     assert!(info["peak_rss_kib"].as_u64().unwrap() < 100 << 10);
 }
 
@@ -45,7 +45,7 @@ fn sanitizers_find_what_they_find() {
             let argv = words(&program, &[how]);
             let native = scene.native(&argv);
             let (done, trace) = scene.record(&argv);
-            // What else they say has numbers of processes in it.
+            // The rest of the messages has process ids.
             for d in [&native, &done] {
                 let messages = d.messages();
                 assert_eq!(d.text(), "8000\n", "{how}: {messages}");
@@ -89,7 +89,7 @@ fn a_slow_reader_makes_the_threads_wait() {
         .spawn()
         .unwrap();
     let mut stream = child.stdout.take().unwrap();
-    // Rings and pipe are full long before.
+    // Rings and pipe are full long before that.
     std::thread::sleep(Duration::from_secs(3));
     assert!(child.try_wait().unwrap().is_none());
     let mut trace = std::fs::File::create(scene.path("slow.hst")).unwrap();

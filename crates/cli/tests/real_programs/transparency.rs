@@ -1,5 +1,5 @@
-//! What a program can see of the kernel and of itself is the same recorded: one small program for each
-//! subject, which prints what it sees.
+//! A recorded program sees the same of the kernel and of itself. There is a small program for each subject, which
+//! prints what it sees.
 
 use crate::harness::{Scene, words};
 

@@ -1,4 +1,4 @@
-//! Parts of programs are recorded: modules, functions, and what the program asks for.
+//! Recordings of parts of programs: modules, functions, and what the program asks for.
 
 use crate::harness::{Done, Scene, end, words};
 use serde_json::Value;
@@ -13,8 +13,8 @@ fn record(scene: &Scene, options: &[&str], argv: &[OsString]) -> (Done, PathBuf)
     (scene.run(&mut command), trace)
 }
 
-/// Runs a program natively and recorded with `options`, demands the same, and verifies. Returns what
-/// `info` says.
+/// Runs a program natively, and records it with `options`. Both must do the same, and the recording must verify.
+/// Returns what `info` says.
 fn part(scene: &Scene, options: &[&str], argv: &[OsString]) -> Value {
     let native = scene.native(argv);
     let (recorded, trace) = record(scene, options, argv);
@@ -25,7 +25,7 @@ fn part(scene: &Scene, options: &[&str], argv: &[OsString]) -> Value {
     scene.info(&trace)
 }
 
-/// Small gaps, big gaps, and instructions recorded of all threads together.
+/// The number of small gaps, of big gaps, and of recorded instructions, of all threads together.
 fn counts(info: &Value) -> (u64, u64, u64) {
     let streams = info["streams"].as_array().unwrap();
     let sum = |kind: &str| {
@@ -44,14 +44,14 @@ fn a_call_is_recorded_until_it_returns() {
     let scene = Scene::new();
     for options in [&["-O2"][..], &["-O0"], &["-O2", "-fno-pie", "-no-pie"]] {
         let program = scene.compile("windows.c", options);
-        // One gap before, one after each of three calls; the calls within are none.
+        // One gap before the first of three calls, and one after each. Calls within these calls begin no gaps.
         for name in ["recursive", "windows!recursive"] {
             let info = part(&scene, &["--from", name], &words(&program, &["recursive"]));
             let (small, big, recorded) = counts(&info);
             assert_eq!((small, big), (0, 4), "{name}");
             assert!((10_000..500_000).contains(&recorded), "{recorded}");
         }
-        // It is never returned from.
+        // This function never returns.
         let info = part(&scene, &["--from", "jumper"], &words(&program, &["jumper"]));
         let (small, big, recorded) = counts(&info);
         assert_eq!((small, big), (0, 4));
@@ -67,7 +67,7 @@ fn recording_lasts_from_one_function_to_another() {
     let between = words(&program, &["between"]);
     let (small, big, recorded) = counts(&part(&scene, &window, &between));
     assert_eq!((small, big), (0, 5));
-    // That one is there and is not called.
+    // The function exists, but nobody calls it.
     let endless = ["--from", "begin_here", "--to", "recursive"];
     let (done, trace) = record(&scene, &endless, &between);
     assert!(done.messages().contains("recursive was never called"));
@@ -86,7 +86,7 @@ fn recording_lasts_from_one_function_to_another() {
             "threads" => 6 * 101 + 1,
             "signals" => 2,
             "faults" => 6,
-            // The child is in its parent's window, or is not.
+            // The child begins in its parent's recorded part, or it does not.
             _ => 4 + 3,
         };
         assert!(big >= least, "{what}: {big}");
@@ -214,7 +214,7 @@ fn the_program_says_what_is_recorded() {
     }
     let (_, big, _) = counts(&part(&scene, &[], &words(&program, &[])));
     assert_eq!(big, 2);
-    // In a gap that goes on for another reason: what is skipped says that it wants not to be recorded.
+    // In a gap that goes on for another reason: skipped code says that it is not to be recorded.
     let (small, big, _) = counts(&part(
         &scene,
         &["--skip-module", "marks"],
@@ -245,7 +245,7 @@ fn a_gap_that_becomes_wider_is_one() {
     assert!(verified.status.success(), "{}", verified.messages());
     let report: Value = serde_json::from_slice(&verified.stdout).unwrap();
     assert_eq!(report["gaps"], small + big, "{report:#}");
-    // It was said twice why there is one.
+    // Two reasons were given for the same gap.
     let begun = report["events"]["gap begin"].as_u64().unwrap();
     assert!(begun > small + big, "{report:#}");
 }

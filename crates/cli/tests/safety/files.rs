@@ -1,4 +1,4 @@
-//! What is made can be read by its owner only, and nothing is written or read through somebody's links.
+//! Only their owner can read the files that are made. Nothing is written or read through other people's links.
 
 use crate::harness::Scene;
 use std::fs;
@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// Demands modes 0600 and 0700 of all below a folder, and of itself.
+/// A folder and everything in it must have the modes 0700 and 0600. Returns the number of files.
 fn all_private(folder: &Path) -> usize {
     let m = fs::symlink_metadata(folder).unwrap();
     let mode = m.mode() & 0o777;
@@ -19,7 +19,7 @@ fn all_private(folder: &Path) -> usize {
     1 + inner.map(|e| all_private(&e.path())).sum::<usize>()
 }
 
-/// A command as under this umask.
+/// A command under this umask.
 fn under(s: &Scene, umask: &str, args: &[&str]) -> Command {
     let mut c = s.command("sh");
     c.args(["-c", "umask $0; exec \"$@\"", umask])
@@ -41,7 +41,7 @@ fn what_is_made_is_private_whatever_the_umask_says() {
         };
         run(&["record", "-q", "--", "/bin/sh", "-c", "ls / > /dev/null"]);
         run(&["index"]);
-        // A mark, which a debugger sets.
+        // A debugger sets a checkpoint, which is saved in a file.
         let packet = |text: &str| {
             let sum = text.bytes().fold(0u8, u8::wrapping_add);
             format!("${text}#{sum:02x}")
@@ -64,7 +64,7 @@ fn what_is_made_is_private_whatever_the_umask_says() {
         let named = named.to_str().unwrap();
         run(&["record", "-q", "-o", named, "--", "/bin/true"]);
         run(&["events", named]);
-        // One that is there already, and that others could read.
+        // A file that exists already, and that others can read.
         fs::set_permissions(named, PermissionsExt::from_mode(0o666)).unwrap();
         run(&["record", "-q", "-o", named, "--", "/bin/true"]);
         run(&["export", file, "-o", out.join("copy.hst").to_str().unwrap()]);
@@ -84,7 +84,7 @@ fn what_is_made_is_private_whatever_the_umask_says() {
             "/bin/true",
         ]);
         assert!(all_private(&out) > 3);
-        // The recording, its index, its marks, the files that it uses and their lock.
+        // The recording, its index, its checkpoints, the files that it uses, and their lock.
         assert!(all_private(&s.path("a")) > 8, "umask {umask}");
         all_private(&s.path("cache"));
     }
@@ -100,7 +100,7 @@ fn side_files_are_not_made_through_links() {
         symlink(&victim, &link).unwrap();
         let done = s.run(s.hindsight(&["index"]).arg(&trace));
         assert!(!victim.exists(), "{side}: {}", done.messages());
-        // What was there is replaced, or named in an error.
+        // The link is replaced, or named in an error.
         match side {
             "hsx" => assert!(done.messages().contains("trace.hsx"), "{}", done.messages()),
             _ => assert_eq!(done.status.code(), Some(0), "{}", done.messages()),
@@ -115,7 +115,7 @@ fn side_files_are_not_made_through_links() {
     }
 }
 
-/// A stranger's recording names files; a debugger gets none of this machine but debug files.
+/// A stranger's recording names files. A debugger gets none of this machine's, except debug files.
 #[test]
 fn the_server_gives_no_files_of_this_machine() {
     let s = Scene::new();

@@ -1,4 +1,4 @@
-//! What strangers may do: with their recordings, and as peers of a connection.
+//! What strangers can do: with their recordings, and as peers of a connection.
 
 mod files;
 #[path = "../real_programs/harness.rs"]

@@ -1,4 +1,4 @@
-//! Peers that say nothing, too much, or nothing that makes sense.
+//! Peers that say nothing, too much, or nonsense.
 
 use crate::harness::{Running, Scene, kill};
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Starts a command that says where it listens.
+/// Starts a command that prints its port.
 fn listening(s: &Scene, args: &[&str], trace: Option<&Path>) -> (Running, u16) {
     let mut c = s.command("sh");
     c.args([
@@ -35,7 +35,7 @@ fn connect(port: u16) -> TcpStream {
     c
 }
 
-/// Whether the other side ends the connection within the time that everything has.
+/// Whether the other side ends the connection in time.
 fn is_left(c: &mut TcpStream) -> bool {
     let mut part = [0; 4096];
     loop {
@@ -53,7 +53,7 @@ fn packet(content: &str) -> Vec<u8> {
     format!("${content}#{sum:02x}").into_bytes()
 }
 
-/// Asks what gdb asks first.
+/// Sends what gdb asks first. Returns the answer.
 fn greet(c: &mut TcpStream) -> String {
     c.write_all(&packet("qSupported:swbreak+")).unwrap();
     let (mut out, mut part) = (Vec::new(), [0; 4096]);
@@ -66,7 +66,7 @@ fn greet(c: &mut TcpStream) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Pages of a process and of those that it has made.
+/// The resident pages of a process and its children.
 fn pages(pid: i32) -> u64 {
     let of = |pid: i32| {
         let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
@@ -85,16 +85,16 @@ fn the_server_waits_for_nobody() {
     let (_, trace) = s.record(&["/bin/true"]);
     let server = &["gdbserver", "--port", "0", "--timeout", "2", "--idle", "3"];
     let (running, port) = listening(&s, server, Some(&trace));
-    // Those that say nothing, or no whole word, keep nobody waiting, and are left.
+    // Clients that say nothing, or no whole packet, make nobody wait. They are disconnected.
     let mut silent: Vec<TcpStream> = (0..3).map(|_| connect(port)).collect();
     silent[1].write_all(b"$").unwrap();
     silent[2].write_all(b"+++\x03garbage\xff").unwrap();
     let mut good = connect(port);
     assert!(greet(&mut good).contains("PacketSize"));
     assert!(silent.iter_mut().all(is_left));
-    // One that was heard, and then says nothing.
+    // A client that spoke, and then says nothing.
     assert!(is_left(&mut good));
-    // One that asks without end and reads nothing.
+    // A client that asks without end and reads nothing.
     let mut deaf = connect(port);
     let before = pages(running.id());
     let many = packet("qXfer:features:read:target.xml:0,ffb").repeat(1000);
@@ -117,7 +117,7 @@ fn the_server_waits_for_nobody() {
     assert!(ended);
     let more = (most - before) * 4096;
     assert!(more < 512 << 20, "{more} bytes of memory for a deaf client");
-    // Too many at once are turned away, and the rest is served.
+    // Too many clients at once are turned away. The rest is served.
     let mut crowd: Vec<TcpStream> = (0..20).map(|_| connect(port)).collect();
     assert!(crowd.iter_mut().all(is_left));
     assert!(greet(&mut connect(port)).contains("PacketSize"));
@@ -159,7 +159,7 @@ fn receive_waits_for_a_recording() {
         out,
     ];
     let (receiver, port) = listening(&s, &args, None);
-    // In turn: silent, with a part of a beginning, gone at once, and with something else.
+    // One after the other: a silent one, one with a part of a beginning, one that leaves at once, one with other data.
     let mut silent = connect(port);
     assert!(is_left(&mut silent));
     let mut slow = connect(port);
@@ -189,7 +189,7 @@ fn receive_waits_for_a_recording() {
     }
 }
 
-/// A terminal: what is written to the second is read from the first.
+/// A pair of terminals: what is written to the second is read from the first.
 fn terminal() -> (File, File) {
     let (mut ours, mut theirs) = (-1, -1);
     let none = std::ptr::null_mut();
@@ -203,7 +203,7 @@ fn terminal() -> (File, File) {
     }
 }
 
-/// Waits until something has been said, and does something meanwhile.
+/// Waits until `what` was said, and calls `meanwhile` until then.
 fn hear(said: &Mutex<String>, what: &str, meanwhile: &mut dyn FnMut()) {
     let since = Instant::now();
     while !said.lock().unwrap().contains(what) {
@@ -240,7 +240,7 @@ fn receive_shows_on_a_terminal_how_far_it_is() {
     let text = said.lock().unwrap().clone();
     let port = text.split("127.0.0.1:").nth(1).unwrap().trim();
     let mut c = connect(port.parse().expect(&text));
-    // Byte by byte, and the rest once it is shown.
+    // Byte by byte, and the rest when it is shown.
     let mut sent = 0;
     let mut send = |n: usize| {
         let to = whole.len().min(sent + n);
@@ -254,7 +254,7 @@ fn receive_shows_on_a_terminal_how_far_it_is() {
     assert!(receiver.wait().unwrap().success());
     reader.join().unwrap();
     s.must_verify(&out);
-    // It is taken away again, in front of what is said in the end.
+    // The progress line is removed before the final message.
     let said = said.lock().unwrap();
     let end = said.rsplit("per second").next().unwrap();
     assert!(
@@ -271,7 +271,7 @@ fn receive_takes_no_more_than_was_said() {
     let out = s.path("out.hst");
     let file = out.to_str().unwrap();
     let base = ["receive", "--listen", "127.0.0.1:0", "-o", file];
-    // Without end.
+    // A stream without end.
     let (receiver, port) = listening(&s, &[&base[..], &["--max-size", "3M"]].concat(), None);
     let mut c = connect(port);
     let mut ended = c.write_all(&begin).is_err();
@@ -284,7 +284,7 @@ fn receive_takes_no_more_than_was_said() {
     assert_eq!(fs::metadata(&out).unwrap().len(), 3 << 20);
     assert!(done.text().contains("sends more than"), "{}", done.text());
     assert_eq!(done.status.code(), Some(1), "{}", done.text());
-    // Then silence.
+    // A beginning, then silence.
     let (receiver, port) = listening(&s, &[&base[..], &["--idle", "1"]].concat(), None);
     let mut c = connect(port);
     c.write_all(&begin[..begin.len() / 2]).unwrap();
@@ -296,7 +296,7 @@ fn receive_takes_no_more_than_was_said() {
         done.text()
     );
     assert_eq!(done.status.code(), Some(1));
-    // And then a connection that breaks.
+    // A beginning, then a connection that breaks.
     let (receiver, port) = listening(&s, &base, None);
     let mut c = connect(port);
     c.write_all(&begin[..begin.len() / 2]).unwrap();

@@ -1,4 +1,4 @@
-//! Commands that play a recording do so in a process that has given up what that does not need, and work as ever.
+//! Commands that play a recording do so in a sandbox, and work as usual.
 
 use crate::harness::{Scene, kill};
 use std::fs;
@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Stdio;
 
-/// Whether this kernel filters system calls, which not every container lets one ask for.
+/// Whether this kernel filters system calls, and lets the test ask. Not every container does.
 fn filters() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     // SAFETY: asks whether a filter would be taken; there is none at address 0.
@@ -64,14 +64,14 @@ fn commands_work_on_recordings_in_the_store_and_elsewhere() {
     let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
     let file = list[0]["file"].as_str().unwrap();
     all_commands(&s, Path::new(file));
-    // Found by its name, and through a link from elsewhere, where the index then is.
+    // By its name. And through a link from elsewhere: the index is then beside the link.
     let name = list[0]["name"].as_str().unwrap();
     let done = s.run(&mut s.hindsight(&["at", name, "50%"]));
     assert_eq!(done.status.code(), Some(0), "{}", done.messages());
     let link = s.path("link.hst");
     symlink(file, &link).unwrap();
     all_commands(&s, &link);
-    // By a relative path, from which the shared files have to be found.
+    // By a relative path. The shared files must still be found.
     let mut relative = s.hindsight(&["replay", "--verify", &format!("{name}.hst")]);
     let relative = s.run(relative.current_dir(s.path("store")));
     assert_eq!(relative.status.code(), Some(0), "{}", relative.messages());
@@ -97,7 +97,7 @@ fn what_goes_wrong_is_said_as_ever() {
     assert_eq!(other.messages().lines().count(), 1, "{}", other.messages());
 }
 
-/// The process that plays has a filter; the one that opens files for it has none, and both end together.
+/// The sandbox has a filter. The broker has none. Both end together.
 #[test]
 fn the_process_that_plays_is_locked_up() {
     let s = Scene::new();

@@ -1,15 +1,16 @@
-//! A recording in which everything has a name with control characters in it: nobody's terminal sees them.
+//! A recording in which everything has a name with control characters. No terminal gets to see them.
 
 use crate::harness::{Done, Scene};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Commands for terminals in both forms, an end of a line with a forged one behind it, what turns text around, what
-/// nobody sees, and what is not UTF-8.
+/// Commands for terminals in both forms, a forged line, characters that reverse text, invisible ones, and bytes that
+/// are not UTF-8.
 const EVIL: &str = "\x1b]0;title\x07\x1b[31m\r\u{9b}2J\x7f\nFORGED\u{202e}\u{200b}\u{e0041}";
 
-/// Its functions have such names, and so has its source file. It has marks, a second thread and a child.
+/// A program with these names for its functions and its source file. It sets marks, and has a second thread and a
+/// child.
 fn source() -> String {
     let text = |s: &str| -> String { s.bytes().map(|b| format!("\\{b:03o}")).collect() };
     format!(
@@ -54,7 +55,7 @@ fn program(s: &Scene) -> PathBuf {
     std::fs::write(&file, source()).unwrap();
     let program = folder.join(EVIL);
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mark");
-    // The assembler takes such names in quotes, which the compiler does not write.
+    // The assembler accepts these names in quotes, but the compiler does not write quotes.
     let script = r#"gcc -g -O0 -w -I "$1" -S -o evil.s "$2" && gcc -pthread -o "$3" evil.s"#;
     let done = Command::new("sh")
         .current_dir(s.path(""))
@@ -65,7 +66,7 @@ fn program(s: &Scene) -> PathBuf {
     if done.status.success() {
         return program;
     }
-    // An older one does not: then the symbol gets its name afterwards.
+    // An older assembler does not accept them. Then the symbol is renamed afterwards.
     let plain = source().replace(&source_label(), "in_ner");
     std::fs::write(&file, plain).unwrap();
     let script = r#"gcc -g -O0 -w -I "$1" -pthread -o plain "$2" && objcopy --redefine-sym "in_ner=$4" plain "$3""#;
@@ -84,13 +85,13 @@ fn program(s: &Scene) -> PathBuf {
     program
 }
 
-/// What stands for the strange name in the source.
+/// The strange name, as the source writes it.
 fn source_label() -> String {
     let text: String = EVIL.bytes().map(|b| format!("\\{b:03o}")).collect();
     format!("in{text}ner")
 }
 
-/// Demands that a text can be shown by any terminal, and that no line of it is forged.
+/// Any terminal must be able to show the text, and no line of it may be forged.
 fn harmless(what: &str, bytes: &[u8]) {
     let text = std::str::from_utf8(bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
     let bad = |c: char| {
@@ -171,7 +172,7 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         if c.contains(&"--json") {
             let json: serde_json::Value = serde_json::from_slice(&done.stdout)
                 .unwrap_or_else(|e| panic!("{c:?}: {e}: {}", done.text()));
-            // JSON says exactly what was recorded.
+            // JSON has exactly what was recorded.
             if c[0] == "info" {
                 assert_eq!(json["argv"][1], EVIL);
                 assert_eq!(json["exe"], program.to_str().unwrap());
@@ -179,7 +180,7 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         }
         seen += &done.text();
     }
-    // They are shown, and not left out.
+    // The names are shown, not left out.
     for shown in [
         "\\u001b]0;title\\u0007",
         "mark m\\u001b",
@@ -191,7 +192,7 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
     ] {
         assert!(seen.contains(shown), "{shown} is not shown: {seen}");
     }
-    // A recording that is cut says what it can.
+    // A cut recording tells what it can.
     let whole = std::fs::read(file).unwrap();
     let cut = s.path("cut.hst");
     for part in [whole.len() / 2, whole.len() - 10, 200] {
@@ -203,7 +204,7 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
     debugger(&s, Path::new(file));
 }
 
-/// What gdb shows its user of what it is told; the file's own symbols it reads by itself.
+/// Checks what gdb shows its user of what it is told. gdb reads the file's own symbols itself.
 fn debugger(s: &Scene, trace: &Path) {
     let mut server = s
         .hindsight(&["gdbserver", "--stdio"])
@@ -229,7 +230,7 @@ fn debugger(s: &Scene, trace: &Path) {
             let content = out[begin..out.len() - 3].to_vec();
             out.clear();
             all.extend(plain(&content));
-            // What its user is told comes before the answer.
+            // Messages for the user come before the answer.
             if !(content.starts_with(b"O") && content != b"OK") {
                 return all;
             }
@@ -272,7 +273,7 @@ fn debugger(s: &Scene, trace: &Path) {
         let opened = String::from_utf8(ask(&format!("vFile:open:{hex},0,0"))).unwrap();
         let fd = opened.strip_prefix('F').expect(&opened).to_string();
         let content = ask(&format!("vFile:pread:{fd},1000,0"));
-        // Arguments end with a zero there.
+        // In this file, arguments end with a zero.
         let content: Vec<u8> = content.into_iter().filter(|b| *b != 0).collect();
         harmless(name, &content);
     }
@@ -288,7 +289,7 @@ fn debugger(s: &Scene, trace: &Path) {
     harmless("gdbserver", said.as_bytes());
 }
 
-/// What an answer says: without escapes, repetitions and, where it is all of it, hexadecimal digits.
+/// The content of an answer: without escapes, repetitions and, if it consists of them, hexadecimal digits.
 fn plain(content: &[u8]) -> Vec<u8> {
     let mut out: Vec<u8> = Vec::new();
     let mut rest = content.iter();

@@ -1,13 +1,13 @@
-//! Memory that is mapped anew, cleared, or changed by the kernel after it was accessed: what is known of it is the same
-//! wherever intervals of the index begin.
+//! Memory that is mapped anew, cleared, or changed by the kernel after an access. What is known of it does not depend
+//! on where intervals of the index begin.
 
 use crate::harness::Scene;
 use crate::open;
 use crate::questions::Rng;
 use hindsight_timeline::{Cursor, Filter, Ground, Kind, KindOf, Known, Memory, Timeline};
 
-/// Pages are written, read, mapped anew, cleared and read into, in turns. With an argument there is a second thread,
-/// which does the same; then all reads are checked, and memory is shared.
+/// Pages are written, read, mapped anew, cleared and read into, in turns. With an argument, a second thread does the
+/// same. Then all reads are checked, and memory is shared.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Where the pages are.
+/// The address of the pages.
 fn base(t: &Timeline) -> u64 {
     let filter = Filter {
         kinds: vec![KindOf::Syscall],
@@ -67,8 +67,8 @@ fn base(t: &Timeline) -> u64 {
     said.unwrap()
 }
 
-/// What is known, but for what is read later: how far ahead that is looked for is a number of intervals. What was
-/// written and read since may have either ground.
+/// What is known, without what is read later: the number of intervals limits how far that search looks ahead. Memory
+/// that was written and then read may have either ground.
 fn known(m: &Memory) -> Vec<Option<(u8, Ground)>> {
     let of = |b: &Option<Known>| match b.map(|k| (k.value, k.ground)) {
         Some((_, Ground::Exposed)) => None,

@@ -1,12 +1,12 @@
-//! A sample of the random questions that `hindsight-bench questions` asks in any number, about programs with threads,
-//! signals, processes and mappings.
+//! A sample of the random questions that `hindsight-bench questions` asks. The programs have threads, signals,
+//! processes and mappings.
 
 use crate::harness::Scene;
 use crate::random::{Plan, run};
 use std::path::Path;
 use std::time::Duration;
 
-/// Programs, and how they are recorded.
+/// Programs, and options for recording them.
 const RECORDINGS: [(&str, &[&str]); 6] = [
     ("threads.c", &[]),
     ("threads.c", &["--chaos", "3"]),

@@ -1,4 +1,4 @@
-//! What happens at the borders of segments, between threads and where signals come.
+//! Events at the borders of segments, between threads, and where signals come.
 
 use crate::harness::Scene;
 use crate::open;
@@ -41,7 +41,7 @@ pub fn record(s: &Scene, source: &str, options: &[&str]) -> PathBuf {
     record_as(s, source, &["-O1"], options)
 }
 
-/// The same with options of the compiler.
+/// The same with options for the compiler.
 pub fn record_as(s: &Scene, source: &str, flags: &[&str], options: &[&str]) -> PathBuf {
     let (file, program, trace) = (s.path("p.c"), s.path("p"), s.path("p.hst"));
     std::fs::write(&file, source).unwrap();
@@ -88,7 +88,7 @@ fn all_that_threads_do_is_met_in_order_both_ways() {
     };
     let mut c = t.cursor().unwrap();
     c.seek(t.range().unwrap().0).unwrap();
-    // Where the run begins does not count.
+    // A stop where the run begins does not count.
     for want in &places[1..] {
         let stop = go(&mut c, Direction::Forward, &mut stops);
         assert_eq!((stop.position, c.thread(), c.count()), *want, "{stop:?}");
@@ -108,7 +108,7 @@ fn all_that_threads_do_is_met_in_order_both_ways() {
     );
 }
 
-/// A handler whose first instruction writes, and where the kernel goes back from it.
+/// A handler whose first instruction writes, and the place to which the kernel returns from it.
 const HANDLER: &str = r#"
 #include <signal.h>
 #include <unistd.h>
@@ -125,7 +125,7 @@ int main() {
 }
 "#;
 
-/// Where the signals come.
+/// The events of the signals.
 fn signals(t: &Timeline) -> Vec<Happening> {
     let filter = Filter {
         kinds: vec![KindOf::Signal],
@@ -159,7 +159,7 @@ fn the_first_instruction_of_a_handler_is_seen() {
         let signals = signals(&t);
         assert_eq!(signals.len(), 3);
         let mut c = t.cursor().unwrap();
-        // Its access, from either side.
+        // The access, found from either side.
         let mut from = (end.thread, end.count);
         for signal in signals.iter().rev() {
             c.seek_count(from.0, from.1).unwrap();
@@ -176,7 +176,7 @@ fn the_first_instruction_of_a_handler_is_seen() {
                 .iter()
                 .any(|a| a.write && a.touches(hits, 8))
         );
-        // A run stops in it, whoever goes there finds the place where the signal comes.
+        // A run stops in the handler. A seek to that place finds the instant at which the signal comes.
         let mut stops = Stops {
             breakpoints: vec![Breakpoint::at(1, handler)],
             ..Stops::default()
@@ -214,7 +214,8 @@ fn steps_go_on_where_the_kernel_does() {
         c.seek_count(thread, back).unwrap();
         let stop = c.step_over(Direction::Forward, &cancel).unwrap();
         assert_eq!((c.count(), stop.reason), (back + 1, Reason::Step));
-        // Out of what raised the signal, past the handler, or from where the handler has ended: to the same place.
+        // Out of the function that raised the signal, past the handler. And from where the handler has ended. Both lead
+        // to the same place.
         let mut ends = Vec::new();
         for from in [signal.count - 1, back + 1] {
             c.seek_count(ThreadId(thread.0), from).unwrap();
@@ -227,7 +228,7 @@ fn steps_go_on_where_the_kernel_does() {
     }
 }
 
-/// A child restores vector state from an area that is smaller than an area can be, and reads what lies behind it only
+/// A child restores vector state from an area that is smaller than an area can be. It reads what follows the area only
 /// later.
 const RESTORES: &str = r#"
 #include <string.h>
@@ -262,7 +263,7 @@ fn what_lies_behind_restored_state_is_not_taken_for_read() {
         let known = m.bytes.iter().flatten();
         assert!(known.clone().all(|b| b.value == 7), "{regime}: {m}");
         assert!(known.count() == 2048, "{regime}: {m}");
-        // The first that reads it is not what restores.
+        // The first use is a read, and not the instruction that restores.
         let begin = t.thread(here.thread).unwrap().from;
         c.seek_count(here.thread, begin).unwrap();
         let first = c.first_use(args[1], 2048, &Cancel::new()).unwrap().unwrap();
@@ -270,7 +271,7 @@ fn what_lies_behind_restored_state_is_not_taken_for_read() {
     }
 }
 
-/// A child that returns from what its parent has called.
+/// A child that returns from a function that its parent has called.
 const VFORK: &str = r#"
 #include <unistd.h>
 #include <sys/wait.h>
@@ -322,7 +323,7 @@ int main() {
 }
 "#;
 
-/// Who begins to play after it was written, and before it moved.
+/// Replay begins after the memory was written, and before it moved.
 #[test]
 fn memory_that_moves_takes_along_what_was_written_long_ago() {
     let s = Scene::new();

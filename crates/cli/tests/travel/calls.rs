@@ -86,14 +86,14 @@ fn calls_are_those_of_a_plain_replay() {
         let mut wanted = Vec::new();
         for i in (0..log.states.len()).filter(|i| log.states[*i].rip == address) {
             let sp = log.states[i].gpr[4];
-            // What the call has pushed is the last thing written there.
+            // The last write there is the push of the call.
             let byte = |k: u64| log.byte(sp + k, i as u64).map_or(0, |b| b.0);
             let to = u64::from_le_bytes(std::array::from_fn(|k| byte(k as u64)));
             let end = (i + 1..log.states.len()).find(|j| state(*j) == (to, sp + 8));
             wanted.push((i as u64, end.map(|j| (j as u64, log.states[j].gpr[0]))));
         }
         assert!(!wanted.is_empty(), "{name}");
-        // Without an index, and with a fine one, in several stretches.
+        // Without an index, and with a fine one in several stretches.
         let fine = open(&trace, 500);
         fine.build_index(&|_, _| {}, &Cancel::new()).unwrap();
         for timeline in [open(&trace, 0), fine] {
@@ -108,7 +108,7 @@ fn calls_are_those_of_a_plain_replay() {
     }
 }
 
-/// Calls and returns as stops, forwards and backwards.
+/// Stops at calls and returns, forwards and backwards.
 fn stops(t: &Timeline, id: ThreadId, function: u64, wanted: &[(u64, Option<(u64, u64)>)]) {
     let mut places: Vec<(u64, bool)> = wanted.iter().map(|w| (w.0, true)).collect();
     places.extend(wanted.iter().filter_map(|w| Some((w.1?.0, false))));
@@ -173,10 +173,10 @@ fn calls_have_arguments_and_results() {
     let values: Vec<f64> = (scale["arguments"].as_array().unwrap()[..3].iter())
         .map(|a| a["value"].as_f64().unwrap())
         .collect();
-    // The low half of a register is -3.
+    // The low half of the register is -3.
     assert_eq!(values, [65533.0, 1.5, 0.25]);
     assert_eq!(scale["arguments"][3]["type"], "const char *");
-    // It returns in a vector register.
+    // It returns its value in a vector register.
     assert!(scale["returned"]["value"].is_null());
     let leap = ask(&s, &trace, "leap");
     assert_eq!(leap["total"], 6);
@@ -207,7 +207,7 @@ fn calls_have_arguments_and_results() {
     assert!(none.messages().contains("has a function no_such_function"));
 }
 
-/// Keeps the recording of a test that fails, and tells how it was recorded.
+/// Keeps the recording of a failing test, and tells how it was made.
 struct Told<'a> {
     scene: &'a Scene,
     trace: &'a Path,
@@ -240,7 +240,7 @@ fn what_the_kernel_writes_is_found() {
     };
     let t = open(&trace, 0);
     let mut c = t.cursor().unwrap();
-    // Where `read` put it.
+    // The address to which `read` wrote.
     let reads = t.events(&Filter {
         syscalls: vec![0],
         kinds: vec![hindsight_timeline::KindOf::Syscall],
@@ -310,8 +310,8 @@ fn what_the_kernel_writes_is_found() {
     assert_eq!(list[1]["value"][0], b'o', "{list}");
 }
 
-/// Functions that return on another stack than others that begin later and lie below, and that are left by `longjmp`
-/// some times before they return.
+/// Functions that return on another stack than others, which begin later and lie below. `longjmp` leaves them several
+/// times before they return.
 const LEFT: &str = r#"
 #include <setjmp.h>
 #include <ucontext.h>
@@ -340,7 +340,7 @@ fn calls_return_on_their_own_stacks_and_only_if_they_are_not_left() {
         let all = ask(&s, &trace, function);
         hex(&all["calls"][0]["address"]).unwrap()
     });
-    // What was called in an interval of the index may return in another one.
+    // A function that is called in one interval of the index may return in another.
     let fine = open(&trace, 700);
     fine.build_index(&|_, _| {}, &Cancel::new()).unwrap();
     for t in [open(&trace, 0), fine] {
@@ -349,7 +349,7 @@ fn calls_return_on_their_own_stacks_and_only_if_they_are_not_left() {
             all.unwrap().iter().map(|c| c.returned.is_some()).collect()
         };
         assert_eq!(returns(attempt), [false, false, false, true]);
-        // Who goes back last has been waiting from the beginning; the two that are given up do not return.
+        // The last one to go back has waited from the beginning. The two that are given up do not return.
         let changes = returns(change);
         assert_eq!(changes.len(), 12, "{changes:?}");
         let not: Vec<usize> = (0..12).filter(|i| !changes[*i]).collect();
@@ -357,8 +357,8 @@ fn calls_return_on_their_own_stacks_and_only_if_they_are_not_left() {
     }
 }
 
-/// Of two functions that are called at one place the first is left by `longjmp`, and later returns there itself. A
-/// function that goes on as itself for long returns from all of its calls at once.
+/// Two functions are called at the same place. The first one is left by `longjmp`, and later returns there itself. A
+/// third function goes on as itself for a long time, and returns from all of its calls at once.
 const ELSEWHERE: &str = r#"
 #include <setjmp.h>
 static jmp_buf out; volatile long turns;
@@ -388,7 +388,7 @@ fn what_another_function_returned_is_not_taken_for_its_own() {
         ask(&s, &trace, "other")["calls"][0]["returned"]["value"],
         105
     );
-    // Of so many the last ones are remembered.
+    // Of that many open calls, only the last ones are remembered.
     let t = open(&trace, 0);
     let again = hex(&ask(&s, &trace, "again")["calls"][0]["address"]).unwrap();
     let calls = t.calls(again, &Filter::default(), &Cancel::new()).unwrap();
@@ -400,7 +400,7 @@ fn what_another_function_returned_is_not_taken_for_its_own() {
     );
 }
 
-/// `vfork` takes its return address from the stack for the call of the kernel, and puts it back.
+/// `vfork` takes its return address from the stack for its system call, and puts it back.
 const PUTS_BACK: &str = r#"
 #include <sys/wait.h>
 #include <unistd.h>

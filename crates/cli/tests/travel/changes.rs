@@ -1,4 +1,4 @@
-//! Watched memory that is written and stays as it was.
+//! Watched memory that is written but does not change.
 
 use crate::harness::Scene;
 use crate::oracle::{self, Log};
@@ -9,7 +9,7 @@ use hindsight_timeline::{
 };
 use std::collections::BTreeMap;
 
-/// The next stop, where `value` is watched at `address`.
+/// The next stop at a watchpoint on `address`, which holds `value`.
 fn next(c: &mut Cursor, direction: Direction, address: u64, value: &[u8]) -> Stop {
     let mut stops = Stops {
         watchpoints: vec![Watchpoint {
@@ -29,7 +29,7 @@ fn next(c: &mut Cursor, direction: Direction, address: u64, value: &[u8]) -> Sto
         .unwrap()
 }
 
-/// What memory holds when `count` instructions are completed: before anything is written there what it is loaded with
+/// What memory holds when `count` instructions are completed. Before the first write it is the content from loading
 /// (`loaded`), or zero.
 fn held(log: &Log, loaded: &Loaded, address: u64, len: u64, count: u64) -> Vec<u8> {
     let first = |a| loaded.get(&a).copied().unwrap_or(0);
@@ -53,7 +53,7 @@ fn only_changes_stop() {
         let log = oracle::play(t.trace(), t.trace().threads()[0]);
         let mut c = t.cursor().unwrap();
         let mut r = Rng(5);
-        // Where the program writes often.
+        // Addresses that the program writes often.
         let mut writes: BTreeMap<u64, u64> = BTreeMap::new();
         for a in log.accesses.iter().flatten().filter(|a| a.write) {
             *writes.entry(a.address).or_default() += 1;
@@ -61,7 +61,7 @@ fn only_changes_stop() {
         let often: Vec<u64> = (writes.iter().filter(|w| *w.1 > 500))
             .map(|w| *w.0)
             .collect();
-        // What the program's file says, which is not logged.
+        // The content from the program's file, which is not logged.
         c.seek_count(ThreadId(log.thread), 0).unwrap();
         let mut loaded = Loaded::new();
         for a in &often {
@@ -79,7 +79,7 @@ fn only_changes_stop() {
             let context = format!("round {round}: {direction:?} {address:#x}+{len} from {count}");
             c.seek_count(ThreadId(log.thread), count).unwrap();
             let stop = next(&mut c, direction, address, &value);
-            // Everything that brought in something else.
+            // All instructions that brought in another value.
             let bytes = log.bytes.range(address..address + len);
             let mut accessed: Vec<u64> = bytes.flat_map(|b| b.1).map(|c| c.0 - 1).collect();
             accessed.sort_unstable();

@@ -1,4 +1,4 @@
-//! What memory that nobody accessed costs to ask for: no more than memory that is known.
+//! The cost of a question about memory that nobody accessed. It must not exceed that for known memory.
 
 use crate::harness::Scene;
 use hindsight_timeline::{Ground, Options, Timeline};
@@ -40,7 +40,7 @@ fn record(s: &Scene, options: &[&str], rounds: &str) -> (PathBuf, Vec<u64>) {
     (trace, text.split_whitespace().map(hex).collect())
 }
 
-/// Opens a recording that has no index, and counts the instructions that are played to make parts of one.
+/// Opens a recording without an index. Counts the instructions that are played to make parts of one.
 fn counting(trace: &std::path::Path) -> (Timeline, Arc<AtomicU64>) {
     let options = Options {
         unsaved: true,
@@ -64,7 +64,7 @@ fn what_cannot_be_there_and_what_files_say_is_not_searched_for() {
     let end = t.range().unwrap().1;
     c.seek(end).unwrap();
     let sp = c.registers().unwrap().gpr[4];
-    // Nothing was ever mapped at these.
+    // Nothing was ever mapped at these addresses.
     for address in [
         0,
         0x123456,
@@ -80,7 +80,7 @@ fn what_cannot_be_there_and_what_files_say_is_not_searched_for() {
             assert!(m.candidates.is_empty());
         }
     }
-    // Constants and code, which the program did not read.
+    // Constants and code that the program did not read.
     let text = c.memory(places[0], 18).unwrap();
     assert_eq!(text.whole().unwrap(), b"what never changes");
     let code = c.known_memory(places[1], 64).unwrap();
@@ -90,7 +90,7 @@ fn what_cannot_be_there_and_what_files_say_is_not_searched_for() {
     assert_eq!(played.load(Relaxed), 0, "instructions were played");
 }
 
-/// What is behind the last recorded instruction of a thread has no end.
+/// After the last recorded instruction, a thread's gap has no end.
 #[test]
 fn where_nothing_is_recorded_any_more_there_is_an_answer() {
     let s = Scene::new();

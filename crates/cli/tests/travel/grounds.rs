@@ -1,4 +1,4 @@
-//! Memory that was not accessed before, memory that threads race for, and memory of forked processes.
+//! Memory that was not accessed before, memory for which threads race, and memory of forked processes.
 
 use crate::harness::{Scene, hex};
 use hindsight_timeline::{
@@ -6,7 +6,7 @@ use hindsight_timeline::{
 };
 
 fn record(s: &Scene, source: &str, name: &str) -> Timeline {
-    // In the quiet regime more is known than most of these tests are about.
+    // Most of these tests need what is not known. In the quiet regime more is known.
     record_in("checked", s, source, name)
 }
 
@@ -26,8 +26,7 @@ fn record_in(regime: &str, s: &Scene, source: &str, name: &str) -> Timeline {
     Timeline::open(&trace, Options::default()).unwrap()
 }
 
-/// Arguments and position of the calls of `close` with these descriptors, which programs make to say
-/// where something is.
+/// The calls of `close` that programs make to tell addresses: events and arguments.
 fn calls(t: &Timeline) -> Vec<(hindsight_timeline::Happening, [u64; 6])> {
     let filter = Filter {
         kinds: vec![KindOf::Syscall],
@@ -69,7 +68,7 @@ fn what_is_read_later_and_what_files_say() {
     );
     let (h, args) = calls(&t)[0].clone();
     let mut c = t.cursor().unwrap();
-    // Behind the call.
+    // The instant after the call.
     c.seek_count(h.thread, h.count + 1).unwrap();
     let fixed = c.memory(args[1], 21).unwrap();
     assert_eq!(fixed.whole().unwrap(), b"never read by anybody");
@@ -79,7 +78,7 @@ fn what_is_read_later_and_what_files_say() {
             .iter()
             .all(|b| b.unwrap().ground == Ground::Module)
     );
-    // What the kernel wrote is recorded up to a limit, behind which it shows when it is read.
+    // What the kernel wrote is recorded up to a limit. Beyond the limit it shows when it is read.
     let byte = |c: &mut hindsight_timeline::Cursor, i: u64| {
         let m = c.memory(args[2] + i, 1).unwrap();
         m.bytes[0].map(|b| (b.value, b.ground))
@@ -92,7 +91,7 @@ fn what_is_read_later_and_what_files_say() {
     assert_eq!(unseen.whole().unwrap(), [0; 8]);
     let what_it_is = unseen.bytes[0].unwrap().ground;
     assert_eq!(what_it_is, Ground::Fresh);
-    // What a call wrote is not known to be what nobody has looked at before another.
+    // Before the call, the bytes that it wrote are not known, unless somebody read them.
     c.seek_count(h.thread, h.count).unwrap();
     assert_eq!(byte(&mut c, 142), Some((42, Ground::Read)));
     assert_eq!(byte(&mut c, 5042), None);
@@ -146,11 +145,11 @@ fn the_quiet_regime_knows_what_was_never_accessed() {
     assert_eq!(look(&mut c, args[3] + 4096, 9, Ground::Fresh), [0; 9]);
     // What the kernel wrote.
     assert_eq!(look(&mut c, args[3] + 100, 3, Ground::Read), [0; 3]);
-    // What stood there before it was mapped anew is gone; what was written since is not.
+    // The bytes from before the new mapping are gone. Bytes that were written since are there.
     let gone = c.memory(args[4] + 9, 1).unwrap().bytes[0];
     assert!(gone.is_none_or(|b| b.value == 0), "{gone:?}");
     assert_eq!(look(&mut c, args[4] + 10, 1, Ground::Written), b"y");
-    // What is not mapped has no value.
+    // Unmapped memory has no value.
     c.seek(list[1].0.position).unwrap();
     assert_eq!(c.memory(args[3] + 4096, 9).unwrap().bytes, [None; 9]);
 }
@@ -186,7 +185,7 @@ fn what_a_program_begins_with_is_known_at_its_first_instant() {
         // The number of arguments.
         let stack = c.memory(rsp, 8).unwrap().whole();
         assert_eq!(stack, Some(1u64.to_le_bytes().to_vec()), "{regime}");
-        // Whatever is known there is not known otherwise behind an instruction that writes nothing.
+        // After an instruction that writes nothing, the known bytes must be the same.
         let m = c.memory(rsp - 64, 4096).unwrap();
         c.step(Direction::Forward, Scope::Thread).unwrap();
         let after = c.memory(rsp - 64, 4096).unwrap();
@@ -232,13 +231,13 @@ fn races_show_candidates_and_order_shows_the_last_writer() {
     let (h, args) = calls(&t)[0].clone();
     let mut c = t.cursor().unwrap();
     c.seek(h.position).unwrap();
-    // After the join the order is known.
+    // After the join, the order is known.
     let m = c.memory(args[2], 8).unwrap();
     assert_eq!(m.whole().unwrap(), 5u64.to_le_bytes());
     assert!(m.candidates.is_empty() && m.unnamed.is_empty(), "{m:?}");
     let w = c.last_write(args[2], 8, &Cancel::new()).unwrap().unwrap();
     assert_ne!(w.thread, h.thread);
-    // In the middle of the other's loop it is not.
+    // In the middle of the other thread's loop, it is not.
     let threads = t.threads().unwrap();
     let other = threads.iter().find(|x| x.id == w.thread).unwrap();
     c.seek_count(other.id, w.count + 1000).unwrap();
@@ -255,7 +254,7 @@ fn races_show_candidates_and_order_shows_the_last_writer() {
     );
     assert!(!m.candidates.is_empty(), "{m:?}");
     assert_eq!(m.candidates[0].thread, h.thread);
-    // Four of its values are named, and that it wrote others.
+    // Four of its values are candidates. It is also said that it wrote others.
     assert!(m.candidates.iter().filter(|c| c.thread == h.thread).count() <= 4);
     let others = m.unnamed.iter().filter(|u| u.thread == h.thread);
     let others: Vec<(u64, u64)> = others.map(|u| (u.address, u.len)).collect();

@@ -1,4 +1,4 @@
-//! The index beside a trace, and what becomes of one that does not fit.
+//! The index beside a trace, and what happens to one that does not fit.
 
 use crate::harness::{Scene, hex};
 use hindsight_timeline::{
@@ -12,8 +12,8 @@ fn open(trace: &Path) -> Timeline {
     crate::open(trace, 3000)
 }
 
-/// What is asked of each: the last writer of a stack slot, and memory. Whether memory that was both is said to have been
-/// written or read is left out: it depends on where intervals begin.
+/// The questions for each index: the last writer of a stack slot, and memory. Whether a byte was read or written last
+/// is left out, because it depends on where intervals begin.
 pub fn answer(t: &Timeline) -> String {
     let mut c = t.cursor().unwrap();
     let end = t.threads().unwrap()[0].to;
@@ -93,7 +93,7 @@ fn cut_foreign_stale_and_damaged_ones_are_not_used_and_made_anew() {
         );
         assert_eq!(answer(&t), want);
     }
-    // A byte of what is read only when it is needed: found then, or when the index is made again.
+    // Damages a byte of what is read only when it is needed. It is found then, or when the index is made again.
     const PLACES: usize = 24;
     let mut found = 0;
     for place in 1..PLACES {
@@ -113,7 +113,7 @@ fn cut_foreign_stale_and_damaged_ones_are_not_used_and_made_anew() {
         assert!(t.index_status().problem.is_none() && answer(&t) == want);
     }
     assert!(found > 0, "no damage was in what was read");
-    // One that is whole, but of another recording.
+    // An undamaged index of another recording.
     fs::remove_file(&index).unwrap();
     make();
     fs::rename(&index, index_path(&traces[1])).unwrap();
@@ -126,7 +126,7 @@ fn cut_foreign_stale_and_damaged_ones_are_not_used_and_made_anew() {
             .unwrap()
             .contains("another recording")
     );
-    // Something else is not overwritten.
+    // Another file with this name is not overwritten.
     fs::write(&index, "something of the user's").unwrap();
     let done = s.run(&mut s.hindsight(&args));
     assert_eq!(done.status.code(), Some(2));
@@ -170,7 +170,7 @@ fn the_command_line_answers() {
         "writes", file, &address, &len, "--json", "--before", position,
     ]);
     assert!(!writes.as_array().unwrap().is_empty());
-    // The last one put the newline there.
+    // The last write put the newline there.
     let value = writes[0]["value"].as_array().unwrap();
     assert_eq!(value.len(), bytes.len().min(16));
     let text = s
@@ -204,7 +204,7 @@ fn what_needs_an_index_is_cancelled_while_it_is_made() {
     gcc.arg("-O0").arg(&source).arg("-o").arg(&program);
     assert!(gcc.status().unwrap().success());
     let trace = s.record(&[&program]).1;
-    // How long it takes on this machine if nobody cancels it.
+    // The time on this machine if nobody cancels.
     let whole = {
         let copy = s.path("copy.hst");
         fs::copy(&trace, &copy).unwrap();
@@ -232,12 +232,12 @@ fn what_needs_an_index_is_cancelled_while_it_is_made() {
     later.join().unwrap();
     assert_eq!(c.position().unwrap(), begin);
     assert!(cancelled < whole / 2, "{cancelled:?} of {whole:?}");
-    // It goes on as if nothing had been.
+    // It goes on as if nothing had happened.
     let rip = c.registers().unwrap().rip;
     c.seek(end).unwrap();
     c.seek(begin).unwrap();
     assert_eq!(c.registers().unwrap().rip, rip);
-    // Another cancel that is set before ends a search, and the cursor stays.
+    // A flag that is set before ends a search. The cursor stays.
     c.seek(end).unwrap();
     let rsp = c.registers().unwrap().gpr[4];
     let answer = c.last_write(rsp, 8, &cancel);
@@ -266,12 +266,12 @@ fn a_range_of_interest_gets_its_frames_denser() {
     let dense = index(&["--range", "40%..60%", "--interval", "2000"]);
     assert_eq!(dense["built"], 1, "{dense}");
     assert!(dense["bytes"].as_u64().unwrap() > before, "{dense}");
-    // It is as dense as was wanted, and there after opening again.
+    // It is as dense as requested, and it is there when the recording is opened again.
     let again = index(&["--range", "45%..55%", "--interval", "2000"]);
     assert_eq!(again["built"], 0, "{again}");
     let t = Timeline::open(&trace, Options::default()).unwrap();
     assert_eq!(answer(&t), want);
-    // Within the same session: what was found before is found again.
+    // Within the same session. What was found before is found again.
     let (from, to) = (
         t.find("10%".parse().unwrap(), None),
         t.find("20%".parse().unwrap(), None),
@@ -289,7 +289,7 @@ fn a_range_of_interest_gets_its_frames_denser() {
         &Cancel::new(),
     );
     assert_eq!(made.unwrap(), 1);
-    // Also by a cursor that was there before.
+    // A cursor that existed before uses it, too.
     c.seek(to).unwrap();
     assert_eq!(answer(&t), want);
     let mut d = coarse.cursor().unwrap();
@@ -301,7 +301,7 @@ fn a_range_of_interest_gets_its_frames_denser() {
         d.seek_count(thread, at).unwrap();
         assert_eq!(c.registers().unwrap(), d.registers().unwrap());
         let rsp = c.registers().unwrap().gpr[4];
-        // Whether a byte was last read or written is said as far as intervals tell.
+        // Whether a byte was last read or written depends on the intervals.
         let [a, b] = [&mut c, &mut d].map(|c| {
             let bytes = c.memory(rsp, 256).unwrap().bytes;
             Vec::from_iter(bytes.iter().map(|b| b.as_ref().map(|k| k.value)))
@@ -324,7 +324,7 @@ fn a_range_of_interest_gets_its_frames_denser() {
 fn a_cut_recording_is_indexed_by_several_processors() {
     let s = Scene::new();
     let source = s.path("fed.c");
-    // What is read cannot be compressed, so that the stream has several chunks.
+    // The bytes that are read cannot be compressed, so the stream has several chunks.
     let text = r#"#include <unistd.h>
 #include <fcntl.h>
 static unsigned char data[1 << 16]; volatile long sum;

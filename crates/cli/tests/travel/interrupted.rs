@@ -1,4 +1,4 @@
-//! String instructions that are interrupted in their middle, by pages that fault and by signals.
+//! String instructions that are interrupted in the middle, by faulting pages and by signals.
 
 use crate::borders::record;
 use crate::harness::Scene;
@@ -8,7 +8,7 @@ use hindsight_timeline::{
     ThreadId, Timeline, Watch, WatchedValue, Watchpoint,
 };
 
-/// Pages become accessible one after the other, while they are copied and compared; the handler begins with a write.
+/// Pages become accessible one after the other, while they are copied and compared. The handler begins with a write.
 const FAULTS: &str = r#"
 #include <signal.h>
 #include <string.h>
@@ -37,10 +37,10 @@ int main() {
 }
 "#;
 
-/// Bytes that each part of the copy goes over: up to the end of the page.
+/// The bytes of each part of the copy, up to the end of the page: offsets and lengths.
 const PARTS: [(u64, u64); 3] = [(100, 3996), (4096, 4096), (8192, 3908)];
 
-/// Where things of a kind happen, in one thread.
+/// The events of a kind, in one thread.
 fn happenings(t: &Timeline, kind: KindOf) -> Vec<(u64, Kind)> {
     let filter = Filter {
         kinds: vec![kind],
@@ -87,7 +87,7 @@ fn what_was_accessed_before_an_interruption_is_found() {
             let signals = happenings(&t, KindOf::Signal);
             let signals: Vec<u64> = signals.iter().map(|s| s.0).collect();
             assert_eq!(signals.len(), 6);
-            // Each part is done where the page behind it faults; nothing before the first one.
+            // Each part is done where the next page faults. Nothing is done before the first fault.
             let parts = |n: usize| match n {
                 0..2 => [signals[1], signals[2]][n],
                 _ => copied - 1,
@@ -107,13 +107,13 @@ fn what_was_accessed_before_an_interruption_is_found() {
                         let is_read = watch == Watch::Read;
                         let want = (copy, address, len, is_read, !is_read);
                         assert_eq!(what, want, "{context}: {f:?}");
-                        // The last part is over some instructions before the system call.
+                        // The last part ends some instructions before the system call.
                         match n {
                             2 => assert!(signals[2] < f.count && f.count < parts(n)),
                             _ => assert_eq!(f.count, parts(n), "{context}: {f:?}"),
                         }
                     }
-                    // The list says the same.
+                    // The list of writes says the same.
                     if watch == Watch::Write {
                         let listed = at(c, thread, copied).writes(middle, 8, 8).unwrap();
                         let mut listed = listed;
@@ -123,7 +123,7 @@ fn what_was_accessed_before_an_interruption_is_found() {
                     }
                 }
             }
-            // What is compared is read, up to where a page faults.
+            // A comparison reads memory, up to where a page faults.
             let read = (page + 100, 3996);
             let f = one(
                 at(c, thread, end),
@@ -133,7 +133,7 @@ fn what_was_accessed_before_an_interruption_is_found() {
                 Watch::Read,
             );
             assert_eq!((f.count, f.address, f.len), (signals[4], read.0, read.1));
-            // What the handler does first is found at the same instant.
+            // The handler's first access is found at the same instant.
             let f = one(
                 at(c, thread, copied),
                 Direction::Backward,
@@ -181,7 +181,7 @@ fn handlers_that_interrupt_string_instructions_are_met_both_ways() {
                 }
                 assert_eq!(c.registers().unwrap().rip, handler, "{direction:?}");
                 met.push(c.count());
-                // What was copied before is there.
+                // The bytes that were copied before are there.
                 if c.count() == signals[2] {
                     let m = c.memory(page + 4096, 4096).unwrap();
                     assert!(m.bytes.iter().all(|b| b.is_some_and(|b| b.value == 7)));
@@ -192,7 +192,7 @@ fn handlers_that_interrupt_string_instructions_are_met_both_ways() {
             }
             assert_eq!(met, signals, "{direction:?}");
         }
-        // Of what is watched for changes, too.
+        // The same for memory that is watched for changes.
         let mut stops = Stops {
             watchpoints: vec![Watchpoint {
                 id: 1,
@@ -229,7 +229,7 @@ fn handlers_that_interrupt_string_instructions_are_met_both_ways() {
     }
 }
 
-/// Two signals that are let in at once: the handler of the first one is interrupted before it has done anything.
+/// Two signals that are let in at once. The first one's handler is interrupted before it has done anything.
 const TWO: &str = r#"
 #include <signal.h>
 #include <unistd.h>

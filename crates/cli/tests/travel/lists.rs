@@ -1,4 +1,4 @@
-//! Lists of writes are what a search for one after the other finds.
+//! A list of writes has what repeated searches find.
 
 use crate::harness::Scene;
 use crate::open;
@@ -6,10 +6,10 @@ use crate::questions::Rng;
 use crate::races;
 use hindsight_timeline::{Cancel, Cursor, Direction, Error, Scope, Timeline};
 
-/// Most writes of a list that are compared.
+/// At most this many writes of a list are compared.
 const MOST: usize = 30;
 
-/// Compares the list of writes to some bytes before the cursor with what is found one by one; how many there were.
+/// Compares the list of writes before the cursor with single searches. Returns the number of writes.
 fn compare(c: &mut Cursor, address: u64, len: u64) -> usize {
     let never = Cancel::new();
     let shown = len.min(16) as usize;
@@ -32,7 +32,7 @@ fn compare(c: &mut Cursor, address: u64, len: u64) -> usize {
     MOST
 }
 
-/// What instructions and the kernel write somewhere, and next to it.
+/// Compares lists for places that instructions or the kernel write, and for their neighbours.
 fn lists(t: &Timeline, rounds: u64) -> usize {
     let (mut r, mut all) = (Rng(9), 0);
     let threads = t.threads().unwrap();
@@ -73,7 +73,7 @@ fn lists_of_writes_are_what_is_found_one_by_one() {
         std::fs::remove_file(&trace).unwrap();
     }
     let trace = races::record(&s);
-    // Threads wait for each other in loops, for some or many instructions.
+    // Threads wait for each other in loops, for few or many instructions.
     let longest = open(&trace, 0)
         .threads()
         .unwrap()
@@ -86,7 +86,7 @@ fn lists_of_writes_are_what_is_found_one_by_one() {
         c.seek(t.range().unwrap().1).unwrap();
         found.push(compare(&mut c, bytes + 8 * n, 8 + n));
     }
-    // Places at random, where perhaps nothing was written.
+    // Random places, where perhaps nothing was written.
     lists(&t, 3);
     assert!(found.iter().all(|n| *n > 0), "{found:?}");
 
@@ -98,8 +98,8 @@ fn lists_of_writes_are_what_is_found_one_by_one() {
     assert!(list.next(&cancel).unwrap().is_some());
 }
 
-/// Children of a program and the program itself write to memory that they share; a thread reads what another one wrote
-/// before it writes next to it.
+/// A program and its children write to memory that they share. A thread reads what another one wrote, then writes next
+/// to it.
 const OTHERS: &str = r#"
 #include <pthread.h>
 #include <stdint.h>

@@ -34,7 +34,7 @@ use harness::{Scene, words};
 use hindsight_timeline::{Options, Timeline};
 use std::path::Path;
 
-/// A recording, whose index has intervals of so many instructions; 0: as usual. What is built is not saved.
+/// Opens a recording. Its index has intervals of `interval` instructions; 0: the usual ones. Nothing is saved.
 fn open(trace: &Path, interval: u64) -> Timeline {
     let options = Options {
         interval,

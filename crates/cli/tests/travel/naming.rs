@@ -1,4 +1,4 @@
-//! Recordings, places, threads, frames and memory as the user names them on the command line.
+//! Names of recordings, places, threads, frames and memory on the command line.
 
 use crate::harness::Scene;
 use serde_json::Value;
@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Records the program into a file, or into the store, and says what was recorded where.
+/// Records the program into a file or into the store. Fails unless the output says what was recorded where.
 fn record(s: &Scene, output: Option<&Path>, arguments: &[&str]) {
     let (source, program) = (s.path("naming.c"), s.path("naming"));
     std::fs::write(&source, PROGRAM).unwrap();
@@ -95,7 +95,7 @@ fn the_latest_recording_is_meant_where_none_is_named() {
     }
     let way = says(&s, &["breakpath", "10%"]);
     assert!(way.contains("stops to position"), "{way}");
-    // What is a file is no place.
+    // An argument that is a file is no place.
     assert!(says(&s, &["backtrace", other]).contains("spoil at"));
     let missing = refuses(&s, &["at", "missing.hst"]);
     assert!(missing.contains("missing.hst: no such file"), "{missing}");
@@ -137,7 +137,7 @@ fn memory_has_the_names_that_the_program_gives_it() {
         ("outer", "1", (8, Some(1234))),
     ] {
         if wanted.0 == 0 {
-            // It leads to nothing that can be followed.
+            // The pointer leads nowhere.
             refuses(&s, &["mem", "crash", "*(nodes + 2)->value->x"]);
             continue;
         }
@@ -162,7 +162,7 @@ fn memory_has_the_names_that_the_program_gives_it() {
         let text = refuses(&s, words);
         assert!(text.contains(part), "{words:?}: {text}");
     }
-    // Parts in each other are no way to use up the stack.
+    // Deep nesting must not overflow the stack.
     let deep = format!("{}1", "(".repeat(100_000));
     assert!(refuses(&s, &["mem", "crash", &deep]).contains("too deeply"));
 }
@@ -185,16 +185,16 @@ fn frames_threads_and_program_images_can_be_chosen() {
     };
     let waiting = says(&s, &["backtrace", "crash", "--thread", &second.to_string()]);
     assert!(waiting.contains("wait_for_it at"), "{waiting}");
-    // Which of its names the function has depends on whether the C library's debug files are installed.
+    // Which name the function has depends on installed debug files of the C library.
     let exits = |text: &str| text.contains("_exit") || text.contains("_Exit");
-    // The child is the second image. Places are counted in it.
+    // The child is the second image. Places count within it.
     let there = says(&s, &["at", "end", "--image", "2"]);
     assert!(exits(&there), "{there}");
     let by_thread = says(&s, &["at", "end", "--thread", &child.to_string()]);
     assert!(exits(&by_thread), "{by_thread}");
     let held = says(&s, &["mem", "end", "outer", "--image", "2", "--frame", "1"]);
     assert!(held.contains("63 00 00 00"), "{held}");
-    // It was not there from the beginning.
+    // It did not exist at the beginning.
     let early = refuses(&s, &["at", "0:1", "--image", "2"]);
     assert!(early.contains("has not begun"), "{early}");
 }

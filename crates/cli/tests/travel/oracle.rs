@@ -8,7 +8,7 @@ use hindsight_trace::Trace;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A byte from an instant on: `None` when its value is not known any more.
+/// The value of a byte from an instant on. `None`: it is not known any more.
 pub type Change = (u64, Option<(u8, Why)>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,11 +20,11 @@ pub enum Why {
 /// One thread, completely.
 pub struct Log {
     pub thread: u32,
-    /// State before each instruction, and at the end.
+    /// The state before each instruction, and at the end.
     pub states: Vec<CpuState>,
     /// What each instruction accessed.
     pub accesses: Vec<Vec<Access>>,
-    /// History of each byte; what stands at `n` is seen when `n` instructions are completed.
+    /// The history of each byte. An entry with `n` holds once `n` instructions are completed.
     pub bytes: BTreeMap<u64, Vec<Change>>,
 }
 
@@ -43,7 +43,7 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
     // What the recording says apart from instructions, by position.
     let mut patches: BTreeMap<u64, Vec<(u64, Vec<u8>)>> = BTreeMap::new();
     let mut zeros: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
-    // What a system call wrote is there when it is over, where the recording says so.
+    // What a system call wrote, where the recording says it. It is there when the call has ended.
     let (mut open, mut restating) = (None, false);
     for c in trace.chunks(thread) {
         let wire = trace.load(c).unwrap();
@@ -60,7 +60,7 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
             };
             match event {
                 Event::Restate { ends } => restating = !ends,
-                // That was so before.
+                // Memory had this content before.
                 _ if restating => {}
                 Event::Syscall { .. } => open = Some(pos),
                 Event::Patch { line, mask, words } => {
@@ -81,7 +81,7 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
                     let written = (addr, bytes.to_vec());
                     patches.entry(behind(pos)).or_default().push(written);
                 }
-                // What a file brings is not logged.
+                // The content from a file is not logged.
                 Event::FileOf { addr, len, .. } | Event::Changed { addr, len } => {
                     zeros.entry(behind(pos)).or_default().push((addr, len))
                 }
@@ -136,12 +136,12 @@ impl Log {
         self.bytes.entry(addr).or_default().push((count, value));
     }
 
-    /// Instructions of the thread.
+    /// The number of instructions of the thread.
     pub fn len(&self) -> u64 {
         self.accesses.len() as u64
     }
 
-    /// A byte when `count` instructions are completed, and whether it was written and read.
+    /// A byte when `count` instructions are completed, and whether it was written or read.
     pub fn byte(&self, addr: u64, count: u64) -> Option<(u8, Why)> {
         let list = self.bytes.get(&addr)?;
         let i = list.partition_point(|c| c.0 <= count);
@@ -156,7 +156,7 @@ impl Log {
             .any(|c| matches!(c.1, Some((_, Why::Written)) | None))
     }
 
-    /// Instructions that access any of these bytes in this way, ascending.
+    /// The instructions that access any of these bytes in this way, ascending.
     pub fn touching(&self, addr: u64, len: u64, read: bool, write: bool) -> Vec<u64> {
         let hits = |l: &Vec<Access>| {
             l.iter()

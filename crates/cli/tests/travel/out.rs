@@ -1,4 +1,4 @@
-//! Out of functions, compared with what a plain replay says of each instruction.
+//! Ways out of functions, compared with a plain replay of each instruction.
 
 use crate::harness::{Scene, hex};
 use crate::questions::Rng;
@@ -18,7 +18,7 @@ fn the_way_out_is_that_of_plain_steps() {
     plain_steps_agree(&[]);
 }
 
-/// An indirect call goes through a call, a write to its return address, and a return.
+/// An indirect call consists of a call, a write to its return address, and a return.
 #[test]
 fn calls_by_way_of_returns_are_not_ways_out() {
     plain_steps_agree(&["-mindirect-branch=thunk"]);
@@ -36,7 +36,7 @@ fn plain_steps_agree(more: &[&str]) {
     assert!(far > 20, "{far} of them far, {ended:?} ended");
 }
 
-/// Frames that were there when what is kept of a recording begins, and the way out of them.
+/// Frames that existed when the kept part of a recording begins, and the way out of them.
 const KEPT: &str = r#"
 #include <fcntl.h>
 #include <pthread.h>
@@ -82,7 +82,7 @@ fn the_way_out_of_what_was_called_before_the_recording_begins() {
     let (far, [first, _]) = agree(&t, 60);
     let many = begun.elapsed();
     assert!(far > 5 && first.len() > 3, "{far} of them far, {first:?}");
-    // That the recording begins in the function is seen without going through all of it.
+    // To see that the recording begins in the function, it is not necessary to go through all of it.
     let mut c = t.cursor().unwrap();
     c.seek_count(thread, first[first.len() - 1]).unwrap();
     let begun = Instant::now();
@@ -91,7 +91,7 @@ fn the_way_out_of_what_was_called_before_the_recording_begins() {
     assert!(one < many, "{one:?} in place of a part of {many:?}");
 }
 
-/// What a thread did before is not kept, while the thread that made its stack is kept whole.
+/// The first part of a thread is not kept. The thread that made its stack is kept completely.
 #[test]
 fn stacks_are_not_empty_where_threads_are_kept_from_their_middle_on() {
     let s = Scene::new();
@@ -108,7 +108,7 @@ fn stacks_are_not_empty_where_threads_are_kept_from_their_middle_on() {
         let empty = held.iter().flatten().filter(|k| k.ground == Ground::Fresh);
         assert_eq!(empty.count(), 0, "{round}");
     }
-    // `middle` returns, and does so near the end.
+    // `middle` returns, near the end.
     let out = |from: u64| {
         let mut c = t.cursor().unwrap();
         c.seek_count(thread, from).unwrap();
@@ -124,7 +124,7 @@ fn stacks_are_not_empty_where_threads_are_kept_from_their_middle_on() {
     assert_eq!(out(from + (to - from) / 3), last);
 }
 
-/// What a thread did before may have changed whatever another one knew, but its stack.
+/// In the part that is not kept, a thread may have changed anything that another one knew, except that one's stack.
 #[test]
 fn what_threads_wrote_before_they_are_kept_is_not_known() {
     let s = Scene::new();
@@ -150,12 +150,12 @@ fn what_threads_wrote_before_they_are_kept_is_not_known() {
     let [shared, own] = &shown[..] else {
         panic!("{shown:?}");
     };
-    // What it was is known where something that is kept has read it.
+    // The old value is known if a kept instruction has read it.
     assert!(shared.is_empty() || shared[..] == 2u64.to_le_bytes());
     assert_eq!(own[..], 1u64.to_le_bytes());
 }
 
-/// A recording of a thread of which the first part is not kept.
+/// A recording of a thread without its first part.
 fn kept(s: &Scene, flag: &str) -> (Timeline, ThreadId) {
     let options = ["--ring=2M", "--keep-on=always"];
     // How much is kept depends on when the collector looks.
@@ -175,14 +175,14 @@ fn kept(s: &Scene, flag: &str) -> (Timeline, ThreadId) {
     panic!("too little is kept");
 }
 
-/// Whether plain steps lead to where ways out do. How many were far; from where they led to the thread's begin, by more
-/// than some instructions, and to its end, ascending.
+/// Compares ways out with plain steps. Returns how many led far. Also from where they led to the thread's beginning, by
+/// more than a few instructions, and to its end, ascending.
 fn agree(t: &Timeline, rounds: u64) -> (u32, [Vec<u64>; 2]) {
     let thread = ThreadId(t.trace().threads()[0]);
     let (begin, states) = play(t, thread);
     let len = states.len() as u64 - 1;
     let mut c = t.cursor().unwrap();
-    // What each instruction does to the flow of control.
+    // The flow of control of each instruction.
     let mut known: HashMap<u64, FlowControl> = HashMap::new();
     let mut flows = Vec::new();
     for (n, (rip, rsp)) in states.iter().enumerate() {
@@ -204,7 +204,7 @@ fn agree(t: &Timeline, rounds: u64) -> (u32, [Vec<u64>; 2]) {
         let stop = c.step_out(direction, &cancel).unwrap();
         let want = match direction {
             Direction::Forward => {
-                // Return addresses of what was called since: behind a `longjmp` they lie above, too.
+                // Return addresses of functions that were called since. After a `longjmp` they lie above, too.
                 let mut called = BTreeSet::new();
                 let returns = |n: &u64| match flows[*n as usize] {
                     (FlowControl::Call | FlowControl::IndirectCall, sp) => {
@@ -259,7 +259,8 @@ fn agree(t: &Timeline, rounds: u64) -> (u32, [Vec<u64>; 2]) {
     (far, ended)
 }
 
-/// A thread one instruction after the other: where it begins, and the instruction and stack pointers from there on.
+/// Plays a thread one instruction after the other. Returns where it begins, and the instruction and stack pointers from
+/// there on.
 fn play(t: &Timeline, thread: ThreadId) -> (u64, Vec<(u64, u64)>) {
     let image = t.trace().stream_info(thread.0).unwrap().image;
     let code = Arc::new(Code::from_trace(t.trace(), image).unwrap());
@@ -287,7 +288,7 @@ fn the_way_out_of_a_long_function_is_short() {
     let end = t.threads().unwrap()[0].to;
     let thread = ThreadId(t.trace().threads()[0]);
     assert!(end > 20_000_000, "{end}");
-    // Within the first of the long loops, or what it calls.
+    // In the first of the long loops, or in a function that it calls.
     c.seek_count(thread, end / 12).unwrap();
     let cancel = Cancel::new();
     let begun = Instant::now();
@@ -306,7 +307,8 @@ fn the_way_out_of_a_long_function_is_short() {
     println!("{:?}", begun.elapsed());
 }
 
-/// What is left by `longjmp`, while what is called later has return addresses in the same places.
+/// Functions that are left by `longjmp`. Functions that are called later have their return addresses in the same
+/// places.
 const LEFT: &str = r#"
 #include <setjmp.h>
 static jmp_buf out; volatile long n; void (*volatile leave)(jmp_buf, int) = (void *) longjmp;
@@ -339,7 +341,8 @@ fn what_is_left_otherwise_ends_where_its_callers_return() {
     assert_eq!((deep.len(), work.len()), (24, 1));
     let end = work[0].returned.unwrap().count;
     let mut c = t.cursor().unwrap();
-    // The innermost ones leave all by `longjmp` the first three times, and the same is called again from the same place.
+    // The first three times, the innermost calls leave everything by `longjmp`. The same is then called again from the
+    // same place.
     for i in [5, 11, 17, 18, 20, 23] {
         let call = &deep[i];
         c.seek_count(call.thread, call.count).unwrap();

@@ -1,4 +1,4 @@
-//! What happened, and the names of places.
+//! Events, and the names of places.
 
 use crate::harness::Scene;
 use hindsight_timeline::{Error, Filter, Kind, KindOf, Options, Place, Position, Timeline};
@@ -41,8 +41,8 @@ fn every_end_of_a_gap_is_a_place_to_go_on_from() {
     ends.retain(|h| h.kind == Kind::GapEnd);
     ends.truncate(100);
     assert!(ends.len() > 20, "{}", ends.len());
-    // Behind frames where gaps end (the interval is the distance of the first two ends), and behind a state that is
-    // kept some way before where one goes (`TRAIL`).
+    // After frames at which gaps end: the interval is the distance of the first two ends. And after a checkpoint that
+    // is taken some way before the goal (`TRAIL`).
     let fine = open(ends[1].count - ends[0].count);
     let mut c = fine.cursor().unwrap();
     for end in &ends {
@@ -59,7 +59,7 @@ fn every_end_of_a_gap_is_a_place_to_go_on_from() {
         let wanted = look(&t, &[1]);
         assert_eq!(look(&t, &[1 << 14, 1]), wanted, "{end:?}");
         assert_eq!(look(&fine, &[1]), wanted, "{end:?}");
-        // Nothing is known of what was in memory before the gap, at its end either, nor within.
+        // Nothing from before the gap is known: not at its end, and not within.
         let at_once = look(&t, &[1 << 14, 0]);
         assert_eq!(look(&fine, &[0]), at_once, "{end:?}");
         assert!(at_once.2.iter().all(Option::is_none), "{at_once:?}");
@@ -92,7 +92,7 @@ fn marks_gaps_and_regimes_are_events() {
         .collect();
     assert_eq!(rounds, (0..10).collect::<Vec<_>>());
     assert!(marks.iter().any(|m| m.0 == "in a gap" && m.1.len() == 4));
-    // The worker's gap has a begin and an end, around its mark.
+    // The worker's gap has a beginning and an end, around its mark.
     let inside = list(KindOf::Mark)
         .into_iter()
         .find(|h| matches!(&h.kind, Kind::Mark { name, .. } if name == "in a gap"));
@@ -153,7 +153,7 @@ fn places_have_names() {
             .to_string()
             .contains(&format!("there are {}", calls.len()))
     );
-    // Parts of the run: as many instructions of all threads lie before as they say.
+    // Parts of the run: as many instructions of all threads come before as the percentage says.
     let threads = t.threads().unwrap();
     let total: u64 = threads.iter().map(|x| x.to - x.from).sum();
     let done = |p: Position| -> u64 {
@@ -216,7 +216,7 @@ fn places_are_found_by_time() {
             "{when:?} is not in order"
         );
     }
-    // What lies between them took at least as long as the program slept.
+    // The time between them is at least as long as the program slept.
     for w in when.windows(2) {
         assert!(w[1].until - w[0].since >= Duration::from_millis(200));
         assert!(w[0].estimate < w[1].estimate, "{when:?}");
@@ -284,7 +284,7 @@ fn a_crash_is_a_place() {
     let t = Timeline::open(&trace, Options::default()).unwrap();
     let none = t.find(Place::Crash, None).unwrap_err();
     assert!(none.to_string().contains("signal 9 killed"), "{none}");
-    // Nothing killed this one.
+    // Nothing killed this program.
     let none = record(&s).find(Place::Crash, None).unwrap_err();
     assert!(none.to_string().contains("no signal killed"), "{none}");
 }

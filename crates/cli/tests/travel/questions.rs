@@ -19,24 +19,24 @@ impl Rng {
     }
 }
 
-/// A recording, its log, and a cursor in it with a fine index.
+/// A recording with a fine index, and its log.
 fn scene(s: &Scene, interval: u64) -> (Timeline, Log) {
     scene_with(s, &[], interval)
 }
 
-/// The same, compiled with more options.
+/// The same, with more options for the compiler.
 fn scene_with(s: &Scene, more: &[&str], interval: u64) -> (Timeline, Log) {
     scene_of(s, more, "0", interval)
 }
 
-/// The same; what memory holds is restated each so many instructions.
+/// The same, with memory restated after every so many instructions.
 fn scene_of(s: &Scene, more: &[&str], restated: &str, interval: u64) -> (Timeline, Log) {
     let program = s.compile("travel.c", &[&["-O2", "-static"], more].concat());
     let trace = s.path("t.hst");
     let mut record = s.hindsight(&["record", "--quiet", "--restate-every", restated, "-o"]);
     let run = s.run(record.arg(&trace).arg("--").arg(program).arg("40"));
     assert!(run.status.success(), "{}", run.messages());
-    // The index is made in stretches at the same time.
+    // Several stretches of the index are made at the same time.
     let options = Options {
         interval,
         jobs: 4,
@@ -63,7 +63,7 @@ fn memory(c: &mut Cursor, log: &Log, addr: u64, len: usize) {
                 match (k.ground, why) {
                     (Ground::Written, _) => assert!(log.written(at, count), "{}", context()),
                     (Ground::Read, Why::Read) => {}
-                    // Of what cannot be written it does not matter who read it.
+                    // For memory that cannot be written, it does not matter who read it.
                     (Ground::Module, Why::Read) => {}
                     _ => panic!("{}", context()),
                 }
@@ -108,7 +108,7 @@ fn so_they_are_where_memory_is_restated() {
     search(&t, &log);
 }
 
-/// What the call pushed is in the part before.
+/// The return address was pushed in the part before.
 #[test]
 fn calls_at_key_frames_return() {
     let s = Scene::new();
@@ -192,7 +192,7 @@ fn what_is_played_across_a_key_frame_comes_back() {
     assert!(frame > 20_000 && frame + 20_000 < log.len(), "{frame}");
     let mut r = Rng(5);
     let (mut known, mut asked) = (0, 0);
-    // The other thread, and who made it, write too.
+    // The other thread, and the one that created it, write too.
     let mut check = |c: &mut Cursor, r: &mut Rng| {
         let count = c.count();
         let want = log.states[count as usize].comparable();
@@ -210,7 +210,7 @@ fn what_is_played_across_a_key_frame_comes_back() {
         }
     };
     for _ in 0..8 {
-        // Neither part has an index at first; then that of the first one is made.
+        // At first, neither part has an index. Then that of the first one is made.
         let mut c = t.cursor().unwrap();
         c.seek_count(thread, frame - 1 - r.below(3000)).unwrap();
         for _ in 0..12 {
@@ -224,11 +224,11 @@ fn what_is_played_across_a_key_frame_comes_back() {
                 "{addr:#x}+{len} from {}: {found:?}, frame {frame}",
                 c.count()
             );
-            // The log is of this thread alone, and its instructions.
+            // The log has only this thread's instructions.
             if found.is_none_or(|f| !f.kernel && f.thread == thread) {
                 assert_eq!(found.map(|f| f.count), want.copied(), "{context}");
             }
-            // On the other side, and back there.
+            // To the other side, and back.
             for far in [400, 4000] {
                 let at = frame + r.below(far);
                 c.seek_count(thread, at).unwrap();
@@ -271,7 +271,7 @@ fn search(t: &Timeline, log: &Log) {
         let context =
             format!("round {round}: {direction:?} {watch:?} {addr:#x}+{len} from {count}");
         assert_eq!(found.map(|f| f.count), want.copied(), "{context}");
-        // The cursor has stayed, with all that is known there.
+        // The cursor has stayed, with everything that is known there.
         let at = found.map(|f| (f.pc, log.states[f.count as usize].rip));
         assert!(at.is_none_or(|(pc, rip)| pc == rip), "{context}");
         d.seek_count(ThreadId(log.thread), count).unwrap();

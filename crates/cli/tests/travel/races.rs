@@ -1,5 +1,4 @@
-//! Memory for which threads race: what it may be is the same whatever the index looks like, and what a thread
-//! then reads is among it.
+//! Memory for which threads race. Its candidates do not depend on the index. What a thread reads later is among them.
 
 use crate::harness::Scene;
 use crate::open;
@@ -11,8 +10,8 @@ use hindsight_timeline::{
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Two threads access the same bytes in turns, which no atomic operation puts into order but now and then. What a
-/// thread wrote is often read by it again.
+/// Two threads access the same bytes in turns. Atomic operations order them only now and then. A thread often reads
+/// what it has written.
 const PROGRAM: &str = r#"
 #include <pthread.h>
 #include <unistd.h>
@@ -62,7 +61,7 @@ pub fn record(s: &Scene) -> PathBuf {
     trace
 }
 
-/// Where the bytes are.
+/// The address of the bytes.
 pub fn bytes(t: &Timeline) -> u64 {
     let filter = Filter {
         kinds: vec![KindOf::Syscall],
@@ -77,7 +76,7 @@ pub fn bytes(t: &Timeline) -> u64 {
     said.next().unwrap()
 }
 
-/// Of each byte: what it is said to be, what it may also be, and which threads wrote other values before.
+/// For each byte: its known value, its candidates, and the threads that wrote further values.
 type Values = Vec<(Option<u8>, BTreeSet<u8>, BTreeSet<ThreadId>)>;
 
 fn values(m: &Memory) -> Values {
@@ -96,7 +95,7 @@ fn values(m: &Memory) -> Values {
     (0..m.bytes.len()).map(of).collect()
 }
 
-/// What is said without looking for other values: the same is known, and where there are others there may be.
+/// An answer without candidates. The same bytes are known, and it says where there may be other values.
 fn same_at_a_glance(quick: &Memory, all: &Memory) {
     let known = |m: &Memory| -> Vec<_> { m.bytes.iter().map(|b| b.map(|k| k.value)).collect() };
     assert_eq!(known(quick), known(all), "{quick}{all}");
@@ -118,7 +117,8 @@ fn same_at_a_glance(quick: &Memory, all: &Memory) {
     for u in &all.unnamed {
         let there = |v: &&Unnamed| v.thread == u.thread && v.address <= u.address;
         let covers = |v: &Unnamed| u.address + u.len <= v.address + v.len;
-        // Of what is known since all may have left the same, it is not said who else may have been there before.
+        // A byte may be known because everybody left the same value. It is not said who else may have written it
+        // before.
         let from = u.address.saturating_sub(quick.address) as usize;
         let mut its = quick.bytes.iter().skip(from).take(u.len as usize);
         assert!(
@@ -130,7 +130,7 @@ fn same_at_a_glance(quick: &Memory, all: &Memory) {
 
 #[test]
 fn what_races_may_have_left_is_the_same_in_every_index_and_holds_what_is_read() {
-    // How the threads come to run beside each other is different in each recording.
+    // The threads run beside each other in a different way in each recording.
     let mut met = [0; 3];
     for _ in 0..5 {
         let s = Scene::new();
@@ -144,8 +144,8 @@ fn what_races_may_have_left_is_the_same_in_every_index_and_holds_what_is_read() 
     panic!("raced, read, unnamed: {met:?}");
 }
 
-/// Compares answers about a recording; bytes with several values, bytes that were read, and bytes of which not all
-/// writers are named.
+/// Compares answers about a recording. Returns the numbers of bytes with several values, of bytes that were read, and
+/// of bytes with further writers.
 fn races_agree(trace: &Path) -> [usize; 3] {
     let mut r = Rng(5);
     let longest = open(trace, 0).threads().unwrap().iter().map(|t| t.to).max();

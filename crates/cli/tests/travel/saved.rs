@@ -1,4 +1,4 @@
-//! What is built for a question is there for the next session, whatever happens to the file meanwhile.
+//! What one session builds for a question, the next one finds, whatever happens to the file meanwhile.
 
 use crate::harness::Scene;
 use crate::index::answer;
@@ -41,7 +41,7 @@ fn several_sessions_save_what_they_build() {
     let (want, want_calls) = (answer(&silent), calls(&silent));
     let index = index_path(&trace);
     assert!(!index.exists(), "nothing was to be saved");
-    // All find no index, and each builds and saves its own.
+    // No session finds an index, and each builds and saves one.
     let all: Vec<Timeline> = (0..4).map(|_| open(&trace)).collect();
     std::thread::scope(|s| {
         for t in &all {
@@ -56,7 +56,7 @@ fn several_sessions_save_what_they_build() {
     assert_eq!((status.present, status.problem), (status.parts, None));
     assert_eq!(answer(&t), want);
     assert_eq!(calls(&t), want_calls);
-    // Of each part there is one, and one list of calls.
+    // There is one record for each part, and one list of calls.
     let good = fs::read(&index).unwrap();
     let records = |bytes: &[u8]| {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
@@ -71,7 +71,7 @@ fn several_sessions_save_what_they_build() {
     };
     let whole = records(&good);
     assert_eq!(whole.len(), status.parts + 1);
-    // Cut anywhere: what is before is used, the rest made again and saved, by several at once.
+    // Cut anywhere. What comes before is used. The rest is made again and saved, by several sessions at once.
     let cuts = (0..12).map(|i| good.len() * i / 12);
     for cut in cuts.chain([31, 32, 33, 72, good.len() - 1]) {
         fs::write(&index, &good[..cut]).unwrap();
@@ -92,7 +92,7 @@ fn several_sessions_save_what_they_build() {
         );
         assert_eq!(records(&fs::read(&index).unwrap()), whole, "cut at {cut}");
     }
-    // A session that had it open when it was cut, or replaced by that of another recording.
+    // A session had the file open when it was cut, or replaced by that of another recording.
     let other = record(&s, "u.hst", "21");
     answer(&open(&other));
     let foreign = fs::read(index_path(&other)).unwrap();
@@ -152,7 +152,7 @@ fn processes_side_by_side_have_the_same_answers() {
         let t = Timeline::open(&trace, Options::default()).unwrap();
         let status = t.index_status();
         assert_eq!((status.present, status.problem), (status.parts, None));
-        // The one that is dense is not given up for another.
+        // A denser index is not given up for another one.
         let (from, to) = (
             t.find("45%".parse().unwrap(), None),
             t.find("55%".parse().unwrap(), None),
@@ -180,7 +180,7 @@ fn where_nothing_can_be_saved_questions_are_answered() {
     symlink("/dev/full", &index).unwrap();
     assert_eq!(answer(&open(&trace)), want);
     fs::remove_file(&index).unwrap();
-    // Something else of this name, which stays.
+    // Something else with this name stays.
     fs::write(&index, "something of the user's").unwrap();
     assert_eq!(answer(&open(&trace)), want);
     assert_eq!(fs::read(&index).unwrap(), b"something of the user's");
@@ -188,7 +188,7 @@ fn where_nothing_can_be_saved_questions_are_answered() {
     fs::create_dir(&index).unwrap();
     assert_eq!(answer(&open(&trace)), want);
     fs::remove_dir(&index).unwrap();
-    // A folder that may not be written; it does not keep root from it.
+    // A folder that cannot be written. root can write it all the same.
     let folder = trace.parent().unwrap();
     let before = fs::metadata(folder).unwrap().permissions();
     fs::set_permissions(folder, fs::Permissions::from_mode(0o555)).unwrap();
@@ -235,7 +235,7 @@ fn what_is_superseded_does_not_fill_the_file() {
             (1, None)
         );
         assert_eq!(answer(&u), want);
-        // Never more than twice what is used, and the last one that was replaced.
+        // Never more than twice what is used, plus the last file that was replaced.
         assert!(
             size() <= 3 * last.max(size() / 2),
             "{i}: {} after {last}",
@@ -261,7 +261,7 @@ fn what_is_superseded_does_not_fill_the_file() {
     };
     assert!(last < 3 * used, "{last} for {used}");
     assert!(last <= 2 * fs::metadata(&trace).unwrap().len() + INDEX_CONSTANT);
-    // Who had the file open before it was replaced goes on.
+    // A session that had the file open before it was replaced goes on.
     assert_eq!(answer(&t), want);
 }
 
@@ -274,7 +274,7 @@ fn damage_is_repaired_and_another_version_left_alone() {
     assert_eq!(answer(&open(&trace)), want);
     let good = fs::read(&index).unwrap();
     let word = |at: usize| u64::from_le_bytes(good[at..at + 8].try_into().unwrap()) as usize;
-    // The first record is of the only part.
+    // The first record is that of the only part.
     let (sections, end) = (72..72 + word(48) - word(56), 72 + word(48));
     for damaged in [
         sections.clone(),
@@ -288,7 +288,7 @@ fn damage_is_repaired_and_another_version_left_alone() {
         let t = open(&trace);
         assert_eq!(t.index_status().problem, None, "{damaged:?}");
         assert_eq!(answer(&t), want, "{damaged:?}");
-        // Nothing was left to be found, and nothing was added again.
+        // Nothing is left to repair, and nothing is added again.
         assert_eq!(t.index_status().problem, None, "{damaged:?}");
         let repaired = fs::read(&index).unwrap();
         assert_ne!(repaired, bad, "{damaged:?}");
@@ -323,7 +323,7 @@ fn damage_is_repaired_and_another_version_left_alone() {
     assert!(!more.is_empty() && fs::read(&index).unwrap().ends_with(&more));
     let t = open(&trace);
     assert_eq!((calls(&t), answer(&t)), (want_calls, want));
-    // What is made for it in another file has left nothing but the index.
+    // The index was made in another file. Only the index is left.
     let there = fs::read_dir(trace.parent().unwrap()).unwrap();
     let names = there.map(|e| e.unwrap().file_name().into_string().unwrap());
     let names: Vec<String> = names.filter(|n| n.starts_with("t.hs")).collect();

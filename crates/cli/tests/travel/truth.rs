@@ -1,11 +1,9 @@
-//! What the program itself knows of its memory against what is said of it: never a wrong byte, whoever else
-//! writes.
+//! Compares what the program knows of its memory with the answers. No byte may be wrong, whoever else writes.
 
 use crate::harness::Scene;
 use hindsight_timeline::{Filter, Kind, KindOf, Options, Timeline};
 
-/// `tell(p, n)`: says by a system call where it is, and only then looks at what is there. Everything is
-/// printed at the end.
+/// `tell(p, n)` says by a system call where memory is, and only then looks at it. Everything is printed at the end.
 const PRELUDE: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -62,7 +60,7 @@ static void know(volatile void *p, int n, int c) {
 }
 "#;
 
-/// Records a program in a regime and compares; how many of its bytes are known.
+/// Records a program with options and compares. Returns how many of its bytes are known.
 fn compare(source: &str, options: &[&str]) -> usize {
     let s = Scene::new();
     let file = s.path("truth.c");

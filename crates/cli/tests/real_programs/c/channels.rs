@@ -1,4 +1,4 @@
-// What Rust offers for threads to meet.
+// The ways in which threads meet in Rust.
 use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Arc, Barrier, Condvar, Mutex, Once, RwLock};
 use std::thread;
