@@ -437,8 +437,8 @@ impl Stretch {
     }
 }
 
-/// Removes returns that cannot be. If the function is called again with the same stack pointer, an earlier call that
-/// has not yet returned never will: its return address was overwritten.
+/// Removes returns that cannot be. The function may be called again with the same stack pointer before an earlier call
+/// has returned. That one then never returns: its return address was overwritten.
 fn without_left(mut all: Vec<Begun>) -> Vec<Track> {
     all.sort_by_key(|b| b.track.count);
     let mut open: BTreeMap<u64, Vec<usize>> = BTreeMap::new();

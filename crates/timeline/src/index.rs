@@ -4,8 +4,8 @@
 //! A *part* is a thread's stream from one key frame of the recording to the next. It is replayed once, with marks of
 //! all accesses, and cut into *intervals*. The index has of each interval
 //!
-//! * a frame: the registers at its start, the pages that the interval accesses, and the lines of them that it reads,
-//!   with their contents at the start. A replay of the interval needs no more;
+//! * a frame: the registers at its start, and the pages that the interval accesses. It has the lines of them that the
+//!   interval reads, with their contents at the start. A replay of the interval needs no more;
 //! * its history: for each page the words (8 bytes) that were read and that were written;
 //! * its summary (`ends`): how each byte was accessed last, and what it then held. Questions about memory read it
 //!   there, without a replay, however long ago the access was.

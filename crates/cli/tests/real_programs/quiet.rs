@@ -76,8 +76,8 @@ fn wherever_the_heap_grows() {
     }
 }
 
-/// In half of these runs, the low bits of the stack's address are those of the program, which has a fixed address, or
-/// of its heap.
+/// In half of these runs, the low bits of the stack's address are those of the program or of its heap. The program has
+/// a fixed address.
 #[test]
 fn wherever_the_kernel_puts_the_stack() {
     let scene = Scene::new();

@@ -64,8 +64,8 @@ impl Part {
         Ok(Some(past))
     }
 
-    /// The intervals that accessed any of these bytes. If only reads or only writes count, the answer is by words: an
-    /// interval is in it if it accessed any word of the bytes in that way.
+    /// The intervals that accessed any of these bytes. If only reads or only writes count, the answer is by words.
+    /// An interval is then in it if it accessed any word of the bytes in that way.
     pub fn touching(
         &self,
         engine: &Arc<Engine>,

@@ -44,8 +44,8 @@ impl Maker {
         });
     }
 
-    /// Adds the next page that a step accessed, or whose content differs at the step's end: its accesses, a mask of the
-    /// lines that differ, and the differences.
+    /// Adds the next page that a step accessed, or whose content differs at the step's end. `its` are its accesses,
+    /// `new` is a mask of the lines that differ, and `difference` has their differences.
     pub fn differ(&mut self, page: u32, its: Accesses, new: u64, difference: &[u8]) {
         if its.any | new == 0 {
             return;

@@ -74,7 +74,7 @@ pub struct Thread {
     /// The program image whose code it executes.
     pub image: u32,
     /// The program's name; empty if not known. The thread has the same name unless it was given another
-    /// ([`Timeline::names`]).
+    /// ([`crate::Timeline::names`]).
     pub name: String,
     /// The first instant.
     pub first: Position,

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// | `begin`, `end` | the first and the last instant |
 /// | `crash` | where a signal killed the program: the position of the thread that got it; of several the last |
 /// | `50%` | where this part of all instructions is done, in the total order |
-/// | `event:N` | the Nth event (from 1) in the order of [`Timeline::events`] |
+/// | `event:N` | the Nth event (from 1) in the order of [`crate::Timeline::events`] |
 /// | `syscall:N` | the Nth system call (from 1) |
 /// | `syscall:NAME`, `syscall:NAME:N` | the first, or the Nth, system call of this name |
 /// | `time:1.5s` | the last instant reached at this time since the start of the recording (`s`, `ms` or `us`) |
@@ -38,7 +38,7 @@ pub enum Place {
     Syscall(u64),
     /// The code of a system call, and which one of those calls, from 1.
     SyscallOf(u64, u64),
-    /// A time since the start of the recording; see [`Timeline::at_time`].
+    /// A time since the start of the recording; see [`crate::Timeline::at_time`].
     Time(Duration),
     /// A time since midnight.
     Clock(Duration),

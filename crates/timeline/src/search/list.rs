@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// This many instructions of a thread are searched for writes together.
 const TOGETHER: u64 = 4096;
 
-/// The writes to some bytes before an instant, the last one first. See [`Cursor::writes`].
+/// The writes to some bytes before an instant, the last one first. See [`crate::Cursor::writes`].
 ///
 /// The list has virtual processors of its own. So cursors may move meanwhile.
 pub struct Writes {

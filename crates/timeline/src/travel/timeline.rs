@@ -157,8 +157,10 @@ impl Timeline {
     /// Returns the number of parts that were made.
     ///
     /// # Errors
-    /// If there is no instant in the range, an index cannot be written or would be too large, a stream cannot be
-    /// replayed, or it was cancelled.
+    /// - There is no instant in the range.
+    /// - An index cannot be written, or would be too large.
+    /// - A stream cannot be replayed.
+    /// - It was cancelled.
     pub fn interest(
         &self,
         range: Dense,
@@ -182,8 +184,10 @@ impl Timeline {
     /// ```
     ///
     /// # Errors
-    /// If the recording has no such thread or program image, a function is called more than 16 million times in a
-    /// thread, a stream cannot be replayed, or it was cancelled.
+    /// - The recording has no such thread or program image.
+    /// - The function is called more than 16 million times in a thread.
+    /// - A stream cannot be replayed.
+    /// - It was cancelled.
     pub fn calls(&self, function: u64, filter: &Filter, cancel: &Cancel) -> Result<Vec<Call>> {
         calls::calls(&self.0, function, filter, cancel)
     }
