@@ -48,6 +48,7 @@ pub struct Refusal {
 
 /// What became of a recording.
 pub struct Collected<W: Write> {
+    /// Where it goes. `None` if it cannot be written any more, or has been finished.
     pub(crate) output: Option<Output<W>>,
     /// Counts of all streams that have ended, whether they could be written or not.
     pub(crate) totals: Totals,
@@ -65,6 +66,7 @@ pub struct Collected<W: Write> {
 }
 
 impl<W: Write> Collected<W> {
+    /// Nothing has ended yet.
     pub(crate) fn new(output: Output<W>) -> Collected<W> {
         Collected {
             output: Some(output),

@@ -32,14 +32,14 @@ pub struct Control {
 /// The producer of a ring, as the ring says. The numbers may be anybody's (see
 /// [`Control::is_shared_with`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-/// It has begun its stream.
 pub struct Producer {
-    /// It has ended its stream.
+    /// It has begun its stream.
     pub begun: bool,
-    /// Its process id.
+    /// It has ended its stream.
     pub ended: bool,
-    /// Its thread id.
+    /// Its process id.
     pub pid: i32,
+    /// Its thread id.
     pub tid: i32,
 }
 

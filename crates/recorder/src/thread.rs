@@ -64,22 +64,23 @@ pub const ZERO_LIMIT: u64 = 1 << 30;
 /// A recorded thread. It stays at one address for the thread's whole life; `ctx.runtime` points to
 /// it.
 pub struct Thread {
-    /// The context block below the window: the guest's registers, and what translated code needs. Both it and the
-    /// runtime write it, each while it runs.
+    /// The context block below the window: the guest's registers, and what translated code needs.
+    /// Translated code and the runtime both write to it, each while it runs.
     pub ctx: &'static mut Ctx,
-    /// Instructions completed. Current whenever the runtime runs; in translated code it is in the registers.
+    /// Number of instructions completed. Up to date whenever the runtime runs. In translated code
+    /// it is in a register.
     pub pos: u64,
-    /// Reads that differed from their prediction, since the stream began.
+    /// Number of mispredictions since the stream began.
     pub mispredictions: u64,
-    /// Writes the thread's stream of events. Translated code does so too, for atomic operations.
+    /// Writes the thread's event stream. Translated code uses it, too, for atomic operations.
     pub emit: Emitter,
     /// A second lock that its atomic operation holds, by number (see [`crate::code::sequence`]).
     pub second_lock: Option<usize>,
     /// Where it lives in the address space. Handed on when it ends.
     pub slot: &'static ThreadSlot,
-    /// What its signal handlers and its runtime tell each other: that of the slot.
+    /// What its signal handlers and its runtime tell each other. It belongs to the slot.
     pub inbox: &'static Inbox,
-    /// The program's signals. Signal handlers look at it, and so do other threads.
+    /// What it knows of the program's signals. Signal handlers and other threads read it, too.
     pub signals: signal_state::State,
     /// What it is to the kernel and to other threads.
     pub task: Task,
@@ -95,15 +96,15 @@ pub struct Thread {
     pub regime: RegimeState,
     /// Pages that memory shares with its cells.
     pub shared_pages: SharedPages,
-    /// Which of its code the user wants recorded.
+    /// Which of its code is to be recorded.
     pub selection: SelectionState,
-    /// The stretch that it runs unrecorded, if it is in one.
+    /// The gap in which it is, if it is in one.
     pub gaps: Gaps,
     /// How `--chaos` disturbs its timing.
     pub chaos: timing::State,
-    /// What the kernel would keep of it.
+    /// What the recorder keeps of it in the kernel's place.
     pub emulated: Emulated,
-    /// What it is about to execute.
+    /// The program that it is about to execute.
     pub exec: Exec,
 }
 

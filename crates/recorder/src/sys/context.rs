@@ -3,17 +3,26 @@
 use hindsight_isa::CpuState;
 use hindsight_isa::state::RFLAGS_MASK;
 
-/// Indices of [`Context::regs`].
+/// Index of r8 in [`Context::regs`], as the following ones are of others.
 pub const R8: usize = 0;
+/// Index of r11.
 pub const R11: usize = 3;
+/// Index of rdx.
 pub const RDX: usize = 12;
+/// Index of rcx.
 pub const RCX: usize = 14;
+/// Index of rsp.
 pub const RSP: usize = 15;
+/// Index of rip.
 pub const RIP: usize = 16;
+/// Index of the flags.
 pub const EFLAGS: usize = 17;
 const SEGMENTS: usize = 18;
+/// Index of an exception's error code.
 pub const ERROR: usize = 19;
+/// Index of an exception's number.
 pub const TRAPNO: usize = 20;
+/// Index of the address of a page fault.
 pub const CR2: usize = 22;
 
 /// Index of each general-purpose register, in the processor's order.

@@ -3,23 +3,24 @@
 use crate::sys::generation;
 use core::sync::atomic::{AtomicU64, Ordering, Ordering::*};
 
-/// Which translated code a thread may be running, and of which code its stream says that it runs.
+/// Which translated code a thread may be running, and what its stream says about that.
 ///
-/// Whoever begins a generation or an epoch looks at all threads, to know when nobody runs code of the old one.
-/// The thread itself writes everything here, in the runtime only.
+/// Whoever begins a generation or an epoch looks at all threads, to find out when nobody runs the
+/// old code any more. Only the thread itself writes this, and only in the runtime.
 pub struct CodeState {
-    /// Generation of translated code that the thread has noticed: its lookup tables have entries of this one.
+    /// The generation of translated code that the thread has noticed. Its lookup tables have only
+    /// entries of this one.
     pub generation: u64,
-    /// Code epoch that this thread's stream has announced.
+    /// The code epoch that its stream has announced last.
     pub epoch: u64,
-    /// [`CodeState::generation`], for others to see; the greatest number while it runs no translated code.
+    /// [`CodeState::generation`], for other threads. The maximum while it runs no translated code.
     seen: AtomicU64,
-    /// [`CodeState::epoch`], for others to see; the greatest number where that does not matter.
+    /// [`CodeState::epoch`], for other threads. The maximum where the epoch does not matter.
     announced: AtomicU64,
 }
 
 impl CodeState {
-    /// The thread begins: it may run code of the present generation.
+    /// For a thread that begins: it may run code of the present generation.
     pub(super) fn new() -> CodeState {
         CodeState {
             generation: generation::present(),
@@ -29,13 +30,14 @@ impl CodeState {
         }
     }
 
-    /// The thread runs no translated code until [`CodeState::enter`], however long it waits.
+    /// The thread runs no translated code until [`CodeState::enter`], however long that takes.
     pub fn leave(&self) {
         self.seen.store(u64::MAX, Release);
     }
 
-    /// The thread is about to run code of the generation that it has noticed. `order`: whoever begins another
-    /// without a lock sees this, or the thread sees the other one, if it is `SeqCst`.
+    /// The thread is about to run code of the generation that it has noticed. With `order`
+    /// `SeqCst`, this store and a look at the present generation behind it are safe without a lock:
+    /// either the thread sees a new generation, or whoever begins it sees this store.
     pub fn enter(&self, order: Ordering) {
         self.seen.store(self.generation, order);
     }
@@ -45,7 +47,7 @@ impl CodeState {
         self.seen.load(SeqCst)
     }
 
-    /// The stream says which code runs: that of `epoch`, or none that matters (the greatest number).
+    /// Says which epoch the stream has announced. The maximum: none that matters.
     pub fn announce(&self, epoch: u64) {
         self.announced.store(epoch, Release);
     }

@@ -1,4 +1,4 @@
-//! What the kernel would keep of a thread, and the recorder keeps in its stead.
+//! What the recorder keeps of a thread in the kernel's place.
 
 use crate::sys::config;
 use crate::sys::lock::Lock;
@@ -7,9 +7,10 @@ use crate::thread::filter_list::Filters;
 use crate::thread::rseq::Rseq;
 use alloc::sync::Arc;
 
-/// What the kernel would keep of a thread. Its system calls write it; the parent of a thread fills it in.
+/// What the recorder keeps of a thread in the kernel's place. The thread's system calls write it. A
+/// thread's parent fills it in.
 pub struct Emulated {
-    /// Limits that the kernel does not know, in bytes: all threads of a process have the same.
+    /// Limits that the kernel is not told, in bytes. All threads of a process share them.
     pub limits: resources::Shared,
     /// Instructions that the program has forbidden the thread.
     pub forbidden: Forbidden,
@@ -20,7 +21,7 @@ pub struct Emulated {
 }
 
 impl Emulated {
-    /// That of a program's first thread.
+    /// The state of a program's first thread.
     pub(super) fn new() -> Emulated {
         Emulated {
             limits: Arc::new(Lock::new(config::get().limits)),

@@ -5,17 +5,18 @@ use alloc::ffi::CString;
 use alloc::vec::Vec;
 use hindsight_events::config::Config;
 
-/// What `execve` is given, from before the call until it has failed. It belongs to the thread, so that a child
-/// which leaves its parent's memory by `execve` leaves nothing behind.
+/// What `execve` is given. It is set before the call and cleared when the call has failed. It
+/// belongs to the thread: so a child that leaves its parent's memory by `execve` leaves nothing
+/// behind there.
 #[derive(Default)]
 pub struct Exec {
-    /// What is executed, if it is recorded.
+    /// The program, if it will be recorded.
     pub plan: Option<Box<Plan>>,
-    /// Path of a program that is executed and not recorded.
+    /// Path of the program, if it will not be recorded.
     pub leaving: Option<CString>,
 }
 
-/// What is handed to the kernel for a program that is recorded.
+/// What is handed to the kernel for a program that will be recorded.
 pub struct Plan {
     /// Path of the file that is executed.
     pub path: CString,

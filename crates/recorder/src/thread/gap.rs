@@ -16,12 +16,13 @@ use hindsight_isa::xsave::Area;
 /// processes that they make.
 const FORKS: [u64; 4] = [56, 57, 58, 435];
 
-/// The gap that a thread is in, if it is in one. Only the thread itself uses it, in the runtime.
+/// The gap in which a thread is, if it is in one. Only the thread itself uses it, and only in the
+/// runtime.
 #[derive(Default)]
 pub struct Gaps {
-    /// The gap at hand.
+    /// The present gap.
     open: Option<Box<Gap>>,
-    /// The memory of the last one, for the next.
+    /// The memory of the last gap, for the next one.
     spare: Option<Box<Gap>>,
 }
 
@@ -36,7 +37,7 @@ impl Gaps {
         self.open.as_ref().map(|g| g.reason)
     }
 
-    /// Whether the thread has come out of a gap, and so may have run plain code.
+    /// Whether the thread has come out of a gap. If so it may have run plain code.
     pub fn has_spare(&self) -> bool {
         self.spare.is_some()
     }
@@ -46,7 +47,8 @@ impl Gaps {
         self.open.as_mut().is_none_or(|g| g.lets_pass(ev))
     }
 
-    /// Another stream begins: nobody says where the gap ends that began in this one. Returns why it had begun.
+    /// Forgets the gap, since another stream begins: nothing will say in this one where the gap
+    /// ends. Returns why it had begun.
     pub(super) fn abandon(&mut self) -> Option<GapReason> {
         self.open.take().map(|g| g.reason)
     }

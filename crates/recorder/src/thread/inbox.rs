@@ -42,6 +42,7 @@ pub struct Inbox {
 unsafe impl Sync for Inbox {}
 
 impl Inbox {
+    /// Nothing waits.
     pub fn new() -> Inbox {
         Inbox {
             full: AtomicBool::new(false),

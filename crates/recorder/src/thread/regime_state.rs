@@ -2,18 +2,20 @@
 
 use crate::sys::quiet::Reason;
 
-/// What a thread knows of its regime. Only the thread itself uses it, in the runtime.
+/// What a thread knows of its regime. Only the thread itself uses it, and only in the runtime.
 #[derive(Default)]
 pub struct RegimeState {
-    /// Its reads are not checked. Only ever true for a process's only thread.
+    /// It is in the quiet regime: its reads are not checked. True only for the single thread of a
+    /// process.
     pub quiet: bool,
-    /// It is quiet, and executes code of the vDSO, which is checked all the same.
+    /// It is quiet and is in the vDSO, whose code is checked all the same.
     pub in_vdso: bool,
     /// Events say that memory holds files which the collector may not have read yet.
     pub files_told: bool,
-    /// Position from which on the next digest of registers is due at a system call, while it is quiet.
+    /// Position from which on the next digest of the registers is due at a system call, in the
+    /// quiet regime.
     pub next_check: u64,
-    /// The same for the next digest of what the program writes.
+    /// The same for a digest of what the program writes.
     pub next_passed: u64,
     /// The quiet regime ends when the thread has come to the runtime this many times between two
     /// instructions. 0: no limit.
@@ -27,17 +29,18 @@ pub struct RegimeState {
 }
 
 impl RegimeState {
-    /// The quiet regime is to end as soon as the thread stands between two instructions. The first reason counts.
+    /// Makes the quiet regime end as soon as the thread stands between two instructions. The first
+    /// reason counts.
     pub fn end_soon(&mut self, why: Reason) {
         self.ends.get_or_insert(why);
     }
 
-    /// Whether it is to end.
+    /// Whether the quiet regime is to end.
     pub fn ends_soon(&self) -> bool {
         self.ends.is_some()
     }
 
-    /// Why it is to end now, if it is.
+    /// Why the quiet regime ends now, if it does. It is not to end after that.
     pub fn take_end(&mut self) -> Option<Reason> {
         self.ends.take()
     }

@@ -4,12 +4,12 @@ use crate::sys;
 
 /// An area of restartable sequences as the program registered it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-/// Its address.
 pub struct Rseq {
-    /// Its length in bytes.
+    /// Its address.
     pub addr: u64,
-    /// Its signature.
+    /// Its length in bytes.
     pub len: u32,
+    /// Its signature.
     pub sig: u32,
 }
 

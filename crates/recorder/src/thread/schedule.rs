@@ -1,4 +1,4 @@
-//! When a thread writes key frames and digests. All positions; `u64::MAX` is never.
+//! When a thread writes key frames and digests. All values are positions, and `u64::MAX` is never.
 
 use crate::sys::{self, config};
 use crate::thread::Thread;
@@ -6,12 +6,13 @@ use crate::thread::Thread;
 /// A key frame costs as much as this many instructions per byte of the program's memory.
 const KEYFRAME_COST: u64 = 128;
 
-/// Intervals of digests after which one that is due is worth a few single steps.
+/// A digest that has been due for this many intervals is worth a few single steps.
 const LATE: u64 = 16;
 
-/// Positions from which on something is due. The thread itself sets them.
+/// Positions from which on something is due. Only the thread itself uses them.
 pub struct Schedule {
-    /// The first of all that [`Thread::observe`] does, so that the main loop compares once.
+    /// The first position at which [`Thread::observe`] has anything to do. So the main loop
+    /// compares only once.
     any: u64,
     /// The next key frame.
     keyframe: u64,
@@ -20,7 +21,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Nothing is due, ever.
+    /// Nothing is ever due.
     pub(super) const fn new() -> Schedule {
         Schedule {
             any: u64::MAX,
@@ -34,10 +35,12 @@ impl Schedule {
         pos >= self.any
     }
 
+    /// Whether a key frame is due.
     pub fn is_keyframe_due(&self, pos: u64) -> bool {
         pos >= self.keyframe
     }
 
+    /// Whether a digest is due.
     pub fn is_digest_due(&self, pos: u64) -> bool {
         pos >= self.digest
     }
@@ -47,12 +50,12 @@ impl Schedule {
         self.any = u64::MAX;
     }
 
-    /// A digest has been written at `pos`.
+    /// Notes that a digest was written at `pos`.
     pub fn digest_written(&mut self, pos: u64) {
         self.digest = pos + config::get().digest_interval;
     }
 
-    /// A key frame has been written at `pos`.
+    /// Notes that a key frame was written at `pos`.
     pub(super) fn keyframe_written(&mut self, pos: u64) {
         let c = config::get();
         // An emptied window is filled again from the trace. So the program first has to do enough
@@ -66,7 +69,7 @@ impl Schedule {
     }
 }
 
-/// `n` instructions behind `pos`; 0: never.
+/// `n` instructions behind `pos`. Never, if `n` is 0.
 fn later(pos: u64, n: u64) -> u64 {
     match n {
         0 => u64::MAX,

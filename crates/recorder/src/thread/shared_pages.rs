@@ -12,11 +12,11 @@ use linux_raw_sys::general::*;
 /// long as the one before.
 pub const INTERVAL: u64 = 32 << 20;
 
-/// How many times all joined memory may be made anonymous again. After that, nothing is joined any
+/// How many times all shared memory may be made anonymous again. After that, nothing is shared any
 /// more.
 pub const MAX_ENDS: u32 = 3;
 
-/// This process joins nothing any more. Its children inherit that.
+/// This process shares nothing any more. Its children inherit that.
 pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// What is known of a page.
@@ -24,7 +24,7 @@ pub static NEVER: AtomicBool = AtomicBool::new(false);
 pub enum PageHistory {
     /// A digest of what it held at the last look, and at how many looks it was the same.
     Hash(u32, u8),
-    /// It has been joined with its cells. If it was written since then, joining it again is not
+    /// It shares its memory with its cells. If it was written since then, sharing it again is not
     /// worth it.
     Shared,
 }
@@ -47,12 +47,12 @@ pub struct SharedPages {
     pub interval: u64,
     /// Address at which the next look begins.
     pub cursor: u64,
-    /// How many times all joined memory was made anonymous again.
+    /// How many times all shared memory was made anonymous again.
     pub ends: u32,
 }
 
 impl SharedPages {
-    /// Nothing is shared. Memory is not looked at before [`Joint::begin`].
+    /// Nothing is shared. Memory is not looked at before [`SharedPages::begin`].
     pub const fn new() -> SharedPages {
         SharedPages {
             memory: Vec::new(),
@@ -71,7 +71,7 @@ impl SharedPages {
         self.next
     }
 
-    /// Stops looking until [`Joint::begin`]: reads are not compared with the window.
+    /// Stops looking until [`SharedPages::begin`]: reads are not compared with the window.
     pub fn pause(&mut self) {
         self.next = u64::MAX;
     }
@@ -110,7 +110,7 @@ impl SharedPages {
         }
     }
 
-    /// Whether a page has been joined with its cells.
+    /// Whether a page shares its memory with its cells.
     pub fn is_shared(&self, page: u64) -> bool {
         self.history.get(&page) == Some(&PageHistory::Shared)
     }

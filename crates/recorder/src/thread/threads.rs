@@ -35,7 +35,7 @@ pub fn count() -> usize {
 pub fn oldest_generation() -> u64 {
     let list = THREADS.lock();
     let seen = |k: &ThreadPtr| {
-        // SAFETY: see `Known`; the list is locked.
+        // SAFETY: see `ThreadPtr`; the list is locked.
         let t = unsafe { &*k.0 };
         // A thread that has not begun comes to the cache before it runs any code, unless it was
         // killed before.
@@ -50,7 +50,7 @@ pub fn oldest_generation() -> u64 {
 pub fn oldest_epoch(generation: u64) -> u64 {
     let list = THREADS.lock();
     let epoch = |k: &ThreadPtr| {
-        // SAFETY: see `Known`; the list is locked.
+        // SAFETY: see `ThreadPtr`; the list is locked.
         let (begun, seen, announced) = unsafe {
             let begun = (*k.0).slot.tid.load(SeqCst) != 0;
             (begun, (*k.0).code.seen(), (*k.0).code.announced())

@@ -1,22 +1,23 @@
-//! A thread's vector registers, while the runtime runs: some are in the processor, some in the context block.
+//! A thread's vector registers while the runtime runs. Some are in the processor, some in the
+//! context block.
 
 use crate::thread::Thread;
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{Ctx, VecState};
 
-/// What is needed to get at the guest's vector registers. Only the thread itself uses `area`; the rest never
-/// changes, so that other threads may look at it.
+/// What is needed to get at the guest's vector registers. Only the thread itself uses `area`. The
+/// rest never changes, so other threads may read it.
 pub struct Vectors {
-    /// Room for the registers, for [`Thread::area`].
+    /// Room for the registers (see [`Thread::area`]).
     area: Area,
-    /// zmm31 and k7 belong to the translator, and the guest's are in the context block.
+    /// Translated code uses zmm31 and k7 for itself. The guest's are in the context block.
     is_wide: bool,
-    /// What the processor's XSAVE areas look like.
+    /// Where the state's components lie in an XSAVE area of this processor.
     layout: Layout,
 }
 
 impl Vectors {
-    /// `is_wide`: zmm31 and k7 belong to the translator.
+    /// `is_wide`: translated code uses zmm31 and k7 for itself.
     pub(super) fn new(layout: Layout, is_wide: bool) -> Vectors {
         Vectors {
             area: Area::default(),
@@ -25,12 +26,13 @@ impl Vectors {
         }
     }
 
-    /// What the processor's XSAVE areas look like.
+    /// Where the state's components lie in an XSAVE area of this processor.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Whether zmm31 and k7 belong to the translator. The guest's are in the context block then.
+    /// Whether translated code uses zmm31 and k7 for itself. Then the guest's are in the context
+    /// block.
     pub fn is_wide(&self) -> bool {
         self.is_wide
     }

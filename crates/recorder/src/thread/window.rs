@@ -1,4 +1,4 @@
-//! A thread's shadow memory, as the runtime itself touches it.
+//! A thread's shadow memory, as far as the runtime itself touches it.
 
 use super::slot::{FREE, SHARED};
 use crate::sys;
@@ -6,13 +6,14 @@ use crate::thread::Thread;
 use hindsight_isa::Predictor;
 use hindsight_isa::ctx::{APART, CTX_SIZE};
 
-/// Where a thread's cells are. Nobody but the thread uses them: translated code through the GS base, the
-/// runtime through this.
+/// Where a thread's cells are. Only the thread uses them: translated code by way of the GS base,
+/// the runtime by way of this.
 pub struct Window {
-    /// Address of the first cell. As long as the thread lives.
+    /// Address of the first cell. It stays the same while the thread lives.
     start: u64,
     predictor: Predictor,
-    /// No cell has been written since the window was made. Until the first key frame.
+    /// No cell has been written to since the window was made. Always false after the first key
+    /// frame.
     pub(super) untouched: bool,
 }
 
@@ -36,7 +37,7 @@ impl Window {
         self.predictor
     }
 
-    /// What the thread's GS base is while it is recorded.
+    /// The GS base of the thread while it is recorded.
     pub fn gs_base(&self) -> u64 {
         self.start + APART as u64
     }

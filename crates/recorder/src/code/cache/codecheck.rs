@@ -15,8 +15,8 @@ pub struct CodeCheck {
     pub anew: bool,
 }
 
-/// Has refused nothing yet.
 impl CodeCheck {
+    /// Has refused nothing yet.
     pub fn new() -> CodeCheck {
         CodeCheck {
             checker: Checker::new(),
