@@ -148,7 +148,7 @@ impl<W: Write> Collected<W> {
 pub struct Requests(Arc<Mutex<Vec<mpsc::Sender<RingSnapshot>>>>);
 
 impl Requests {
-    /// The answer comes after the collector's next look at the rings (see [`Control::wake`]), when
+    /// The answer comes after the collector's next look at the rings (see [`crate::Control::wake`]), when
     /// all threads have said where they stand. If it has no ring, or has ended, none comes, and the
     /// sender is dropped.
     pub fn ask(&self) -> mpsc::Receiver<RingSnapshot> {

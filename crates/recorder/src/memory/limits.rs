@@ -12,7 +12,7 @@ use crate::thread::call::errno;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
-/// Index of a limit in [`Limits`]. `None` if the kernel keeps it.
+/// Index of a limit in [`resources::Limits`]. `None` if the kernel keeps it.
 fn index(resource: u32) -> Option<usize> {
     match resource {
         RLIMIT_AS => Some(0),

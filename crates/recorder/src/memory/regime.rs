@@ -9,7 +9,7 @@
 //! memory, so no two pages may share cells (see [`crate::memory::placement`]). The vDSO reads what
 //! the kernel changes at any time. So its code is checked all the same.
 //!
-//! Now and then a key frame restates what memory holds (see [`restate`]), and replay can begin
+//! Now and then a key frame restates what memory holds (see [`mod@restate`]), and replay can begin
 //! there.
 //!
 //! There is one way out, into the checked regime, with a key frame. The window is emptied, and what

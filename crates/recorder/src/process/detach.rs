@@ -2,7 +2,7 @@
 //!
 //! The command line traces all threads meanwhile. It takes threads out of system calls in which
 //! they wait, and sends those in translated code a signal of its own
-//! ([`stop::is_kick`](crate::sys::stop::is_kick)).
+//! ([`stop::is_kick`]).
 
 use crate::memory::{brk, limits, page_sharing};
 use crate::signals::actions;

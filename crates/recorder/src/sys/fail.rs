@@ -38,7 +38,7 @@ impl Write for Line {
     }
 }
 
-/// Formats into a [`Line`].
+/// Formats into a line of text, without an allocator.
 #[macro_export]
 macro_rules! line {
     ($($a:tt)*) => {{

@@ -96,7 +96,7 @@ pub unsafe fn sigaltstack(base: u64, len: u64) -> Result<()> {
     call(__NR_sigaltstack, [ss.as_ptr() as u64, 0]).map(drop)
 }
 
-/// As [`sigaltstack`]. Returns the stack before: start, flags, size.
+/// As [`sigaltstack()`]. Returns the stack before: start, flags, size.
 ///
 /// # Safety
 /// The range is writable and serves nothing else.
