@@ -1,5 +1,5 @@
 //! Links the recorder as a static image at an address of its own. It has no start files and no C
-//! library, since those of the recorded program have to be the only ones in the process.
+//! library. The process has those of the recorded program, and must have no others.
 fn main() {
     for arg in [
         "-nostartfiles",

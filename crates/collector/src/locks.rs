@@ -12,8 +12,8 @@ const STOPPED: Duration = Duration::from_millis(20);
 /// The same for threads of which it is not known whether they run.
 const UNKNOWN: Duration = Duration::from_secs(2);
 
-/// If a lock has the same owner at each look for this long, while the owner runs and does other
-/// things, the owner does not have it at all: the program has overwritten the lock.
+/// A lock may have the same owner at each look for this long, while the owner runs and does other
+/// things. Then the owner does not have it at all: the program has overwritten the lock.
 const IMPOSSIBLE: Duration = Duration::from_secs(5);
 
 /// Longest time between such looks.

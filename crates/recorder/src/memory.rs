@@ -1,4 +1,5 @@
-//! The program's memory: what is mapped where, which of it needs no comparison, what the program may have.
+//! The program's memory: what is mapped where, which reads of it need no comparison, and how much of it
+//! the program may have.
 
 pub mod backing;
 pub mod brk;

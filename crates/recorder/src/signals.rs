@@ -1,4 +1,4 @@
-//! Signals and exceptions: from the kernel's handler to the program's, and to the end of the process.
+//! Signals and exceptions: from the recorder's handler to the program's, or to the end of the process.
 
 pub mod actions;
 pub mod cores;

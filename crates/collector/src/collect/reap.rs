@@ -1,4 +1,4 @@
-//! Producers that are gone without saying so, and those that are waited for.
+//! Finds producers that have ended without saying so, and decides how long others are waited for.
 
 use super::Collector;
 use crate::alive;

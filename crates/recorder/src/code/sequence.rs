@@ -62,8 +62,8 @@ impl Thread {
         unsafe { &*(self.ctx.stripes as *const Stripe).add(i % STRIPES) }
     }
 
-    /// Does what translated code could not do for the atomic operation on `size` bytes at `ctx.ea`:
-    /// takes its lock, draws its number, and records that.
+    /// Does what translated code could not do for the atomic operation on `size` bytes at `ctx.ea`.
+    /// Takes its lock, draws its number, and records that.
     pub fn sequence_atomic(&mut self, size: u8) {
         let number = if self.ctx.stripe != 0 {
             self.ctx.value

@@ -1,8 +1,8 @@
 //! Translations that all program images of a recording share.
 //!
 //! An image takes what another one has translated from the shared cache. It does so only if the
-//! code is the same byte by byte: that of the block, and what was looked at behind its exits. Only
-//! code that the program may not write is stored.
+//! code is the same byte by byte, and so is what was looked at behind its exits. Only code that the
+//! program may not write is stored.
 
 use crate::code::epochs;
 use crate::stream::ring;

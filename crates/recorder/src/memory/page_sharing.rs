@@ -11,8 +11,9 @@
 //!
 //! - Where it could notice, shared pages are separated again ([`end`]).
 //! - Some calls work with anonymous memory only, or give memory a property that mapping it anew
-//!   would lose. After such a call this process never shares pages again ([`never()`]).
-//! - Some calls require that memory is one mapping. They find one ([`before`], [`whole`]).
+//!   would lose (`mlock`, `userfaultfd`). After such a call this process never shares pages again
+//!   ([`never()`]).
+//! - `mremap` requires that memory is one mapping. It finds one ([`before`], [`whole`]).
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::line;

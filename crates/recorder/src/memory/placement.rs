@@ -1,6 +1,7 @@
 //! Where the program's mappings go while its memory is quiet (see [`crate::memory::regime`]).
+//!
 //! Replay has one cell for all addresses with the same low 32 bits. So no two pages in use may
-//! share these bits.
+//! share these bits. For example, 0x5555_1234_5000 and 0x7fff_1234_5000 must not both be in use.
 //!
 //! Where the program leaves the address open, the recorder chooses it in the kernel's place.
 //! Mappings go into a stretch of less than 4 GiB, from the top down. The stretch ends where the low
@@ -198,9 +199,9 @@ pub fn separate_stack(start: u64, end: u64) -> Option<(Range<u64>, u64)> {
     Some((stack.start..stack.end, at.wrapping_sub(stack.start)))
 }
 
-/// Moves the vDSO and its data out of the way. That is needed if they share low address bits with
-/// what the stack may need, with the program at `program..end`, or with its heap. Returns where the
-/// vDSO is after that.
+/// Moves the vDSO and its data out of the way, if they share low address bits with one of these:
+/// what the stack may need, the program at `program..end`, its heap. Returns where the vDSO is
+/// after that.
 pub fn separate_vdso(program: u64, end: u64) -> Option<u64> {
     let regions = regions();
     let parts: Vec<Region> = regions
@@ -254,8 +255,8 @@ pub fn hold(addr: u64, len: u64) -> bool {
     held.len() <= MAX_HELD
 }
 
-/// Whether pages of `addr..addr+len` share low address bits with each other, with other memory of
-/// the program that may hold something, or with what the stack may need.
+/// Whether pages of `addr..addr+len` share low address bits with anything. That is each other,
+/// other memory of the program that may hold something, or what the stack may need.
 pub fn collides(addr: u64, len: u64) -> bool {
     if len >= SPAN {
         return true;

@@ -1,8 +1,7 @@
 //! Leaves a process, which goes on natively (see [`hindsight_events::attach`]).
 //!
 //! The command line traces all threads meanwhile. It takes threads out of system calls in which
-//! they wait, and sends those in translated code a signal of its own
-//! ([`stop::is_kick`]).
+//! they wait. To threads in translated code it sends a signal of its own ([`stop::is_kick`]).
 
 use crate::memory::{brk, limits, page_sharing};
 use crate::signals::actions;

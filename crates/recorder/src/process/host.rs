@@ -56,8 +56,8 @@ impl Host {
     }
 }
 
-/// Whether the processor has the parts of AVX-512 that the wide checks use (F, DQ, BW, VL): vectors
-/// of all lengths, and instructions on bytes, words and quadwords.
+/// Whether the processor has the parts of AVX-512 that the wide checks use (F, DQ, BW, VL). These
+/// are vectors of all lengths, and instructions on bytes, words and quadwords.
 fn has_avx512vl() -> bool {
     let b = processor::ask(7, 0).ebx;
     [16, 17, 30, 31].iter().all(|n| b >> n & 1 != 0)

@@ -17,10 +17,10 @@ impl Stack {
     /// # Safety
     /// `sp` is the stack pointer at process start, and nothing has changed what is above it.
     pub unsafe fn new(sp: *mut u64) -> Stack {
-        // SAFETY: at `sp` the kernel has put, in words: the number of arguments, so many pointers
-        // and a zero; the environment's pointers and a zero; pairs of the auxiliary vector up to
-        // `AT_NULL`. The caller promises that nothing has changed that. The loop stops at the zero
-        // behind the environment.
+        // SAFETY: at `sp` the kernel has put the number of arguments, as many pointers and a zero.
+        // Then come the environment's pointers and a zero, then the pairs of the auxiliary vector
+        // up to `AT_NULL`. The caller promises that nothing has changed that. The loop stops at the
+        // zero behind the environment.
         unsafe {
             let mut p = sp.add(2 + sp.read() as usize);
             while p.read() != 0 {

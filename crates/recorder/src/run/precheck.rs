@@ -1,4 +1,4 @@
-//! Prepares instructions whose reads depend on masks, indices or processor state: brings their
+//! Prepares instructions whose reads depend on masks, indices or processor state. Brings their
 //! cells up to date before they run, and proves that their writes cannot fault.
 
 use crate::code::processor;
@@ -86,7 +86,7 @@ fn elements(
 }
 
 /// A memory operand under a mask register. Shuffles use elements that their mask does not name. So
-/// all of the operand that can be read is brought up to date, but only elements that the mask
+/// all of the operand that can be read is brought up to date. But only elements that the mask
 /// selects may fault.
 fn masked(t: &mut impl Shadow, i: &Instruction, addr: u64) -> Result<(), Fault> {
     let total = i.memory_size().size() as u64;

@@ -83,9 +83,9 @@ pub fn current() -> *mut Thread {
 extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
     let t = current();
     // SAFETY: handlers are installed after the thread was made, and the thread is freed only after
-    // it has blocked all signals. It may be borrowed mutably by the interrupted code. So only the
-    // inbox and single fields of the context block are used, and these the interrupted code does
-    // not hold in registers.
+    // it has blocked all signals. The interrupted code may have borrowed it mutably. So only the
+    // inbox and single fields of the context block are used. The interrupted code does not hold
+    // these in registers.
     let (inbox, ctx) = unsafe {
         (
             (&raw const (*t).inbox).read(),

@@ -4,8 +4,8 @@
 //! killed, or one of its threads may end all of it. Then its threads stop wherever they are, also
 //! inside the recorder, whose memory the other processes go on using.
 //!
-//! - If a recorded thread brings that about, it takes all locks first. So no thread is amid a
-//!   change.
+//! - If a recorded thread brings that about, it takes all locks first. So no other thread is in the
+//!   middle of a change.
 //! - If it comes from elsewhere, [`crate::sys::lock`] takes care of it.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 

@@ -1,4 +1,6 @@
-//! Debuggers. If a recorded process traces a recorded one, it would find the recorder in it.
+//! What happens when a process begins to trace a recorded one, as debuggers do. The tracer would
+//! find the recorder there. If the tracer is recorded, too, it first has the process left, which
+//! then goes on unrecorded.
 
 use crate::line;
 use crate::memory::maps::read_file;

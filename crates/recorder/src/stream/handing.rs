@@ -1,5 +1,5 @@
 //! Hands files that are in memory to the collector, as descriptors. So the collector reads what the
-//! program has mapped, even if the name leads elsewhere by then, or leads anywhere only for the
+//! program has mapped. By then the name may lead elsewhere, or it may lead anywhere only for the
 //! program.
 //!
 //! The socket for that exists only for a moment, and only in processes of one thread. So nobody

@@ -2,9 +2,11 @@
 //! Signal handlers never wait for one.
 //!
 //! A process that shares the program's memory may be killed by itself, at any instruction, and the
-//! others go on. So a lock says two things: whose it is, by an address on the owner's stack in the
-//! recorder (see [`crate::thread::owners`]), and whether the value may have been changed since it
-//! was taken.
+//! others go on. So a lock says two things:
+//!
+//! - who owns it, by an address on the owner's stack in the recorder (see
+//!   [`crate::thread::owners`]);
+//! - whether the value may have been changed since the lock was taken.
 //!
 //! Who waits for long looks whether the owner still lives. If not, the lock goes to the one that
 //! waits:

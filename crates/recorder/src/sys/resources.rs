@@ -10,8 +10,8 @@ pub fn get(resource: u32) -> (u64, u64) {
     sys::limit(resource, None).unwrap_or((u64::MAX, u64::MAX))
 }
 
-/// While this lives, the recorder may open more descriptors and write larger files: as far as the
-/// hard limits allow, or further where it may raise them.
+/// While this lives, the recorder may open 4096 descriptors and write files of 1 GiB. Lower soft
+/// limits are raised to that, and hard ones where it is allowed. Otherwise the hard limits count.
 pub struct Raised([(u32, (u64, u64)); 2]);
 
 impl Drop for Raised {

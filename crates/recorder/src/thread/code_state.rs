@@ -35,9 +35,11 @@ impl CodeState {
         self.seen.store(u64::MAX, Release);
     }
 
-    /// The thread is about to run code of the generation that it has noticed. With `order`
-    /// `SeqCst`, this store and a look at the present generation behind it are safe without a lock:
-    /// either the thread sees a new generation, or whoever begins it sees this store.
+    /// The thread is about to run code of the generation that it has noticed.
+    ///
+    /// With `order` `SeqCst` this works without a lock, if the thread looks at the present
+    /// generation after it. Either the thread sees a new generation, or whoever begins that sees
+    /// this store.
     pub fn enter(&self, order: Ordering) {
         self.seen.store(self.generation, order);
     }

@@ -38,7 +38,7 @@ pub struct Inbox {
 }
 
 // SAFETY: other threads use only the atomics. The two cells are used by the owning thread and its
-// handlers; each method says which of the two owns the cell then.
+// handlers. Each method says which of the two owns the cell then.
 unsafe impl Sync for Inbox {}
 
 impl Inbox {

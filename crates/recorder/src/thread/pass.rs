@@ -70,8 +70,8 @@ pub fn comes_first(t: &Thread) -> bool {
     waiting(t)
 }
 
-/// Gives the kernel what else belongs to the program, before it goes on unrecorded: the signals
-/// that it would have pending, and its alternate stack. All signals are blocked.
+/// Gives the kernel what else belongs to the program, before the program goes on unrecorded. That
+/// is the signals that would be pending, and the alternate stack. All signals are blocked.
 pub fn hand_back(t: &mut Thread) {
     give_back(t, !0);
     let alt = t.signals.alt;

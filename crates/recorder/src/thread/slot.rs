@@ -12,8 +12,9 @@ use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::{Ctx, Predictor};
 
-/// What a thread needs of the address space, one part behind the other: stacks for the runtime and
-/// for signal handlers, context block, window. It outlives the thread and serves the next one.
+/// What a thread needs of the address space. In this order, one part behind the other: stack for
+/// the runtime, stack for signal handlers, context block, window. A slot outlives its thread and
+/// serves the next one.
 pub struct ThreadSlot {
     /// Address of the first cell.
     pub(super) window: u64,

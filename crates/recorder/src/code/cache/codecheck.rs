@@ -1,4 +1,4 @@
-//! The code check: translated code is read before it may run, whether it was made just now or left
+//! The code check. Translated code is read before it may run, whether it was made just now or left
 //! by other images and recordings.
 
 use super::{Cache, base};

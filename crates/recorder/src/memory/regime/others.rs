@@ -1,5 +1,5 @@
-//! What other processes can do to a quiet process's memory: children that begin with a copy of it,
-//! and processes that write to it by system calls.
+//! What other processes can do to a quiet process's memory. Children begin with a copy of it, and
+//! processes may write to it by system calls.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use super::{leave_soon, opens_for_writing};
