@@ -64,8 +64,8 @@ pub fn kick(pid: i32, tid: i32) {
     }
 }
 
-/// Whether the recorder's image still runs in a process. False if that cannot be known: there may
-/// be no `/proc`, or the program may be another user's.
+/// Whether the recorder's image still runs in a process. True if there is no `/proc` to say it.
+/// False if `/proc` may not be read: then the process runs another user's program.
 pub fn recorded(pid: i32) -> bool {
     match fs::read_link(format!("/proc/{pid}/exe")) {
         Ok(exe) => exe

@@ -63,9 +63,9 @@ fn execute(t: &mut Thread, host: u64) {
     t.ctx.count = t.pos;
     loop {
         delivery::before_enter(t);
-        // SAFETY: `resume` is an address that the cache gave out for this thread, or a resume
-        // address of its descriptors. The GS base points to the thread's window since the thread
-        // began.
+        // SAFETY: `resume` is one of three: an address that the cache gave out for this thread, the
+        // resume address of a descriptor, or the handler's trap (`before_enter`). The GS base
+        // points to the thread's window since the thread began.
         unsafe { hindsight_glue::enter(t.ctx) };
         if t.ctx.desc == delivery::LEFT {
             return delivery::left(t);
