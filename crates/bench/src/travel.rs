@@ -4,6 +4,7 @@ use crate::hindsight::Hindsight;
 use crate::process::{ExitStatus, Run, Spec, run as run_program};
 use crate::stats::{Random, median, range};
 use crate::workload;
+use hindsight_isa::regs::RSP;
 use hindsight_timeline::breakpath::{Breakpath, StopCandidate};
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Options, Reason, Result, Scope, Stops, ThreadId,
@@ -220,7 +221,7 @@ fn nearby(c: &mut Cursor) -> Result<u64> {
         }
         c.step(Direction::Forward, Scope::Thread)?;
     }
-    Ok(c.registers()?.gpr[4])
+    Ok(c.registers()?.gpr[RSP])
 }
 
 fn reverse_continue(

@@ -236,6 +236,52 @@ fn exports(lib: &str) -> BTreeMap<String, String> {
 }
 
 #[test]
+fn registers_have_their_numbers_in_one_place() {
+    // The tables, and an oracle that must not rest on them.
+    let apart = ["isa/src/regs.rs", "difftest/"];
+    let names = [
+        "AX", "CX", "DX", "BX", "SP", "BP", "SI", "DI", "8", "9", "10", "11", "12", "13", "14",
+        "15",
+    ];
+    let crates = root().join("crates");
+    let mut seen = 0;
+    for file in sources(&crates) {
+        let name = file.strip_prefix(&crates).unwrap().to_str().unwrap();
+        if !name.contains("/src/") || apart.iter().any(|a| name.starts_with(a)) {
+            continue;
+        }
+        let code = code_of(&file);
+        seen += code.contains("regs::") as usize;
+        let digit = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+        let numbered = |rest: &str| {
+            rest.split_once(']')
+                .is_some_and(|(n, _)| n.parse::<u8>().is_ok())
+        };
+        let told = names.iter().any(|n| {
+            let number = |size: &str| {
+                let told = format!("const R{n}: {size} = ");
+                code.split(&told).skip(1).any(digit)
+            };
+            number("usize") || number("u8")
+        });
+        assert!(
+            !told,
+            "{name} says what number a register has: take it from hindsight_isa::regs"
+        );
+        assert!(
+            !code.split("gpr[").skip(1).any(numbered),
+            "{name} names a register by a number: hindsight_isa::regs has constants"
+        );
+        let list = ["\"rax\", \"rcx\"", "\"rax\", \"rbx\"", "\"rdi\", \"rsi\""];
+        assert!(
+            !list.iter().any(|l| code.contains(l)),
+            "{name} lists registers by name: hindsight_isa::regs has the names in each order"
+        );
+    }
+    assert!(seen > 10, "the test sees next to nothing");
+}
+
+#[test]
 fn folders_of_a_crate_depend_one_way() {
     for (of, rooms) in ROOMS {
         let src = root().join("crates").join(of).join("src");

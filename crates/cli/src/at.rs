@@ -7,15 +7,12 @@ use crate::{args, os, travel};
 use anyhow::Result;
 use hindsight_inspect::symbols::{self, CallFrame, Frame, Location};
 use hindsight_inspect::{Inspector, Line, Value};
+use hindsight_isa::regs::NAMES;
 use hindsight_text::line;
 use hindsight_timeline::{Cursor, Moment, Position, SystemCall};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 
-const NAMES: [&str; 16] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15",
-];
 /// Flags that programs see.
 const FLAGS: [(u32, &str); 9] = [
     (0, "CF"),

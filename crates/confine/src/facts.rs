@@ -7,9 +7,8 @@ use crate::Rules;
 use crate::allowed::JUMP;
 use crate::decode::{Instr, Map, NONE, prefix};
 use hindsight_isa::ctx::{APART, SCR_REG, d};
+use hindsight_isa::regs;
 
-const RAX: u8 = 0;
-const RDX: u8 = 2;
 pub(crate) const SCR: u8 = SCR_REG as u8;
 
 /// What may be known of a register.
@@ -153,8 +152,8 @@ impl Facts {
 
     /// Where it comes from that `xrstor` restores only state that the virtual processor has.
     pub fn restores_little(&self) -> Option<u32> {
-        let low = self.of(RAX, Fact::Byte)?;
-        Some(low.min(self.of(RDX, Fact::Zero)?))
+        let low = self.of(regs::RAX as u8, Fact::Byte)?;
+        Some(low.min(self.of(regs::RDX as u8, Fact::Zero)?))
     }
 }
 

@@ -5,10 +5,7 @@ use crate::decode::{IP, Instr, Map, NONE, prefix};
 use crate::facts::{Fact, Facts, SCR};
 use crate::{Kind, Marks, Rules, context};
 use hindsight_isa::ctx::{APART, SEARCH_LAZY, d, table};
-use hindsight_isa::observe;
-
-/// The number of rdi.
-const RDI: u8 = 7;
+use hindsight_isa::{observe, regs};
 
 /// Displacements may be off by this much: the length in bytes of the longest operands, except for restored state.
 const SPARE: i32 = 512;
@@ -78,7 +75,9 @@ fn is_place(i: &Instr) -> bool {
 fn masked_move(rules: &Rules, facts: &Facts, i: &Instr) -> Allowed {
     let cell = i.has(prefix::GS);
     match rules.kind {
-        Kind::Replay if cell && !i.has(prefix::ADDRESS) => on(facts.of(RDI, bound(rules))),
+        Kind::Replay if cell && !i.has(prefix::ADDRESS) => {
+            on(facts.of(regs::RDI as u8, bound(rules)))
+        }
         Kind::Replay => None,
         Kind::Record => when(!i.has(prefix::FS)),
         Kind::Plain => when(!cell && !i.has(prefix::FS)),

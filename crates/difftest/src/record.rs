@@ -7,7 +7,7 @@ use crate::thread::{Stop, Thread};
 use hindsight_events::Event;
 use hindsight_isa::desc::raise;
 use hindsight_isa::state::RFLAGS_MASK;
-use hindsight_isa::string::{Regs, SegmentRegister, StringOp};
+use hindsight_isa::string::{Regs, StringOp};
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{CpuState, Desc, DescKind, VecState};
 use hindsight_recorder::shadow::{Both, Shadow};
@@ -345,8 +345,8 @@ fn exit(t: &mut Thread, desc: &Desc) -> Result<bool, Outcome> {
 }
 
 fn string(t: &mut Thread, desc: &Desc, op: &StringOp) -> Result<bool, Outcome> {
-    let base = segment_base(op, t.ctx.fs_base, t.ctx.gs_base);
-    let mut regs = string_regs(t.ctx);
+    let base = op.segment.base(t.ctx.fs_base, t.ctx.gs_base);
+    let mut regs = Regs::of(&t.ctx.gpr, t.ctx.rflags);
     if op.operands_collide(&regs, base, t.predictor) {
         return Err(Outcome::Slow);
     }
@@ -365,29 +365,8 @@ fn string(t: &mut Thread, desc: &Desc, op: &StringOp) -> Result<bool, Outcome> {
     }
 }
 
-/// The base that `op` adds to its source address.
-pub fn segment_base(op: &StringOp, fs: u64, gs: u64) -> u64 {
-    match op.segment {
-        SegmentRegister::Flat => 0,
-        SegmentRegister::Fs => fs,
-        SegmentRegister::Gs => gs,
-    }
-}
-
-/// The registers of a string instruction.
-pub fn string_regs(c: &hindsight_isa::Ctx) -> Regs {
-    let g = &c.gpr;
-    Regs {
-        rax: g[0],
-        rcx: g[1],
-        rsi: g[6],
-        rdi: g[7],
-        rflags: c.rflags,
-    }
-}
-
 /// Stores the registers of a string instruction.
 pub fn store_string_regs(c: &mut hindsight_isa::Ctx, r: &Regs) {
-    (c.gpr[0], c.gpr[1], c.gpr[6], c.gpr[7]) = (r.rax, r.rcx, r.rsi, r.rdi);
+    r.store(&mut c.gpr);
     c.rflags = r.rflags & RFLAGS_MASK;
 }

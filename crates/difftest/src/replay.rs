@@ -2,12 +2,10 @@
 
 use crate::memory::Window;
 use crate::native;
-use crate::record::{
-    Program, Refused, RunResult, install, segment_base, store_string_regs, string_regs,
-};
+use crate::record::{Program, Refused, RunResult, install, store_string_regs};
 use crate::thread::Patch;
 use hindsight_isa::state::RFLAGS_MASK;
-use hindsight_isa::string::{StringMemory, StringOp};
+use hindsight_isa::string::{Regs, StringMemory, StringOp};
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{CpuState, Desc, DescKind, VecState};
 use hindsight_translate::{Input, Translator};
@@ -108,8 +106,8 @@ pub fn run(
                     let Some(op) = StringOp::decode(&desc.bytes[..desc.ilen as usize]) else {
                         return Err("replay: the runtime must execute an instruction".into());
                     };
-                    let base = segment_base(&op, ctx.fs_base, ctx.gs_base);
-                    let mut regs = string_regs(ctx);
+                    let base = op.segment.base(ctx.fs_base, ctx.gs_base);
+                    let mut regs = Regs::of(&ctx.gpr, ctx.rflags);
                     let at = pos + ctx.count.wrapping_sub(start) - desc.ahead as u64;
                     let mut cells = Cells {
                         w,
@@ -136,8 +134,8 @@ pub fn run(
         .and_then(StringOp::decode)
         .filter(|_| queue.peek().is_some())
     {
-        let base = segment_base(&op, ctx.fs_base, ctx.gs_base);
-        let mut regs = string_regs(ctx);
+        let base = op.segment.base(ctx.fs_base, ctx.gs_base);
+        let mut regs = Regs::of(&ctx.gpr, ctx.rflags);
         while let Some((_, e)) = queue.next_if(|e| !matches!(e.1, Patch::Chunk(_))) {
             apply(w, e);
         }

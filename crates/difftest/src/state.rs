@@ -7,6 +7,9 @@ use iced_x86::{Instruction, Mnemonic, Register};
 
 /// Value of general purpose register `r`, or of the part that `r` names. `None` for other
 /// registers.
+///
+/// This and [`aim`] say anew what `hindsight_translate::effective` says. The tests compare that with
+/// the processor, so they must not rest on it.
 pub fn gpr_value(gpr: &[u64; 16], r: Register) -> Option<u64> {
     if !r.is_gpr() {
         return None;

@@ -2,6 +2,7 @@
 
 use crate::event::{EndKind, Event, GapReason, LINE, MAX_BYTES, tag};
 use crate::varint::{get, unzigzag};
+use hindsight_isa::regs::recorded;
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 
 /// Reads events of one stream.
@@ -59,10 +60,10 @@ impl Decoder {
             tag::REGS => {
                 let mask = r.int()?;
                 let ilen = r.int()?;
-                if mask >= 1 << 19 || ilen > 15 {
+                if mask >= 1 << recorded::COUNT || ilen > 15 {
                     return None;
                 }
-                let mut values = [0; 19];
+                let mut values = [0; recorded::COUNT];
                 for (i, v) in values.iter_mut().enumerate() {
                     if mask & (1 << i) != 0 {
                         *v = r.int()?;
@@ -269,7 +270,7 @@ mod tests {
     fn events_round_trip() {
         let cpu = [3; CPU_STATE_LEN];
         let vec = [4; VEC_STATE_LEN];
-        let mut values = [0; 19];
+        let mut values = [0; recorded::COUNT];
         values[3] = u64::MAX;
         values[18] = 5;
         let mut words = [0; 20];

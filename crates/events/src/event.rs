@@ -9,6 +9,7 @@
 //! A *position* in a thread is the number of instructions that the thread has completed. An event at position
 //! `p` takes effect after instruction `p - 1`, and before or in place of instruction `p`.
 
+use hindsight_isa::regs::recorded;
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 
 /// Upper bound of the wire form of one event, in bytes.
@@ -81,12 +82,12 @@ pub enum Event<'a> {
     /// The system call returned `ret` in rax. Completes the instruction.
     SyscallRet { ret: u64 },
     /// In place of the instruction, the registers of `mask` take these values. Bits 0 to 15 are the
-    /// general-purpose registers, 16 is RFLAGS, 17 the FS base, 18 the GS base. If `ilen` is not 0, the event
+    /// general-purpose registers by hardware number. [`recorded`] has the numbers of the others. If `ilen` is not 0, the event
     /// completes the instruction, whose length is `ilen` bytes.
     Regs {
         mask: u32,
         ilen: u8,
-        values: [u64; 19],
+        values: [u64; recorded::COUNT],
     },
     /// The string instruction at this position completes this many iterations before the next event.
     RepChunk { iterations: u64 },

@@ -251,16 +251,12 @@ fn who_wrote(s: &mut Session, addr: &str, len: &str) -> Result<String> {
 
 /// The hardware number of a general register, as gdb names it.
 fn register(name: &str) -> Option<u8> {
-    const NAMES: [&str; 16] = [
-        "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12",
-        "r13", "r14", "r15",
-    ];
     let name = match name.strip_prefix('$')? {
         "sp" => "rsp",
         "fp" => "rbp",
         name => name,
     };
-    NAMES.iter().position(|n| *n == name).map(|n| n as u8)
+    hindsight_isa::regs::by_name(name).map(|n| n as u8)
 }
 
 /// The last instruction that changed a register of the thread at hand.

@@ -3,14 +3,13 @@
 use crate::Result;
 use crate::state::session::Session;
 use crate::state::stops::SignalInfo;
+use hindsight_isa::regs::{RDX, RSI};
 use hindsight_timeline::{Direction, Scope};
 
 /// Bytes of the kernel's `siginfo_t`.
 const LEN: usize = 128;
 /// In `struct rt_sigframe`: from the context to the information.
 const BEHIND_CONTEXT: u64 = 304;
-const RDX: usize = 2;
-const RSI: usize = 6;
 
 /// The kernel's `siginfo_t`: in full if a handler got it, otherwise what the recording says of each signal.
 pub fn of(session: &Session, s: SignalInfo) -> [u8; LEN] {

@@ -3,15 +3,13 @@
 use crate::show::show;
 use crate::{Argument, Inspector, Passed, Result, narrow};
 use hindsight_symbols::{Class, Location, Parameter, Registers, Signature, Type};
+use hindsight_timeline::regs::{CALL_ARGUMENTS, NAMES, RAX, RDX};
 use hindsight_timeline::{
     Breakpoint, Call, Cancel, Cursor, Direction, Error, Reason, Return, Scope, Stops,
 };
 
 /// At most this many bytes of a value are looked at.
 const LARGEST: u64 = 1 << 12;
-/// Hardware numbers of the registers that hold results.
-const RAX: usize = 0;
-const RDX: usize = 2;
 
 /// What a function takes and returns, and where it is.
 #[derive(Clone, Debug)]
@@ -51,16 +49,15 @@ impl Inspector {
         known: Option<&Known>,
         call: &Call,
     ) -> Result<Vec<Argument>> {
-        const NAMES: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];
         let integers = Call::arguments(&cursor.registers()?);
         let Some(known) = known else {
-            let one = |(name, v): (&&str, u64)| Argument {
-                name: name.to_string(),
+            let one = |(register, v): (&usize, u64)| Argument {
+                name: NAMES[*register].to_string(),
                 type_name: None,
                 value: Some(Passed::Integer(v)),
                 text: Some(format!("{v:#x}")),
             };
-            return Ok(NAMES.iter().zip(integers).map(one).collect());
+            return Ok(CALL_ARGUMENTS.iter().zip(integers).map(one).collect());
         };
         let signature = &known.signature;
         let entry = registers(cursor)?;
@@ -242,11 +239,10 @@ pub fn registers(cursor: &mut Cursor) -> Result<Registers> {
 /// How integers and floating point numbers are passed. It ends at the first parameter that takes registers in an
 /// unknown way.
 fn passed(signature: &Signature, entry: &Registers) -> Vec<Option<Bytes>> {
-    const INTEGERS: [usize; 6] = [7, 6, 2, 1, 8, 9];
     let result = signature.result.as_ref();
     // A result in memory takes a register for its address. A value in several pieces takes several.
     let mut clear = result.is_none_or(|r| r.class != Class::Other);
-    let mut general = INTEGERS.iter().map(|r| entry.gpr[*r]);
+    let mut general = CALL_ARGUMENTS.iter().map(|r| entry.gpr[*r]);
     let mut vector = entry.xmm.iter().take(8).map(|v| *v as u64);
     let one = |p: &Parameter| {
         clear &= p.class != Class::Other;

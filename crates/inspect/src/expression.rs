@@ -6,14 +6,10 @@ use crate::arguments::{bytes_at, registers};
 use crate::{Error, Inspector, Result};
 use hindsight_symbols::{AtEntry, CallFrame, Location, Module, Registers, Shape, Type, Variable};
 use hindsight_timeline::Cursor;
+use hindsight_timeline::regs::{self, RBP, RSP};
 use std::sync::Arc;
 use tokens::{Token, tokens};
 
-/// Names of the general registers by hardware number.
-const NAMES: [&str; 16] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15",
-];
 /// The largest structure in registers, in bytes.
 const LARGEST: u64 = 1 << 12;
 /// How deep parts of an expression may nest.
@@ -249,12 +245,12 @@ impl Parser<'_, '_> {
         match token {
             Token::Number(n) => Ok(Part::Word(n, None)),
             Token::Register(name) => {
-                let n = NAMES.iter().position(|r| *r == name);
+                let n = regs::by_name(&name);
                 match (n, name.as_str()) {
                     (Some(n), _) => Ok(Part::Word(self.registers.gpr[n], None)),
                     (_, "rip" | "pc") => Ok(Part::Word(self.pc, None)),
-                    (_, "sp") => Ok(Part::Word(self.registers.gpr[4], None)),
-                    (_, "fp") => Ok(Part::Word(self.registers.gpr[5], None)),
+                    (_, "sp") => Ok(Part::Word(self.registers.gpr[RSP], None)),
+                    (_, "fp") => Ok(Part::Word(self.registers.gpr[RBP], None)),
                     (_, "fs_base") => Ok(Part::Word(self.registers.fs_base, None)),
                     _ => bad(format!("there is no register {name}")),
                 }

@@ -7,6 +7,7 @@ mod question;
 
 use crate::{Inspector, Result};
 use hindsight_symbols::CallFrame;
+use hindsight_timeline::regs::{RAX, SYSCALL_ARGUMENTS};
 use hindsight_timeline::{
     Cursor, Ending, Filter, KindOf, Position, Thread, Timeline, syscall_name,
 };
@@ -174,10 +175,10 @@ pub fn waits(inspector: &mut Inspector, cursor: &mut Cursor) -> Result<Vec<Wait>
             live: &live,
             thread,
             here,
-            args: [7, 6, 2, 10, 8, 9].map(|n| r.gpr[n]),
+            args: SYSCALL_ARGUMENTS.map(|n| r.gpr[n]),
             stack: &stack,
         };
-        let call = calls.then(|| syscall_name(r.gpr[0]));
+        let call = calls.then(|| syscall_name(r.gpr[RAX]));
         let what = match &call {
             Some(name) => question.answer(cursor, name)?,
             None => For::Nothing,

@@ -1,6 +1,7 @@
 //! The virtual processor, as recorder and replay see it:
 //!
 //! - the context block of a thread, which translated code addresses ([`Ctx`]);
+//! - the general purpose registers, their names and numbers ([`regs`]);
 //! - the register state, in a form that does not depend on the host ([`CpuState`], [`VecState`]);
 //! - the geometry of the shadow memory ([`Predictor`]);
 //! - the reasons for leaving translated code ([`Desc`]).
@@ -17,6 +18,7 @@ pub mod lazy_flags;
 pub mod mark;
 pub mod observe;
 pub mod predictor;
+pub mod regs;
 pub mod state;
 pub mod string;
 pub mod xsave;

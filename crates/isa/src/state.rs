@@ -1,5 +1,6 @@
 //! The guest's registers, independent of how a host stores them, and digests of them.
 
+use crate::regs;
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// The RFLAGS bits that are part of a program's state: CF PF AF ZF SF DF OF, AC and ID.
@@ -27,12 +28,31 @@ pub struct CpuState {
 /// Bytes of a serialized [`CpuState`].
 pub const CPU_STATE_LEN: usize = 20 * 8;
 
+/// What the words of a state are called, in the order of [`CpuState::words`].
+pub const CPU_WORDS: [&str; 20] = {
+    let mut out = ["rip"; 20];
+    let mut n = 0;
+    while n < 16 {
+        out[n] = regs::NAMES[n];
+        n += 1;
+    }
+    (out[17], out[18], out[19]) = ("rflags", "fs_base", "gs_base");
+    out
+};
+
 impl CpuState {
-    /// The state as 20 little-endian words: gpr, rip, rflags, fs_base, gs_base.
+    /// The registers in hardware order, then rip, rflags, fs_base, gs_base.
+    pub fn words(&self) -> [u64; 20] {
+        let mut out = [0; 20];
+        out[..16].copy_from_slice(&self.gpr);
+        out[16..].copy_from_slice(&[self.rip, self.rflags, self.fs_base, self.gs_base]);
+        out
+    }
+
+    /// [`CpuState::words`], little-endian.
     pub fn to_bytes(&self) -> [u8; CPU_STATE_LEN] {
         let mut out = [0; CPU_STATE_LEN];
-        let tail = [self.rip, self.rflags, self.fs_base, self.gs_base];
-        for (i, w) in self.gpr.iter().chain(tail.iter()).enumerate() {
+        for (i, w) in self.words().iter().enumerate() {
             out[i * 8..i * 8 + 8].copy_from_slice(&w.to_le_bytes());
         }
         out

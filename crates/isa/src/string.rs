@@ -5,6 +5,7 @@
 //! replay only the window.
 
 use crate::Predictor;
+use crate::regs::{RAX, RCX, RDI, RSI};
 
 /// Bytes of a page. No chunk crosses a page boundary.
 const PAGE: u64 = 4096;
@@ -54,6 +55,17 @@ pub enum SegmentRegister {
     Gs,
 }
 
+impl SegmentRegister {
+    /// The segment's base, given those of FS and GS.
+    pub fn base(self, fs: u64, gs: u64) -> u64 {
+        match self {
+            SegmentRegister::Flat => 0,
+            SegmentRegister::Fs => fs,
+            SegmentRegister::Gs => gs,
+        }
+    }
+}
+
 /// A decoded string instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StringOp {
@@ -84,6 +96,27 @@ pub struct Regs {
     pub rdi: u64,
     /// The direction flag tells the direction. Comparisons set the status flags.
     pub rflags: u64,
+}
+
+impl Regs {
+    /// Those of a thread: its general registers by hardware number, and its flags.
+    pub fn of(gpr: &[u64; 16], rflags: u64) -> Regs {
+        Regs {
+            rax: gpr[RAX],
+            rcx: gpr[RCX],
+            rsi: gpr[RSI],
+            rdi: gpr[RDI],
+            rflags,
+        }
+    }
+
+    /// Puts them back. The flags are the caller's concern.
+    pub fn store(&self, gpr: &mut [u64; 16]) {
+        gpr[RAX] = self.rax;
+        gpr[RCX] = self.rcx;
+        gpr[RSI] = self.rsi;
+        gpr[RDI] = self.rdi;
+    }
 }
 
 /// Memory as a string instruction sees it. An error stops the instruction. Its registers are then

@@ -5,7 +5,6 @@ pub mod dispatch;
 pub mod far;
 pub mod mark;
 pub mod nondet;
-pub mod operand;
 pub mod precheck;
 pub mod shadow;
 pub mod slow;

@@ -1,13 +1,15 @@
 //! What one instruction does to memory, computed from its bytes and the registers before it. This is slow;
 //! everything faster is measured against it.
 
-use hindsight_isa::string::StringOp;
+use hindsight_isa::regs::{RAX, RCX, RDI, RDX, RSI};
+use hindsight_isa::string::{Kind, Repeat, StringOp};
 use hindsight_isa::xsave::{COMPONENTS, Layout};
 use hindsight_isa::{CpuState, VecState};
+use hindsight_translate::effective::Registers;
 use hindsight_translate::vsib::{Elements, gathers};
 use iced_x86::{
-    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register, UsedMemory,
+    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
+    UsedMemory,
 };
 use std::sync::OnceLock;
 
@@ -67,14 +69,14 @@ impl Finder {
         out.clear();
         let (cpu, vec) = before;
         if let Some(op) = StringOp::decode(code) {
-            return string(code, &op, cpu, after, out);
+            return string(&op, cpu, after, out);
         }
         let Some(i) = decode(code, cpu.rip) else {
             return;
         };
-        let value = |r: Register| register(cpu, r);
+        let registers = Registers::from(cpu);
         if i.memory_index().is_vector_register() {
-            if let Some(e) = Elements::of(&i, vec, value) {
+            if let Some(e) = Elements::of(&i, vec, &registers) {
                 let gather = gathers(&i);
                 out.extend(e.active.iter().map(|(_, at)| Access {
                     address: *at,
@@ -91,10 +93,9 @@ impl Finder {
             if !read && !write {
                 continue;
             }
-            let Some(address) = m.virtual_address(0, |r, _, _| register(cpu, r)) else {
+            let Some(address) = registers.used(&i, m, write) else {
                 continue;
             };
-            let address = bit_offset(&i, address, cpu).wrapping_add(popped(&i, write));
             let access = Access {
                 address,
                 len: size(&i, m, cpu) as u64,
@@ -155,7 +156,7 @@ fn restored(cpu: &CpuState, header: &[u8; 16]) -> Vec<(usize, usize)> {
     let word = |n: usize| u64::from_le_bytes(core::array::from_fn(|i| header[8 * n + i]));
     let (present, layout) = (word(0), word(1));
     let compact = layout >> 63 != 0;
-    let asked = (cpu.gpr[0] & 0xffff_ffff | cpu.gpr[2] << 32) & present;
+    let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & present;
     let mut next = LEGACY;
     let mut out = Vec::new();
     for (component, len) in ALL {
@@ -186,28 +187,6 @@ pub fn kinds(a: OpAccess) -> (bool, bool) {
         OpAccess::Write | OpAccess::CondWrite => (false, true),
         OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
         OpAccess::None | OpAccess::NoMemAccess => (false, false),
-    }
-}
-
-/// The value of an operand's register: a general register or a segment base.
-pub fn register(cpu: &CpuState, r: Register) -> Option<u64> {
-    match r {
-        Register::None => Some(0),
-        // The displacement already is the address.
-        Register::RIP | Register::EIP => Some(0),
-        Register::FS => Some(cpu.fs_base),
-        Register::GS => Some(cpu.gs_base),
-        _ if r.is_segment_register() => Some(0),
-        _ if r.is_gpr() => {
-            let v = cpu.gpr[r.full_register().number() & 15];
-            Some(match r.size() {
-                8 => v,
-                4 => v as u32 as u64,
-                2 => v as u16 as u64,
-                _ => v as u8 as u64,
-            })
-        }
-        _ => None,
     }
 }
 
@@ -255,8 +234,6 @@ const LONGEST: usize = 2696;
 /// following components. It must not be more. The dynamic linker has its area on the stack, with the caller's
 /// variables right behind it.
 fn area(cpu: &CpuState, compact: bool) -> usize {
-    const RAX: usize = 0;
-    const RDX: usize = 2;
     const AVX: u64 = 1 << 2;
     /// AVX and the three components of AVX-512. Programs see no others.
     const EXTENDED: [(u64, usize); 4] = [(AVX, 256), (1 << 5, 64), (1 << 6, 512), (1 << 7, 1024)];
@@ -266,34 +243,6 @@ fn area(cpu: &CpuState, compact: bool) -> usize {
     match compact {
         false if there().any(|e| e.0 != AVX) => LONGEST,
         _ => LEGACY + there().map(|e| e.1).sum::<usize>(),
-    }
-}
-
-/// Adds the distance by which a bit test with a register offset reaches beyond its operand.
-fn bit_offset(i: &Instruction, address: u64, cpu: &CpuState) -> u64 {
-    use Mnemonic::*;
-    let far = matches!(i.mnemonic(), Bt | Bts | Btr | Btc)
-        && i.op0_kind() == OpKind::Memory
-        && i.op1_kind() == OpKind::Register;
-    if !far {
-        return address;
-    }
-    let r = i.op1_register();
-    let v = register(cpu, r).unwrap_or(0);
-    let (offset, shift) = match r.size() {
-        2 => (v as i16 as i64, 4),
-        4 => (v as i32 as i64, 5),
-        _ => (v as i64, 6),
-    };
-    address.wrapping_add(((offset >> shift) << (shift - 3)) as u64)
-}
-
-/// A `pop` to memory computes its address with the stack pointer after the pop.
-fn popped(i: &Instruction, write: bool) -> u64 {
-    let to_memory = i.mnemonic() == Mnemonic::Pop && i.op0_kind() == OpKind::Memory;
-    match to_memory && write && i.memory_base() == Register::RSP {
-        true => i.memory_size().size() as u64,
-        false => 0,
     }
 }
 
@@ -372,21 +321,13 @@ fn elements(whole: Access, step: u64, bits: u64, out: &mut Vec<Access>) {
 }
 
 /// The source and destination of a string instruction, as far as it got.
-fn string(code: &[u8], op: &StringOp, before: &CpuState, after: &CpuState, out: &mut Vec<Access>) {
-    const RCX: usize = 1;
-    const RSI: usize = 6;
-    const RDI: usize = 7;
-    let Some(i) = decode(code, before.rip) else {
-        return;
-    };
+fn string(op: &StringOp, before: &CpuState, after: &CpuState, out: &mut Vec<Access>) {
     let size = op.size as u64;
-    let repeats = i.has_rep_prefix() || i.has_repne_prefix();
-    let short = (0..i.op_count())
-        .any(|n| matches!(i.op_kind(n), OpKind::MemorySegESI | OpKind::MemoryESEDI));
-    let count = match (repeats, short) {
-        (false, _) => 1,
-        (true, false) => before.gpr[RCX].wrapping_sub(after.gpr[RCX]),
-        (true, true) => (before.gpr[RCX] as u32).wrapping_sub(after.gpr[RCX] as u32) as u64,
+    let short = op.addr32;
+    let count = match (op.repeat, short) {
+        (Repeat::No, _) => 1,
+        (_, false) => before.gpr[RCX].wrapping_sub(after.gpr[RCX]),
+        (_, true) => (before.gpr[RCX] as u32).wrapping_sub(after.gpr[RCX] as u32) as u64,
     };
     if count == 0 {
         return;
@@ -409,23 +350,18 @@ fn string(code: &[u8], op: &StringOp, before: &CpuState, after: &CpuState, out: 
             unknown: false,
         });
     };
-    let base = match i.segment_prefix() {
-        Register::FS => before.fs_base,
-        Register::GS => before.gs_base,
-        _ => 0,
-    };
-    use Mnemonic::*;
-    match i.mnemonic() {
-        Movsb | Movsw | Movsd | Movsq => {
+    let base = op.segment.base(before.fs_base, before.gs_base);
+    match op.kind {
+        Kind::Movs => {
             add(RSI, base, true, false);
             add(RDI, 0, false, true);
         }
-        Cmpsb | Cmpsw | Cmpsd | Cmpsq => {
+        Kind::Cmps => {
             add(RSI, base, true, false);
             add(RDI, 0, true, false);
         }
-        Stosb | Stosw | Stosd | Stosq => add(RDI, 0, false, true),
-        Lodsb | Lodsw | Lodsd | Lodsq => add(RSI, base, true, false),
-        _ => add(RDI, 0, true, false),
+        Kind::Stos => add(RDI, 0, false, true),
+        Kind::Lods => add(RSI, base, true, false),
+        Kind::Scas => add(RDI, 0, true, false),
     }
 }

@@ -8,16 +8,11 @@ use crate::restated::Before;
 use crate::{Error, slow};
 use hindsight_events::event::MAX_BYTES;
 use hindsight_events::{Event, event};
+use hindsight_isa::regs::{R11, RAX, RCX, SYSCALL_ARGUMENTS, recorded};
 use hindsight_isa::state::change;
 use hindsight_isa::string::StringOp;
 use hindsight_isa::{CpuState, VecState};
 use iced_x86::Mnemonic;
-
-const RAX: usize = 0;
-const RCX: usize = 1;
-const R11: usize = 11;
-/// Numbers of rdi, rsi, rdx, r10, r8 and r9.
-const ARGS: [usize; 6] = [7, 6, 2, 10, 8, 9];
 
 /// Most bytes of a file that one event maps, or of memory that one event moves.
 const MAX_MOVE: u64 = 2 << 30;
@@ -156,8 +151,8 @@ impl Machine<'_> {
                 {
                     match i {
                         0..16 => s.gpr[i] = *v,
-                        16 => s.rflags = *v,
-                        17 => s.fs_base = *v,
+                        recorded::FLAGS => s.rflags = *v,
+                        recorded::FS_BASE => s.fs_base = *v,
                         _ => s.gs_base = *v,
                     }
                 }
@@ -350,7 +345,7 @@ fn digests(cpu: &Cpu, digest: u64, vec: u64) -> Result<(), Error> {
 /// Compares the program's system call with the recorded one.
 fn call(cpu: &Cpu, nr: u64, args: &[u64; 6]) -> Result<(), Error> {
     let gpr = &cpu.window.ctx().gpr;
-    let found = ARGS.map(|r| gpr[r]);
+    let found = SYSCALL_ARGUMENTS.map(|r| gpr[r]);
     if gpr[RAX] != nr || found != *args {
         let found = format!("{} with {found:x?}", gpr[RAX]);
         return Err(cpu.difference(format!("system call {nr} with {args:x?}"), found));

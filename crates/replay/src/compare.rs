@@ -2,26 +2,15 @@
 
 use crate::Error;
 use crate::cpu::Cpu;
+use hindsight_isa::state::CPU_WORDS;
 use hindsight_isa::{CpuState, VecState};
-
-const NAMES: [&str; 20] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15", "rip", "rflags", "fs_base", "gs_base",
-];
-
-/// The words of a state, in the order of [`NAMES`].
-fn words(s: &CpuState) -> [u64; 20] {
-    let mut w = [0; 20];
-    w[..16].copy_from_slice(&s.gpr);
-    w[16..].copy_from_slice(&[s.rip, s.rflags, s.fs_base, s.gs_base]);
-    w
-}
 
 /// All words of a state, as text for people.
 pub fn show(s: &CpuState) -> String {
-    let list: Vec<_> = words(s)
+    let list: Vec<_> = s
+        .words()
         .iter()
-        .zip(NAMES)
+        .zip(CPU_WORDS)
         .map(|(w, n)| format!("{n}={w:x}"))
         .collect();
     list.join(" ")
@@ -31,15 +20,15 @@ pub fn show(s: &CpuState) -> String {
 pub fn compare(cpu: &Cpu, want: &CpuState, want_vec: &VecState) -> Result<(), Error> {
     let found_vec = &cpu.vectors();
     let (a, b) = (
-        words(&want.comparable()),
-        words(&cpu.registers().comparable()),
+        want.comparable().words(),
+        cpu.registers().comparable().words(),
     );
     let differ: Vec<usize> = (0..20).filter(|i| a[*i] != b[*i]).collect();
     if !differ.is_empty() {
         let list = |w: &[u64; 20]| {
             differ
                 .iter()
-                .map(|i| format!("{}={:x}", NAMES[*i], w[*i]))
+                .map(|i| format!("{}={:x}", CPU_WORDS[*i], w[*i]))
                 .collect::<Vec<_>>()
                 .join(" ")
         };

@@ -5,8 +5,9 @@ use crate::cpu::Cpu;
 use crate::queue::{Op, Queue};
 use crate::window::AccessKind;
 use hindsight_events::Event;
-use hindsight_isa::string::{Regs, SegmentRegister, StringMemory, StringOp};
+use hindsight_isa::string::{Regs, StringMemory, StringOp};
 use hindsight_isa::{Ctx, state::RFLAGS_MASK};
+use hindsight_translate::effective::Registers;
 use hindsight_translate::vsib::{Elements, gathers};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 
@@ -14,11 +15,6 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 const LONGEST: u64 = 1 << 36;
 /// No program has memory at this address or above.
 const USER_END: u64 = 1 << 56;
-
-const RAX: usize = 0;
-const RCX: usize = 1;
-const RSI: usize = 6;
-const RDI: usize = 7;
 
 /// Decodes one instruction at `pc`. `None` if the bytes are not an instruction.
 pub(crate) fn decode(bytes: &[u8], pc: u64) -> Option<Instruction> {
@@ -72,16 +68,8 @@ pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
 /// A gather or scatter with a small window.
 fn vsib(cpu: &mut Cpu, i: &Instruction) -> Result<(), Error> {
     let mut v = cpu.vectors();
-    let c = cpu.window.ctx();
-    let value = |r: Register| match r {
-        Register::None => Some(0),
-        Register::FS => Some(c.fs_base),
-        Register::GS => Some(c.gs_base),
-        _ if r.is_segment_register() => Some(0),
-        _ if r.is_gpr() => Some(read_register(c, r)),
-        _ => None,
-    };
-    let Some(elements) = Elements::of(i, &v, value) else {
+    let registers = Registers::from(cpu.window.ctx());
+    let Some(elements) = Elements::of(i, &v, &registers) else {
         return Err(cpu.unsupported("a vector of addresses of an unknown kind"));
     };
     for (e, at) in &elements.active {
@@ -115,18 +103,8 @@ pub(crate) fn string(
     queue: Option<&mut Queue>,
 ) -> Result<bool, Error> {
     let c = cpu.window.ctx();
-    let base = match op.segment {
-        SegmentRegister::Flat => 0,
-        SegmentRegister::Fs => c.fs_base,
-        SegmentRegister::Gs => c.gs_base,
-    };
-    let mut regs = Regs {
-        rax: c.gpr[RAX],
-        rcx: c.gpr[RCX],
-        rsi: c.gpr[RSI],
-        rdi: c.gpr[RDI],
-        rflags: c.rflags & RFLAGS_MASK,
-    };
+    let base = op.segment.base(c.fs_base, c.gs_base);
+    let mut regs = Regs::of(&c.gpr, c.rflags & RFLAGS_MASK);
     let mut cells = Cells {
         cpu,
         queue,
@@ -134,10 +112,7 @@ pub(crate) fn string(
     };
     let result = op.execute(&mut regs, base, 0, &mut cells);
     let c = cpu.window.ctx_mut();
-    c.gpr[RAX] = regs.rax;
-    c.gpr[RCX] = regs.rcx;
-    c.gpr[RSI] = regs.rsi;
-    c.gpr[RDI] = regs.rdi;
+    regs.store(&mut c.gpr);
     c.rflags = regs.rflags;
     match result {
         Ok(()) => Ok(true),

@@ -1,6 +1,7 @@
 //! A small program, and the events of its recording. Each test uses a part of them.
 
 use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
+use hindsight_isa::regs;
 use hindsight_isa::{CpuState, Predictor, VecState};
 use hindsight_replay::{Code, Machine};
 use std::sync::Arc;
@@ -48,11 +49,11 @@ pub fn start() -> CpuState {
         fs_base: FS,
         ..CpuState::default()
     };
-    s.gpr[1] = 10;
-    s.gpr[4] = RSP;
-    s.gpr[6] = 0x1000;
-    s.gpr[8] = 8;
-    s.gpr[9] = 9;
+    s.gpr[regs::RCX] = 10;
+    s.gpr[regs::RSP] = RSP;
+    s.gpr[regs::RSI] = 0x1000;
+    s.gpr[regs::R8] = 8;
+    s.gpr[regs::R9] = 9;
     s
 }
 
@@ -61,15 +62,15 @@ pub fn after_write() -> CpuState {
     let mut s = start();
     s.rip = PC + 0x4f;
     s.rflags = 0x4;
-    s.gpr[0] = 7;
-    s.gpr[1] = s.rip;
-    s.gpr[2] = 7;
-    s.gpr[3] = 55;
-    s.gpr[6] = 0x2fc0 + 100;
-    s.gpr[7] = 3;
-    s.gpr[10] = 0x1122_3344_5566_7788;
-    s.gpr[11] = s.rflags | 0x202;
-    s.gpr[12] = RSP - 16;
+    s.gpr[regs::RAX] = 7;
+    s.gpr[regs::RCX] = s.rip;
+    s.gpr[regs::RDX] = 7;
+    s.gpr[regs::RBX] = 55;
+    s.gpr[regs::RSI] = 0x2fc0 + 100;
+    s.gpr[regs::RDI] = 3;
+    s.gpr[regs::R10] = 0x1122_3344_5566_7788;
+    s.gpr[regs::R11] = s.rflags | 0x202;
+    s.gpr[regs::R12] = RSP - 16;
     s
 }
 

@@ -10,6 +10,7 @@ use gimli::{
     EvaluationResult, Expression, Location as Piece, Register, UnitOffset, UnitRef, Value,
     ValueType,
 };
+use hindsight_isa::regs::DWARF;
 
 /// Evaluations with more steps than this are given up.
 const MAX_STEPS: u32 = 1000;
@@ -29,13 +30,10 @@ pub struct Registers {
     pub xmm: [u128; 16],
 }
 
-/// Hardware numbers of the general registers, in DWARF's order.
-pub(crate) const DWARF_ORDER: [usize; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
-
 impl Registers {
     pub(crate) fn dwarf(&self, register: Register) -> Option<u64> {
         match register.0 {
-            n @ 0..16 => Some(self.gpr[DWARF_ORDER[n as usize]]),
+            n @ 0..16 => Some(self.gpr[DWARF[n as usize]]),
             16 => Some(self.rip),
             n @ 17..33 => Some(self.xmm[n as usize - 17] as u64),
             _ => None,
@@ -61,7 +59,7 @@ impl Known {
 
     fn bit(register: Register) -> u16 {
         match register.0 {
-            n @ 0..16 => DWARF_ORDER[n as usize] as u16,
+            n @ 0..16 => DWARF[n as usize] as u16,
             n => n.min(63),
         }
     }
@@ -91,7 +89,7 @@ impl AtEntry {
     /// Notes what a register held.
     pub(crate) fn set(&mut self, register: Register, value: u64) {
         match register.0 {
-            n @ 0..=15 => self.registers.gpr[DWARF_ORDER[n as usize]] = value,
+            n @ 0..=15 => self.registers.gpr[DWARF[n as usize]] = value,
             n @ 17..=32 => self.registers.xmm[n as usize - 17] = value.into(),
             _ => return,
         }
@@ -345,7 +343,7 @@ fn whole(piece: &Piece<Reader>) -> Location {
         Piece::Empty => Location::OptimizedOut,
         Piece::Address { address } => Location::Memory(*address),
         Piece::Register { register } => match register.0 {
-            n @ 0..=15 => Location::Register(DWARF_ORDER[n as usize] as u8),
+            n @ 0..=15 => Location::Register(DWARF[n as usize] as u8),
             n @ 17..=32 => Location::Vector(n as u8 - 17),
             _ => Location::Complex,
         },
@@ -398,5 +396,18 @@ fn typed(kind: ValueType, v: u64) -> Result<Value, gimli::Error> {
         ValueType::F32 => Ok(Value::F32(f32::from_bits(v as u32))),
         ValueType::F64 => Ok(Value::F64(f64::from_bits(v))),
         kind => Value::from_u64(kind, v),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_are_numbered_as_debug_information_has_them() {
+        for (n, hardware) in DWARF.iter().enumerate() {
+            let name = gimli::X86_64::register_name(Register(n as u16));
+            assert_eq!(name, Some(hindsight_isa::regs::NAMES[*hardware]));
+        }
     }
 }

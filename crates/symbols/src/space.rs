@@ -4,6 +4,7 @@ use crate::tailcalls::Called;
 use crate::{Frame, Module, Registers};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder};
+use hindsight_isa::regs::{RBP, RSP, SIGCONTEXT};
 use hindsight_text::line;
 use object::{Object, ObjectSection};
 use std::fmt;
@@ -98,15 +99,14 @@ pub struct CallFrame {
 const SIGNAL_RETURNS: [&[u8]; 2] = [b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0f\0\0\0\x0f\x05"];
 /// Bytes of the `syscall` at its end.
 const SYSCALL: usize = 2;
-/// Offsets of the interrupted rbp, rsp and rip in the kernel's `ucontext`.
-const SAVED: [u64; 3] = [120, 160, 168];
-/// Offsets of all general registers there, by hardware number.
-const SAVED_ALL: [u64; 16] = [
-    144, 152, 136, 128, 160, 120, 112, 104, 40, 48, 56, 64, 72, 80, 88, 96,
-];
-/// Hardware numbers of rsp and rbp.
-const SP: usize = 4;
-const BP: usize = 5;
+/// Where the interrupted instruction pointer is in the kernel's `ucontext`.
+const SAVED_IP: u64 = 168;
+
+/// Where an interrupted general register is there.
+fn saved(register: usize) -> u64 {
+    const SIGCONTEXT_AT: u64 = 40;
+    SIGCONTEXT_AT + 8 * SIGCONTEXT[register] as u64
+}
 
 /// Where the modules of a process are, at one instant.
 #[derive(Default)]
@@ -270,7 +270,7 @@ impl Space {
         read: &mut dyn FnMut(u64) -> Option<u64>,
         limit: usize,
     ) -> Vec<CallFrame> {
-        let (rip, rsp, rbp) = (registers.rip, registers.gpr[SP], registers.gpr[BP]);
+        let (rip, rsp, rbp) = (registers.rip, registers.gpr[RSP], registers.gpr[RBP]);
         let mut all = *registers;
         let mut unwinder: UnwinderX86_64<Vec<u8>> = UnwinderX86_64::new();
         for m in self.modules() {
@@ -310,16 +310,17 @@ impl Space {
             });
             if signal {
                 // The unwind tables say this in expressions that the unwinder does not evaluate.
-                let saved = SAVED.map(|at| read(regs.sp().wrapping_add(at)));
-                let [Ok(bp), Ok(sp), Ok(ip)] = saved else {
+                let known = [saved(RBP), saved(RSP), SAVED_IP];
+                let known = known.map(|at| read(regs.sp().wrapping_add(at)));
+                let [Ok(bp), Ok(sp), Ok(ip)] = known else {
                     break;
                 };
                 if let Some(last) = out.last_mut() {
                     last.cfa = Some(sp);
                 }
                 let frame = regs.sp();
-                for (n, at) in SAVED_ALL.iter().enumerate() {
-                    all.gpr[n] = read(frame.wrapping_add(*at)).unwrap_or(all.gpr[n]);
+                for (n, value) in all.gpr.iter_mut().enumerate() {
+                    *value = read(frame.wrapping_add(saved(n))).unwrap_or(*value);
                 }
                 all.rip = ip;
                 regs = UnwindRegsX86_64::new(ip, sp, bp);
@@ -332,8 +333,8 @@ impl Space {
                 if let Some(last) = out.last_mut() {
                     last.cfa = Some(before.0.wrapping_add(8));
                 }
-                (all.rip, all.gpr[SP]) = (ra, before.0.wrapping_add(8));
-                regs = UnwindRegsX86_64::new(ra, all.gpr[SP], before.1);
+                (all.rip, all.gpr[RSP]) = (ra, before.0.wrapping_add(8));
+                regs = UnwindRegsX86_64::new(ra, all.gpr[RSP], before.1);
                 let Some(a) = FrameAddress::from_return_address(ra) else {
                     break;
                 };
@@ -353,10 +354,10 @@ impl Space {
                 m.module.caller(file, &all, &mut read)
             });
             // The tables count only if both agree. Otherwise the unwinder has used something else.
-            if let Some(caller) = tables.filter(|c| c.rip == ra && c.gpr[SP] == regs.sp()) {
+            if let Some(caller) = tables.filter(|c| c.rip == ra && c.gpr[RSP] == regs.sp()) {
                 all = caller;
             }
-            (all.rip, all.gpr[SP], all.gpr[BP]) = (ra, regs.sp(), regs.bp());
+            (all.rip, all.gpr[RSP], all.gpr[RBP]) = (ra, regs.sp(), regs.bp());
             let Some(a) = FrameAddress::from_return_address(ra) else {
                 break;
             };
@@ -399,7 +400,7 @@ impl Space {
         let one = |behind: u64| {
             let pc = behind.wrapping_add(of.bias);
             let mut registers = caller.registers;
-            (registers.rip, registers.gpr[SP]) = (pc, registers.gpr[SP].wrapping_sub(8));
+            (registers.rip, registers.gpr[RSP]) = (pc, registers.gpr[RSP].wrapping_sub(8));
             CallFrame {
                 pc,
                 cfa: callee.cfa,

@@ -1,15 +1,13 @@
 //! A module's unwind tables: they tell the caller's registers.
 
 use crate::Module;
-use crate::locations::{DWARF_ORDER, Registers};
+use crate::locations::Registers;
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian,
     RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
 };
+use hindsight_isa::regs::{DWARF, RSP};
 use object::{Object, ObjectSection};
-
-/// The stack pointer's hardware number.
-const STACK: usize = 4;
 
 /// A module's `.eh_frame`, sorted.
 pub(crate) struct Tables {
@@ -92,7 +90,7 @@ impl Module {
         let cfa = self.frame_address(look, registers)?;
         self.tables()?.row(look, |row| {
             let mut out = *registers;
-            out.gpr[STACK] = cfa;
+            out.gpr[RSP] = cfa;
             for (register, rule) in row.registers() {
                 let value = match rule {
                     RegisterRule::Offset(n) => read(cfa.wrapping_add_signed(*n))?,
@@ -102,7 +100,7 @@ impl Module {
                     _ => return None,
                 };
                 match register.0 {
-                    n @ 0..=15 => out.gpr[DWARF_ORDER[n as usize]] = value,
+                    n @ 0..=15 => out.gpr[DWARF[n as usize]] = value,
                     16 => out.rip = value,
                     _ => {}
                 }

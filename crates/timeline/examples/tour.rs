@@ -7,13 +7,11 @@
 
 use hindsight_timeline::{
     Breakpoint, Cancel, Choice, Direction, Filter, Ground, KindOf, Options, Place, Reason, Scope,
-    Stops, Timeline,
+    Stops, Timeline, regs::RSP,
 };
 use std::error::Error;
 use std::io::Write;
 use std::path::Path;
-
-const RSP: usize = 4;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let Some(path) = std::env::args_os().nth(1) else {

@@ -19,15 +19,12 @@ use crate::{
     ThreadId, Watch,
 };
 use crate::{search, value};
+use hindsight_isa::regs::{CALL_ARGUMENTS, RAX, RSP};
 use hindsight_replay::Stop as Halt;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-const RAX: usize = 0;
-const RSP: usize = 4;
-/// The numbers of rdi, rsi, rdx, rcx, r8 and r9.
-const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 /// At most this many calls without a return are remembered in a stretch.
 const OPEN: usize = 1 << 16;
 /// Stretches for each job. With several, all jobs end at about the same time.
@@ -69,7 +66,7 @@ pub struct Return {
 impl Call {
     /// The integer registers that pass arguments, in this state: rdi, rsi, rdx, rcx, r8, r9.
     pub fn arguments(cpu: &crate::CpuState) -> [u64; 6] {
-        ARGUMENTS.map(|r| cpu.gpr[r])
+        CALL_ARGUMENTS.map(|r| cpu.gpr[r])
     }
 }
 

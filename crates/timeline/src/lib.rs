@@ -10,7 +10,7 @@
 //! let mut c = t.cursor()?;
 //! c.seek(t.range()?.1)?;
 //! // Who wrote what the stack pointer points to?
-//! let rsp = c.registers()?.gpr[4];
+//! let rsp = c.registers()?.gpr[hindsight_timeline::regs::RSP];
 //! if let Some(w) = c.last_write(rsp, 8, &Cancel::new())? {
 //!     println!("{} {:#x}", w.position, w.pc);
 //!     c.seek(w.position)?;
@@ -65,7 +65,7 @@ pub use extras::registers::Changed;
 pub use extras::route::{Halt, Route, Setting};
 pub use extras::system::SystemCall;
 pub use hindsight_events::GapReason;
-pub use hindsight_isa::{CpuState, VecState};
+pub use hindsight_isa::{CpuState, VecState, regs};
 pub use hindsight_replay::access::Access;
 pub use hindsight_trace::ModuleHash;
 pub use index::sidecar::path as index_path;

@@ -11,14 +11,13 @@ use crate::{Direction, Ending, Error, Result, ThreadId};
 use hindsight_events::event::{EndKind, tag};
 use hindsight_events::{Decoder, Event};
 use hindsight_isa::CpuState;
+use hindsight_isa::regs::RSP;
 use hindsight_trace::Trace;
 use std::ops::Range;
 
 pub use clobber::{Clobber, Instant, When};
 use sources::Sources;
 pub use waits::Waited;
-
-const RSP: usize = 4;
 
 /// System calls that create processes and threads: `clone`, `fork`, `vfork`, `clone3`.
 pub const FORKS: [u64; 4] = [56, 57, 58, 435];

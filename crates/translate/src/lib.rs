@@ -20,6 +20,7 @@ mod block;
 mod borrow;
 mod branch;
 mod check;
+pub mod effective;
 mod familiar;
 mod file_translation;
 mod flags;

@@ -6,14 +6,13 @@
 //!   map is at an absolute address. Writes are rarer than reads.
 
 use crate::asm::{based, ctx};
+use crate::effective::{is_bit_string, popped};
 use crate::regs::{self, SCR, gpr};
 use crate::translator::{Translator, slot};
 use hindsight_isa::ctx::d;
 use hindsight_isa::observe::{APART, NEAR, WRITES};
 use hindsight_isa::{DescKind, ctx::CNT_REG, ctx::SCR_REG};
-use iced_x86::{
-    Code, Instruction, MemoryOperand, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
-};
+use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpAccess, Register, UsedMemory};
 
 /// Longest operand that translated code marks itself, in bytes.
 const INLINE: usize = 64;
@@ -371,10 +370,7 @@ fn masked_store(i: &Instruction, m: &UsedMemory) -> Option<Code> {
 /// Whether translated code can tell the addresses and lengths of all operands.
 pub(crate) fn inline(i: &Instruction, list: &[UsedMemory]) -> bool {
     use Mnemonic::*;
-    let far = matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op1_kind() == OpKind::Register;
-    // The address counts from the stack pointer after the pop.
-    let pop =
-        i.mnemonic() == Pop && i.op0_kind() == OpKind::Memory && i.memory_base() == Register::RSP;
+    let elsewhere = is_bit_string(i) || popped(i) != 0;
     let masked = list
         .iter()
         .any(|m| by_mask(i) && masked_store(i, m).is_none())
@@ -398,7 +394,7 @@ pub(crate) fn inline(i: &Instruction, list: &[UsedMemory]) -> bool {
             | Fstenv
     );
     let plain = |r: Register| r == Register::None || (r.is_gpr() && r.size() >= 4);
-    !far && !pop
+    !elsewhere
         && !masked
         && !unknown
         && list.iter().all(|m| {

@@ -1,21 +1,22 @@
 //! General purpose registers by hardware number, and renaming of the two that the translator uses.
 
+use hindsight_isa::regs;
 use iced_x86::{Instruction, OpKind, Register};
 
 /// Hardware number of rax.
-pub const RAX: u8 = 0;
+pub const RAX: u8 = regs::RAX as u8;
 /// Hardware number of rcx.
-pub const RCX: u8 = 1;
+pub const RCX: u8 = regs::RCX as u8;
 /// Hardware number of rdx.
-pub const RDX: u8 = 2;
+pub const RDX: u8 = regs::RDX as u8;
 /// Hardware number of rsp.
-pub const RSP: u8 = 4;
+pub const RSP: u8 = regs::RSP as u8;
 /// Hardware number of rbp.
-pub const RBP: u8 = 5;
+pub const RBP: u8 = regs::RBP as u8;
 /// Hardware number of rsi.
-pub const RSI: u8 = 6;
+pub const RSI: u8 = regs::RSI as u8;
 /// Hardware number of rdi.
-pub const RDI: u8 = 7;
+pub const RDI: u8 = regs::RDI as u8;
 /// Hardware number of the scratch register.
 pub const SCR: u8 = hindsight_isa::ctx::SCR_REG as u8;
 /// Hardware number of the instruction counter.
@@ -147,5 +148,23 @@ pub fn rename(i: &mut Instruction, from: u8, to: u8) {
     let x = i.memory_index();
     if number(x) == Some(from) {
         i.set_memory_index(gpr(to, x.size()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    #[test]
+    fn the_decoders_registers_have_hardware_numbers() {
+        for (n, name) in regs::NAMES.iter().enumerate() {
+            for size in [1, 2, 4, 8] {
+                assert_eq!(number(gpr(n as u8, size)), Some(n as u8), "{name}");
+            }
+            let whole = std::format!("{:?}", gpr(n as u8, 8));
+            assert_eq!(whole.to_lowercase(), *name);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Gathers and scatters, for runtimes that execute them element by element. That is needed with a
 //! small predictor: no operand can name the cells of a vector of addresses.
 
+use crate::effective::Registers;
 use alloc::vec::Vec;
 use hindsight_isa::VecState;
 use iced_x86::{Instruction, OpCodeOperandKind, OpKind, Register};
@@ -24,13 +25,8 @@ enum Mask {
 }
 
 impl Elements {
-    /// The elements that `i` accesses in this state. `value` gives the values of the address
-    /// registers. `None` if `i` is no gather or scatter.
-    pub fn of(
-        i: &Instruction,
-        v: &VecState,
-        value: impl Fn(Register) -> Option<u64>,
-    ) -> Option<Elements> {
+    /// The elements that `i` accesses in this state. `None` if `i` is no gather or scatter.
+    pub fn of(i: &Instruction, v: &VecState, registers: &Registers) -> Option<Elements> {
         let index = i.memory_index();
         let op = (0..i.op_count()).find(|n| i.op_kind(*n) == OpKind::Memory)?;
         // The forms that prefetch have no register.
@@ -59,7 +55,7 @@ impl Elements {
             if selected {
                 let at = i.virtual_address(op, e, |r, element, bytes| {
                     if !r.is_vector_register() {
-                        return value(r);
+                        return registers.value(r);
                     }
                     let b = v.zmm[r.number()].get(element * bytes..(element + 1) * bytes)?;
                     Some(match bytes {

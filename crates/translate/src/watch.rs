@@ -2,6 +2,7 @@
 //! Stores look into a table whether their memory is watched.
 
 use crate::asm;
+use crate::effective::{is_bit_string, popped};
 use crate::regs::{CNT, RCX, SCR, gpr, number};
 use crate::translator::{Translator, slot};
 use alloc::vec::Vec;
@@ -45,22 +46,10 @@ fn writes(access: OpAccess) -> bool {
     )
 }
 
-/// Bytes to add to the operand's address as `i` states it. A pop to memory counts its address from
-/// the stack pointer after the pop.
-fn popped(i: &Instruction, m: &UsedMemory) -> u64 {
-    let to_memory = i.mnemonic() == Mnemonic::Pop && i.op0_kind() == OpKind::Memory;
-    match to_memory && i.memory_base().full_register() == Register::RSP {
-        true => m.memory_size().size() as u64,
-        false => 0,
-    }
-}
-
 impl Translator {
     /// Whether the operands of `i` do not tell where it writes.
     pub(crate) fn is_opaque(&mut self, i: &Instruction) -> bool {
-        let far = matches!(i.mnemonic(), Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc)
-            && i.op_kind(1) == OpKind::Register
-            && i.op_kind(0) == OpKind::Memory;
+        let far = is_bit_string(i) && i.mnemonic() != Mnemonic::Bt;
         // Instructions that save the processor's state write more, or an unknown number of bytes.
         let short = 1..=LONGEST as usize;
         let long = |m: &UsedMemory| writes(m.access()) && !short.contains(&m.memory_size().size());
@@ -77,7 +66,7 @@ impl Translator {
         };
         for m in &writes {
             let before = self.cur;
-            self.watch_store(m, popped(i, m), table);
+            self.watch_store(m, popped(i), table);
             self.cur = before;
         }
     }

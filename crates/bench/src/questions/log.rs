@@ -1,6 +1,7 @@
 //! A plain forward replay of one thread, one instruction at a time. It logs everything that is asked about.
 
 use hindsight_events::{Decoder, Event};
+use hindsight_isa::regs::{RAX, RSP};
 use hindsight_isa::{CpuState, Predictor, VecState};
 use hindsight_replay::access::{Access, Finder, decode};
 use hindsight_replay::{Code, Error, Machine, Stop, stream};
@@ -17,7 +18,6 @@ const LINE: u64 = 64;
 /// Longest access, in lines, that is listed by line. Longer ones (of string instructions) have their own
 /// list.
 const LINES: u64 = 64;
-const RSP: usize = 4;
 
 /// A contiguous access of an instruction.
 #[derive(Clone, Copy, Debug)]
@@ -255,7 +255,7 @@ impl Log {
             let (cpu, vec) = (m.registers(), m.vectors());
             self.rip.push(cpu.rip);
             self.rsp.push(cpu.gpr[RSP]);
-            self.rax.push(cpu.gpr[0]);
+            self.rax.push(cpu.gpr[RAX]);
             self.digest.push(digest(&cpu));
             self.vectors.push(digest_of(&vec));
             if let Some((c, v)) = &before {

@@ -3,6 +3,7 @@
 use super::ask::{Asker, BOTH, FAR, SCOPES};
 use super::log::Flow;
 use super::world::StopSet;
+use hindsight_isa::regs::RAX;
 use hindsight_timeline::{
     Breakpoint, Cancel, Choice, Reason, Register, Result, Stops, Watch, Watchpoint,
 };
@@ -75,7 +76,7 @@ impl Asker<'_> {
         let first = wanted.breaks.len() - calls.len();
         let held = |parity: Option<u64>| -> Option<hindsight_timeline::Condition<'static>> {
             let p = parity?;
-            Some(Box::new(move |v| v.registers().gpr[0] & 1 == p))
+            Some(Box::new(move |v| v.registers().gpr[RAX] & 1 == p))
         };
         let breakpoints = wanted.breaks[..first]
             .iter()

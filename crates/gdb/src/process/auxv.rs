@@ -3,11 +3,11 @@
 use crate::Result;
 use crate::program::libraries::Program;
 use crate::state::session::Session;
+use hindsight_isa::regs::RSP;
 use hindsight_timeline::Position;
 
 /// Words of the initial stack that are looked at.
 const MAX_WORDS: usize = 1 << 14;
-const RSP: usize = 4;
 const AT_NULL: u64 = 0;
 const AT_PHDR: u64 = 3;
 const AT_PHENT: u64 = 4;

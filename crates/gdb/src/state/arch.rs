@@ -1,13 +1,11 @@
 //! The registers of x86-64 with AVX-512, as gdb's target descriptions have them.
 
 use gdbstub::arch::{Arch, RegId, Registers};
-use hindsight_isa::{CpuState, VecState};
+use hindsight_isa::{CpuState, VecState, regs};
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 
-/// Hardware numbers of the general purpose registers in gdb's order.
-const GPR_ORDER: [usize; 16] = [0, 3, 1, 2, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
 /// Segment selectors of 64-bit programs: cs, ss, ds, es, fs, gs.
 const SELECTORS: [u32; 6] = [0x33, 0x2b, 0, 0, 0, 0];
 
@@ -92,7 +90,7 @@ fn slots() -> &'static [Slot] {
     SLOTS.get_or_init(|| {
         let mut out = Vec::new();
         let mut add = |kind, size| out.push(Slot { kind, size });
-        GPR_ORDER.iter().for_each(|r| add(Kind::Gpr(*r), 8));
+        regs::GDB.iter().for_each(|r| add(Kind::Gpr(*r), 8));
         add(Kind::Rip, 8);
         add(Kind::Flags, 4);
         (0..6).for_each(|i| add(Kind::Selector(i), 4));
@@ -115,10 +113,6 @@ fn slots() -> &'static [Slot] {
 
 /// The description that belongs to [`slots`].
 fn description() -> String {
-    const GPR: [&str; 16] = [
-        "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12",
-        "r13", "r14", "r15",
-    ];
     const SEGMENTS: [&str; 6] = ["cs", "ss", "ds", "es", "fs", "gs"];
     const X87: [&str; 8] = [
         "fctrl", "fstat", "ftag", "fiseg", "fioff", "foseg", "fooff", "fop",
@@ -131,7 +125,7 @@ fn description() -> String {
         let _ = write!(x, r#"<reg name="{name}" bitsize="{bits}" type="{kind}"/>"#);
     };
     x += r#"<feature name="org.gnu.gdb.i386.core"><flags id="i386_eflags" size="4"><field name="" start="22" end="31"/><field name="CF" start="0" end="0"/><field name="" start="1" end="1"/><field name="PF" start="2" end="2"/><field name="AF" start="4" end="4"/><field name="ZF" start="6" end="6"/><field name="SF" start="7" end="7"/><field name="TF" start="8" end="8"/><field name="IF" start="9" end="9"/><field name="DF" start="10" end="10"/><field name="OF" start="11" end="11"/><field name="NT" start="14" end="14"/><field name="RF" start="16" end="16"/><field name="VM" start="17" end="17"/><field name="AC" start="18" end="18"/><field name="VIF" start="19" end="19"/><field name="VIP" start="20" end="20"/><field name="ID" start="21" end="21"/></flags>"#;
-    for name in GPR {
+    for name in regs::GDB.map(|n| regs::NAMES[n]) {
         let kind = if matches!(name, "rbp" | "rsp") {
             "data_ptr"
         } else {
@@ -313,7 +307,7 @@ mod tests {
             .collect();
         assert_eq!(sizes, slots().iter().map(|s| s.size).collect::<Vec<_>>());
         let mut s = State::default();
-        s.cpu.gpr[3] = 0x1122;
+        s.cpu.gpr[regs::RBX] = 0x1122;
         s.vec.zmm[17][33] = 9;
         // gdb's second register is rbx.
         assert_eq!(s.integer(1), Some(0x1122));

@@ -16,6 +16,7 @@ use core::ffi::CStr;
 use core::ops::Range;
 use hindsight_events::config::Config;
 use hindsight_isa::VecState;
+use hindsight_isa::regs::RSP;
 use hindsight_isa::xsave::Area;
 use linux_raw_sys::auxvec::{AT_EXECFN, AT_HWCAP2, AT_SYSINFO_EHDR};
 
@@ -82,7 +83,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
     t.emulated.filters.inherit(&inherited());
     delivery::install(t);
     t.ctx.rip = program.entry;
-    t.ctx.gpr[4] = sp;
+    t.ctx.gpr[RSP] = sp;
     t.ctx.rflags = 0;
     let initial = {
         let mut area = Area::default();

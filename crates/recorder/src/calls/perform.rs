@@ -13,6 +13,7 @@ use crate::thread::call::{Flow, args, errno, returned};
 use crate::thread::pass::{self, pass};
 use crate::thread::{Thread, clone, threads};
 use hindsight_events::Event;
+use hindsight_isa::regs::{RAX, recorded};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -32,7 +33,7 @@ const ARCH_SHSTK: core::ops::Range<u64> = 0x5001..0x5006;
 pub fn perform(t: &mut Thread) -> Flow {
     let a = args(t);
     // The kernel looks at the low half only.
-    let nr = t.ctx.gpr[0] as u32;
+    let nr = t.ctx.gpr[RAX] as u32;
     if !t.emulated.filters.is_empty()
         && let Some(flow) = filters::check(t, nr, &a)
     {
@@ -192,11 +193,11 @@ fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
 /// Records that a segment base has changed.
 fn segment_bases(t: &mut Thread, a: &[u64; 6]) {
     let register = match a[0] {
-        ARCH_SET_FS => 17,
-        ARCH_SET_GS => 18,
+        ARCH_SET_FS => recorded::FS_BASE,
+        ARCH_SET_GS => recorded::GS_BASE,
         _ => return,
     };
-    let mut values = [0; 19];
+    let mut values = [0; recorded::COUNT];
     values[register] = a[1];
     t.event(&Event::Regs {
         mask: 1 << register,

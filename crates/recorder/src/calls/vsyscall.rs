@@ -8,6 +8,7 @@ use crate::signals::frame;
 use crate::sys::{self, guard};
 use crate::thread::Thread;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use hindsight_isa::regs::{RAX, RDI, RDX, RSI, RSP};
 use linux_raw_sys::errno::EFAULT;
 use linux_raw_sys::general::{__NR_getcpu, __NR_gettimeofday, __NR_time};
 
@@ -39,14 +40,14 @@ pub fn call(t: &mut Thread) -> bool {
         return false;
     };
     let mut caller = [0; 8];
-    if !is_present() || guard::read(t.ctx.gpr[4], &mut caller).is_err() {
+    if !is_present() || guard::read(t.ctx.gpr[RSP], &mut caller).is_err() {
         return false;
     }
     let gpr = &t.ctx.gpr;
     let args = [
-        gpr[7],
-        gpr[6],
-        if *nr == __NR_getcpu { 0 } else { gpr[2] },
+        gpr[RDI],
+        gpr[RSI],
+        if *nr == __NR_getcpu { 0 } else { gpr[RDX] },
         0,
         0,
         0,
@@ -57,8 +58,8 @@ pub fn call(t: &mut Thread) -> bool {
     if ret == -(EFAULT as i64) as u64 {
         return false;
     }
-    t.ctx.gpr[0] = ret;
-    t.ctx.gpr[4] = t.ctx.gpr[4].wrapping_add(8);
+    t.ctx.gpr[RAX] = ret;
+    t.ctx.gpr[RSP] = t.ctx.gpr[RSP].wrapping_add(8);
     t.ctx.rip = u64::from_le_bytes(caller);
     regime::after_call(t, *nr, &args);
     frame::emit_state(t);

@@ -23,6 +23,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::*;
 use hindsight_events::GapReason;
 use hindsight_events::select::{Function, What, module_matches, rules};
+use hindsight_isa::regs::RSP;
 
 /// Executable memory, and whether its code is recorded.
 struct Area {
@@ -147,7 +148,7 @@ pub fn room(pc: u64, n: usize) -> usize {
 
 /// Called when the thread comes to `pc`. `hit` is the rule whose function begins there.
 fn window(t: &mut Thread, pc: u64, hit: Option<(What, usize)>, flags: u32) {
-    let sp = t.ctx.gpr[4];
+    let sp = t.ctx.gpr[RSP];
     if t.selection.on {
         // The call has returned, or what it called has left it in another way.
         let over = |u: &Return| sp >= u.sp && (pc == u.pc || u.stack.contains(&sp));
@@ -172,7 +173,7 @@ fn window(t: &mut Thread, pc: u64, hit: Option<(What, usize)>, flags: u32) {
 
 /// Where the function returns whose first instruction comes next.
 fn returns(t: &mut Thread) -> Option<Return> {
-    let sp = t.ctx.gpr[4];
+    let sp = t.ctx.gpr[RSP];
     let pc = guard::load_u64(sp).ok()?;
     let stack = regions().find(sp).map_or(0..0, |r| r.start..r.end);
     for targets in &mut t.ctx.ibl {

@@ -19,6 +19,7 @@
 mod others;
 mod restate;
 
+use hindsight_isa::regs::{RAX, RSP};
 pub use others::{announce, forked};
 pub use restate::restate;
 
@@ -80,7 +81,7 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
         let path: Vec<u8> = regions().path(r).to_vec();
         match &path[..] {
             b"[stack]" => {
-                let sp = t.ctx.gpr[4] & !(PAGE - 1);
+                let sp = t.ctx.gpr[RSP] & !(PAGE - 1);
                 tell(t, sp.max(start), r.end - sp.max(start));
             }
             b"[vdso]" => {
@@ -411,7 +412,7 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if !t.regime.quiet {
         return changed_by(t, nr, a);
     }
-    let ret = t.ctx.gpr[0] as i64;
+    let ret = t.ctx.gpr[RAX] as i64;
     let untold = config::get().untold == nr as u64 + 1;
     let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| {
         if !untold {
@@ -452,7 +453,7 @@ fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if t.is_plain() {
         return;
     }
-    let ret = t.ctx.gpr[0] as i64;
+    let ret = t.ctx.gpr[RAX] as i64;
     let untold = config::get().untold == nr as u64 + 1;
     let mut left = SHOWN;
     let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| {

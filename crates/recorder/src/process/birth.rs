@@ -15,6 +15,7 @@ use alloc::sync::Arc;
 use core::arch::asm;
 use core::sync::atomic::Ordering::*;
 use hindsight_events::{EndKind, Event};
+use hindsight_isa::regs::{R11, RAX, RCX, RSP};
 use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL};
 use linux_raw_sys::general::*;
 
@@ -138,12 +139,12 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     .ok()?;
     let mut cpu = t.cpu();
     let next = cpu.rip + 2;
-    (cpu.gpr[0], cpu.gpr[1]) = (0, next);
+    (cpu.gpr[RAX], cpu.gpr[RCX]) = (0, next);
     let flags = t.ctx.rflags & hindsight_isa::state::RFLAGS_MASK | 0x202;
-    cpu.gpr[11] = flags | t.signals.stepping.flag();
+    cpu.gpr[R11] = flags | t.signals.stepping.flag();
     cpu.rip = next;
     if r.sp != 0 {
-        cpu.gpr[4] = r.sp;
+        cpu.gpr[RSP] = r.sp;
     }
     if r.flags & CLONE_SETTLS as u64 != 0 {
         cpu.fs_base = r.tls;

@@ -25,6 +25,7 @@ use core::ffi::CStr;
 use hindsight_events::config::{Config, PATH_LEN, children};
 use hindsight_events::select::program_matches;
 use hindsight_events::{EndKind, Event};
+use hindsight_isa::regs::RAX;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -470,7 +471,7 @@ fn reborn(t: &mut Thread) {
     (t.pos, t.ctx.count, t.mispredictions) = (0, 0, 0);
     t.sequence_always();
     t.begin();
-    let (nr, args) = (t.ctx.gpr[0], args(t));
+    let (nr, args) = (t.ctx.gpr[RAX], args(t));
     t.event(&Event::Syscall { nr, args });
 }
 

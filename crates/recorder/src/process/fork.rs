@@ -12,6 +12,7 @@ use crate::thread::{Thread, clone, end, pass, threads};
 use hindsight_events::EndKind;
 use hindsight_events::config::children;
 use hindsight_events::unborn::Unborn;
+use hindsight_isa::regs::{R11, RAX, RCX, RSP};
 use hindsight_isa::state::RFLAGS_MASK;
 use linux_raw_sys::errno::{EFAULT, EINVAL};
 use linux_raw_sys::general::*;
@@ -152,11 +153,11 @@ fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
         actions::clear_handlers(t);
     }
     let next = t.ctx.rip + 2;
-    (t.ctx.gpr[0], t.ctx.gpr[1]) = (0, next);
-    t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202 | t.signals.stepping.flag();
+    (t.ctx.gpr[RAX], t.ctx.gpr[RCX]) = (0, next);
+    t.ctx.gpr[R11] = t.ctx.rflags & RFLAGS_MASK | 0x202 | t.signals.stepping.flag();
     t.ctx.rip = next;
     if r.sp != 0 {
-        t.ctx.gpr[4] = r.sp;
+        t.ctx.gpr[RSP] = r.sp;
     }
     if r.flags & CLONE_SETTLS as u64 != 0 {
         t.ctx.fs_base = r.tls;

@@ -11,6 +11,7 @@ use crate::signals::{cores, delivery, doom, exceptions, stepping};
 use crate::sys::stop;
 use crate::thread::call::{self, Flow};
 use crate::thread::{Thread, pass};
+use hindsight_isa::regs::{R11, RAX, RCX};
 
 use core::sync::atomic::Ordering::Relaxed;
 use hindsight_events::Event;
@@ -209,7 +210,7 @@ fn system_call(t: &mut Thread, desc: &Desc) {
     doom::before_call(t);
     // The trap flag takes effect again after the next instruction.
     t.signals.stepping.due = false;
-    let (nr, args) = (t.ctx.gpr[0], call::args(t));
+    let (nr, args) = (t.ctx.gpr[RAX], call::args(t));
     // A thread that makes nothing but calls stands nowhere else without an event at its position.
     observe(t);
     regime::before_call(t, nr as u32, &args);
@@ -220,8 +221,8 @@ fn system_call(t: &mut Thread, desc: &Desc) {
     if perform::perform(t) == Flow::Next {
         // What `syscall` itself leaves in rcx and r11.
         let next = desc.pc + desc.size as u64;
-        t.ctx.gpr[1] = next;
-        t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
+        t.ctx.gpr[RCX] = next;
+        t.ctx.gpr[R11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
         t.ctx.rip = next;
         stepping::after_call(t);
         regime::after_call(t, nr as u32, &args);

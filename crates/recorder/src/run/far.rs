@@ -9,17 +9,17 @@
 //! recording.
 
 use crate::line;
-use crate::run::operand;
 use crate::signals::{exceptions, frame, stepping};
 use crate::sys;
 use crate::sys::context::TF;
 use crate::sys::guard::{self, Fault, Trap};
 use crate::thread::{Thread, end};
 use hindsight_events::Event;
+use hindsight_isa::regs::{RSP, recorded};
 use hindsight_isa::state::RFLAGS_MASK;
+use hindsight_translate::effective::Registers;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-const RSP: usize = 4;
 /// Linux's selectors: of 64-bit code, of 32-bit code, and of data and stack.
 const CODE: u64 = 0x33;
 const CODE_32: u64 = 0x23;
@@ -115,7 +115,7 @@ fn done(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     t.event(&Event::Regs {
         mask: 0,
         ilen: i.len() as u8,
-        values: [0; 19],
+        values: [0; recorded::COUNT],
     });
     t.complete();
     frame::emit_state(t);
@@ -160,7 +160,7 @@ fn far_return(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
 /// A far jump or call whose target stands in memory.
 fn transfer(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     let size = size(i);
-    let at = i.virtual_address(0, 0, |r, _, _| operand::value(t.ctx, r));
+    let at = Registers::from(&*t.ctx).operand(i, 0);
     let at = at.ok_or(Fault::GP)?;
     let [rip] = words(at, size)?;
     let mut selector = [0; 2];
@@ -200,14 +200,15 @@ fn push(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
 /// Loads a segment register with the selector that it has, or with an empty one.
 fn load(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     let register = i.op0_register();
+    let registers = Registers::from(&*t.ctx);
     let selector = match i.op1_kind() {
         _ if i.mnemonic() == Mnemonic::Pop => {
             let [word] = words(t.ctx.gpr[RSP], 2)?;
             word
         }
-        OpKind::Register => operand::value(t.ctx, i.op1_register()).unwrap_or(0),
+        OpKind::Register => registers.value(i.op1_register()).unwrap_or(0),
         _ => {
-            let at = i.virtual_address(1, 0, |r, _, _| operand::value(t.ctx, r));
+            let at = registers.operand(i, 1);
             let [word] = words(at.ok_or(Fault::GP)?, 2)?;
             word
         }

@@ -10,13 +10,7 @@ use alloc::vec::Vec;
 use hindsight_events::Event;
 use hindsight_isa::Desc;
 use hindsight_isa::mark::{NAME_MAX, PAYLOAD_MAX, request};
-
-const RAX: usize = 0;
-const RCX: usize = 1;
-const RDX: usize = 2;
-const RSI: usize = 6;
-const RDI: usize = 7;
-const R8: usize = 8;
+use hindsight_isa::regs::{R8, RAX, RCX, RDI, RDX, RSI, recorded};
 
 /// Executes the instruction of `desc`. Its result, in rax, is 1 if the thread is recorded, 0 if
 /// not.
@@ -38,7 +32,7 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
         }
         _ => {}
     }
-    let mut values = [0; 19];
+    let mut values = [0; recorded::COUNT];
     values[RAX] = select::is_on(t) as u64;
     t.ctx.gpr[RAX] = values[RAX];
     let (mask, ilen) = (1 << RAX, desc.ilen);

@@ -2,15 +2,17 @@
 //! their results are recorded.
 
 use crate::code::processor::{self, baseline, host_xcr0, xcr0};
-use crate::run::{operand, slow};
+use crate::run::slow;
 use crate::sys::guard::Fault;
 use crate::thread::Thread;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use hindsight_events::Event;
+use hindsight_isa::regs::{RAX, RBX, RCX, RDX, recorded};
+use hindsight_translate::effective::Registers;
 use iced_x86::{Instruction, Mnemonic};
 
-const FLAGS: u32 = 1 << 16;
+const FLAGS: u32 = 1 << recorded::FLAGS;
 
 /// Size in bytes of a standard XSAVE area with all components of [`xcr0`].
 fn area_size() -> u32 {
@@ -32,7 +34,7 @@ fn area_size() -> u32 {
 /// Executes `i` and records which registers it changed.
 pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
     use Mnemonic::*;
-    let mut values = [0u64; 19];
+    let mut values = [0u64; recorded::COUNT];
     let mut mask = 0u32;
     let mut set = |n: usize, v: u64| {
         values[n] = v;
@@ -42,12 +44,12 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         Cpuid if t.emulated.forbidden.cpuid => return Err(Fault::GP),
         Rdtsc | Rdtscp if t.emulated.forbidden.tsc => return Err(Fault::GP),
         Cpuid => {
-            let (leaf, sub) = (t.ctx.gpr[0] as u32, t.ctx.gpr[1] as u32);
+            let (leaf, sub) = (t.ctx.gpr[RAX] as u32, t.ctx.gpr[RCX] as u32);
             let r = processor::ask(leaf, sub);
             let size = if leaf == 0xd { area_size() } else { 0 };
             let r = [r.eax, r.ebx, r.ecx, r.edx];
             let r = baseline().filter(leaf, sub, r, host_xcr0(), size);
-            for (n, v) in [0, 3, 1, 2].into_iter().zip(r) {
+            for (n, v) in [RAX, RBX, RCX, RDX].into_iter().zip(r) {
                 set(n, v as u64);
             }
         }
@@ -62,14 +64,14 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
                     asm!("rdtscp", out("eax") lo, out("edx") hi, out("ecx") aux, options(nomem, nostack));
                 }
             }
-            set(0, lo as u64);
-            set(2, hi as u64);
+            set(RAX, lo as u64);
+            set(RDX, hi as u64);
             if i.mnemonic() == Rdtscp {
-                set(1, aux as u64);
+                set(RCX, aux as u64);
             }
         }
         Xgetbv => {
-            let v = match t.ctx.gpr[1] as u32 {
+            let v = match t.ctx.gpr[RCX] as u32 {
                 0 => xcr0(),
                 // Asks which components are in use. "All" is always correct.
                 1 => xcr0(),
@@ -77,8 +79,8 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
                     return Err(Fault::GP);
                 }
             };
-            set(0, v & 0xffff_ffff);
-            set(2, v >> 32);
+            set(RAX, v & 0xffff_ffff);
+            set(RDX, v >> 32);
         }
         Rdpid => {
             let aux: u32;
@@ -110,11 +112,13 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
                     _ => old & !0xffff | v & 0xffff,
                 },
             );
-            set(16, t.ctx.rflags & !0x8d5 | ok as u64);
+            set(recorded::FLAGS, t.ctx.rflags & !0x8d5 | ok as u64);
         }
         Lsl | Lar if i.op1_kind() == iced_x86::OpKind::Register => {
             let n = i.op_register(0).full_register().number();
-            let selector = operand::value(t.ctx, i.op1_register()).unwrap_or(0);
+            let selector = Registers::from(&*t.ctx)
+                .value(i.op1_register())
+                .unwrap_or(0);
             let (v, ok): (u64, u8);
             // SAFETY: reads the limit or the rights of a descriptor. It changes only the registers
             // that are declared.
@@ -128,7 +132,7 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             if ok != 0 && i.op_register(0).size() >= 4 {
                 set(n, v);
             }
-            set(16, t.ctx.rflags & !0x40 | (ok as u64) << 6);
+            set(recorded::FLAGS, t.ctx.rflags & !0x40 | (ok as u64) << 6);
         }
         _ => slow::unsupported(t, i.ip()),
     }
@@ -138,7 +142,7 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         }
     }
     if mask & FLAGS != 0 {
-        t.ctx.rflags = values[16];
+        t.ctx.rflags = values[recorded::FLAGS];
     }
     t.event(&Event::Regs {
         mask,

@@ -2,9 +2,10 @@
 //! cells up to date before they run, and proves that their writes cannot fault.
 
 use crate::code::processor;
-use crate::run::operand::value;
 use crate::run::shadow::Shadow;
 use crate::sys::guard::{self, Fault};
+use hindsight_isa::regs::{RAX, RDX};
+use hindsight_translate::effective::Registers;
 use hindsight_translate::vsib::Elements;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -22,27 +23,13 @@ pub fn run(t: &mut impl Shadow, i: &Instruction, writes: u64) -> Result<bool, Fa
     if vsib {
         return gather(t, i);
     }
-    let Some(addr) = i.virtual_address(op, 0, |r, _, _| value(t.ctx(), r)) else {
+    let Some(addr) = Registers::from(t.ctx()).operand(i, op) else {
         t.unsupported(i.ip());
     };
     match i.mnemonic() {
         Bt | Bts | Btr | Btc => {
             let size = i.op_register(1).size() as u64;
-            let offset = value(t.ctx(), i.op_register(1)).unwrap_or(0);
-            let bits = 8 * size;
-            let shift = 64 - bits as u32;
-            let signed = ((offset << shift) as i64) >> shift;
-            let at = addr.wrapping_add((signed.div_euclid(bits as i64) as u64).wrapping_mul(size));
-            let narrow = i.memory_base().size() == 4
-                || i.memory_index().size() == 4
-                || i.memory_displ_size() == 4;
-            // Short addresses wrap around before the base of the segment is added.
-            let segment = value(t.ctx(), i.memory_segment()).unwrap_or(0);
-            let at = if narrow {
-                segment.wrapping_add(at.wrapping_sub(segment) as u32 as u64)
-            } else {
-                at
-            };
+            let at = Registers::from(t.ctx()).bit_string(i, addr);
             t.fill(at, size)?;
             if i.mnemonic() != Bt {
                 guard::probe_write(at, size)?;
@@ -246,7 +233,7 @@ fn never_suppresses(i: &Instruction) -> bool {
 /// False if elements share cells, since then not all of them can be up to date at once.
 fn gather(t: &mut impl Shadow, i: &Instruction) -> Result<bool, Fault> {
     let v = t.vec();
-    let Some(elements) = Elements::of(i, &v, |r| value(t.ctx(), r)) else {
+    let Some(elements) = Elements::of(i, &v, &Registers::from(t.ctx())) else {
         t.unsupported(i.ip());
     };
     let active = &elements.active;
@@ -269,7 +256,7 @@ fn xrstor(t: &mut impl Shadow, addr: u64) -> Result<bool, Fault> {
     if !addr.is_multiple_of(64) {
         return Err(Fault::GP);
     }
-    let wanted = (t.ctx().gpr[0] & 0xffff_ffff | t.ctx().gpr[2] << 32) & processor::xcr0();
+    let wanted = (t.ctx().gpr[RAX] & 0xffff_ffff | t.ctx().gpr[RDX] << 32) & processor::xcr0();
     t.fill(addr, 576)?;
     let mut header = [0; 64];
     guard::read(addr + 512, &mut header)?;

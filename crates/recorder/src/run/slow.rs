@@ -8,7 +8,8 @@ use crate::signals::{exceptions, stepping};
 use crate::sys::guard::{self, Fault};
 use crate::thread::{Thread, end, pass};
 use hindsight_events::Event;
-use hindsight_isa::string::{Kind, Regs, Repeat, SegmentRegister, StringMemory, StringOp};
+use hindsight_isa::regs::{RAX, RCX, RDI, RSI, recorded};
+use hindsight_isa::string::{Kind, Regs, Repeat, StringMemory, StringOp};
 use hindsight_isa::{Ctx, Predictor, VecState};
 use hindsight_isa::{Desc, state::RFLAGS_MASK};
 use hindsight_translate::{completed, familiar};
@@ -168,8 +169,8 @@ fn string(t: &mut Thread, desc: &Desc, op: StringOp) -> Next {
 /// did. Does nothing and returns false if the iteration is the last one or fails.
 pub fn iterate(t: &mut Thread, op: StringOp) -> bool {
     let count = match op.addr32 {
-        true => t.ctx.gpr[1] as u32 as u64,
-        false => t.ctx.gpr[1],
+        true => t.ctx.gpr[RCX] as u32 as u64,
+        false => t.ctx.gpr[RCX],
     };
     if op.repeat == Repeat::No || count < 2 {
         return false;
@@ -190,14 +191,7 @@ pub fn iterate(t: &mut Thread, op: StringOp) -> bool {
     }
     regs.rcx = count - 1;
     store(t, &regs);
-    let mut values = [0; 19];
-    (values[0], values[1], values[6], values[7]) = (regs.rax, regs.rcx, regs.rsi, regs.rdi);
-    values[16] = t.ctx.rflags;
-    t.event(&Event::Regs {
-        mask: 1 << 0 | 1 << 1 | 1 << 6 | 1 << 7 | 1 << 16,
-        ilen: 0,
-        values,
-    });
+    tell_registers(t, [RAX, RCX, RSI, RDI], 0);
     if matches!(op.kind, Kind::Movs | Kind::Stos) {
         let to = if op.addr32 { to as u32 as u64 } else { to };
         stepping::tell(t, to, op.size as u64);
@@ -207,26 +201,25 @@ pub fn iterate(t: &mut Thread, op: StringOp) -> bool {
 
 /// Base of the source's segment and the registers, for a string instruction.
 fn operands(t: &Thread, op: StringOp) -> (u64, Regs) {
-    let base = match op.segment {
-        SegmentRegister::Flat => 0,
-        SegmentRegister::Fs => t.ctx.fs_base,
-        SegmentRegister::Gs => t.ctx.gs_base,
-    };
-    let g = &t.ctx.gpr;
-    let regs = Regs {
-        rax: g[0],
-        rcx: g[1],
-        rsi: g[6],
-        rdi: g[7],
-        rflags: t.ctx.rflags,
-    };
-    (base, regs)
+    let base = op.segment.base(t.ctx.fs_base, t.ctx.gs_base);
+    (base, Regs::of(&t.ctx.gpr, t.ctx.rflags))
 }
 
 fn store(t: &mut Thread, r: &Regs) {
-    let g = &mut t.ctx.gpr;
-    (g[0], g[1], g[6], g[7]) = (r.rax, r.rcx, r.rsi, r.rdi);
+    r.store(&mut t.ctx.gpr);
     t.ctx.rflags = r.rflags & RFLAGS_MASK;
+}
+
+/// Records what these registers and the flags hold now.
+fn tell_registers<const N: usize>(t: &mut Thread, registers: [usize; N], ilen: u8) {
+    let mut values = [0; recorded::COUNT];
+    values[recorded::FLAGS] = t.ctx.rflags;
+    let mut mask = 1 << recorded::FLAGS;
+    for r in registers {
+        values[r] = t.ctx.gpr[r];
+        mask |= 1 << r;
+    }
+    t.event(&Event::Regs { mask, ilen, values });
 }
 
 /// Memory alone, without its cells.
@@ -253,14 +246,7 @@ fn collide(t: &mut Thread, desc: &Desc, op: StringOp, mut regs: Regs, base: u64)
         return finish(t, desc, result);
     }
     store(t, &regs);
-    let mut values = [0; 19];
-    (values[1], values[6], values[7], values[16]) = (regs.rcx, regs.rsi, regs.rdi, t.ctx.rflags);
-    let mask = 1 << 1 | 1 << 6 | 1 << 7 | 1 << 16;
-    t.event(&Event::Regs {
-        mask,
-        ilen: desc.ilen,
-        values,
-    });
+    tell_registers(t, [RCX, RSI, RDI], desc.ilen);
     finish(t, desc, Ok(()))
 }
 

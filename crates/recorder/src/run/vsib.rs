@@ -3,20 +3,21 @@
 
 use crate::run::dispatch::{Next, resume};
 use crate::run::shadow::Shadow;
-use crate::run::{operand, slow};
+use crate::run::slow;
 use crate::signals::{exceptions, frame};
 use crate::sys::guard::{self, Fault};
 use crate::thread::{Thread, pass};
 use alloc::vec::Vec;
 use hindsight_isa::xsave::Area;
 use hindsight_isa::{Desc, VecState};
+use hindsight_translate::effective::Registers;
 use hindsight_translate::vsib::{Elements, gathers};
 use iced_x86::Instruction;
 
 /// Executes `i`, at which the thread stands.
 pub fn execute(t: &mut Thread, desc: &Desc, i: &Instruction) -> Next {
     let mut v = t.vec();
-    let Some(elements) = Elements::of(i, &v, |r| operand::value(t.ctx, r)) else {
+    let Some(elements) = Elements::of(i, &v, &Registers::from(&*t.ctx)) else {
         slow::unsupported(t, desc.pc);
     };
     let done = match gathers(i) {

@@ -3,19 +3,20 @@
 //! program reads the saved area, it gets mispredictions.
 
 use crate::code::processor;
-use crate::run::operand;
 use crate::sys::guard::{self, Fault};
 use crate::thread::Thread;
 use core::arch::asm;
+use hindsight_isa::regs::{RAX, RDX};
 use hindsight_isa::xsave::{Area, COMPONENTS};
+use hindsight_translate::effective::Registers;
 use iced_x86::{Instruction, Mnemonic};
 
 /// Executes a save instruction. Writes the program's memory and leaves its cells as they are.
 pub fn save(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
-    let Some(addr) = i.virtual_address(0, 0, |r, _, _| operand::value(t.ctx, r)) else {
+    let Some(addr) = Registers::from(&*t.ctx).operand(i, 0) else {
         crate::run::slow::unsupported(t, i.ip());
     };
-    let wanted = (t.ctx.gpr[0] & 0xffff_ffff | t.ctx.gpr[2] << 32) & processor::xcr0();
+    let wanted = (t.ctx.gpr[RAX] & 0xffff_ffff | t.ctx.gpr[RDX] << 32) & processor::xcr0();
     let mut out = Area::default();
     let area: *const Area = t.area();
     use Mnemonic::*;

@@ -17,6 +17,7 @@ use crate::thread::{self, Thread};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 use hindsight_isa::Ctx;
+use hindsight_isa::regs::{self, USER};
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::xsave::Area;
 use linux_raw_sys::general::*;
@@ -154,16 +155,14 @@ extern "C" fn help(job: *mut Job) -> ! {
 struct Stopped<'a>(&'a Other);
 
 // Indices in `struct user_regs_struct`.
-const RAX: usize = 10;
-const RCX: usize = 11;
-const R11: usize = 6;
+const RAX: usize = USER[regs::RAX];
+const RCX: usize = USER[regs::RCX];
+const R11: usize = USER[regs::R11];
 const ORIGINAL_RAX: usize = 15;
 const RIP: usize = 16;
 const FLAGS: usize = 18;
 const FS_BASE: usize = 21;
 const GS_BASE: usize = 22;
-/// Indices of the general-purpose registers, in the processor's order.
-const HARDWARE: [usize; 16] = [10, 11, 12, 5, 19, 4, 13, 14, 9, 8, 7, 6, 3, 2, 1, 0];
 
 impl Stopped<'_> {
     fn new(o: &Other) -> Option<Stopped<'_>> {
@@ -211,7 +210,7 @@ impl Stopped<'_> {
         let ctx = unsafe { &*self.0.ctx };
         // As the kernel shows a thread while its system call lasts.
         let (answer, number) = (regs[RAX], regs[ORIGINAL_RAX]);
-        for (i, at) in HARDWARE.iter().enumerate() {
+        for (i, at) in USER.iter().enumerate() {
             regs[*at] = ctx.gpr[i];
         }
         regs[FLAGS] = ctx.rflags & RFLAGS_MASK | FLAGS_FIXED;

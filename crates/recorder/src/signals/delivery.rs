@@ -20,6 +20,7 @@ use crate::thread::signal_actions::{NONE, SIG_IGN, is_deadly};
 use crate::thread::signal_state::{SYNCHRONOUS, UNBLOCKABLE, bit};
 use crate::thread::{Thread, end, pass, threads};
 use hindsight_events::Event;
+use hindsight_isa::regs::{R11, RCX};
 use hindsight_isa::state::RFLAGS_MASK;
 use linux_raw_sys::general::*;
 
@@ -285,8 +286,8 @@ fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, fault: bool) {
 /// is the address behind that call.
 pub fn refused(t: &mut Thread, info: &Info, next: u64) {
     // As the call would leave them.
-    t.ctx.gpr[1] = next;
-    t.ctx.gpr[11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
+    t.ctx.gpr[RCX] = next;
+    t.ctx.gpr[R11] = t.ctx.rflags & RFLAGS_MASK | 0x202;
     t.ctx.rip = next;
     force(t, info, None);
 }

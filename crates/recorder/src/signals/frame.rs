@@ -11,6 +11,7 @@ use alloc::boxed::Box;
 use core::arch::asm;
 use hindsight_events::Event;
 use hindsight_isa::cpuid::Baseline;
+use hindsight_isa::regs::{RAX, RDI, RDX, RSI, RSP};
 use hindsight_isa::xsave::{AREA_LEN, Area};
 use linux_raw_sys::general::{SA_ONSTACK, SA_RESTORER, SS_AUTODISARM};
 
@@ -127,8 +128,8 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
         return false;
     }
     let alt = t.signals.alt;
-    let mut sp = t.ctx.gpr[4].wrapping_sub(RED_ZONE);
-    let nested = alt.contains(t.ctx.gpr[4]);
+    let mut sp = t.ctx.gpr[RSP].wrapping_sub(RED_ZONE);
+    let nested = alt.contains(t.ctx.gpr[RSP]);
     let entering = a.flags & SA_ONSTACK as u64 != 0 && !nested && alt.size != 0;
     if entering {
         sp = alt.base.wrapping_add(alt.size);
@@ -185,11 +186,11 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
         t.signals.alt = AltStack::NONE;
     }
     let mut cpu = t.cpu();
-    cpu.gpr[0] = 0;
-    cpu.gpr[2] = frame_at + 8;
-    cpu.gpr[4] = frame_at;
-    cpu.gpr[6] = frame_at + core::mem::offset_of!(SignalFrame, info) as u64;
-    cpu.gpr[7] = info.signo as u64;
+    cpu.gpr[RAX] = 0;
+    cpu.gpr[RDX] = frame_at + 8;
+    cpu.gpr[RSP] = frame_at;
+    cpu.gpr[RSI] = frame_at + core::mem::offset_of!(SignalFrame, info) as u64;
+    cpu.gpr[RDI] = info.signo as u64;
     cpu.rip = a.handler;
     cpu.rflags &= !0x400;
     t.set_cpu(&cpu);
@@ -221,7 +222,7 @@ pub fn pop(t: &mut Thread) -> Option<Restored> {
     let mut frame = SignalFrame::default();
     // SAFETY: `SignalFrame` holds plain integers, which are valid whatever their bytes.
     let bytes = unsafe { core::slice::from_raw_parts_mut((&raw mut frame).cast::<u8>(), FRAME) };
-    guard::read(t.ctx.gpr[4].wrapping_sub(8), bytes).ok()?;
+    guard::read(t.ctx.gpr[RSP].wrapping_sub(8), bytes).ok()?;
     let area = read_area(t, frame.uc.fpstate)?;
     let mut cpu = t.cpu();
     frame.uc.to_cpu(&mut cpu);

@@ -9,6 +9,7 @@ use crate::thread::call::{Flow, errno};
 use crate::thread::pass::{self, pass};
 use crate::thread::signal_state::{AltStack, OWN, UNBLOCKABLE};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use hindsight_isa::regs::RSP;
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -127,7 +128,7 @@ pub fn sigaltstack(t: &mut Thread, a: &[u64; 6]) -> u64 {
     let before = t.signals.alt;
     let state = if before.size == 0 {
         SS_DISABLE
-    } else if before.contains(t.ctx.gpr[4]) {
+    } else if before.contains(t.ctx.gpr[RSP]) {
         SS_ONSTACK
     } else {
         0
@@ -147,7 +148,7 @@ pub fn sigaltstack(t: &mut Thread, a: &[u64; 6]) -> u64 {
 fn set_altstack(t: &mut Thread, [base, flags, size]: [u64; 3]) -> Result<(), u32> {
     let flags = flags as u32;
     let mode = flags & !SS_AUTODISARM;
-    if t.signals.alt.contains(t.ctx.gpr[4]) {
+    if t.signals.alt.contains(t.ctx.gpr[RSP]) {
         return Err(EPERM);
     }
     if mode != 0 && mode != SS_ONSTACK && mode != SS_DISABLE {

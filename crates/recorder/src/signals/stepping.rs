@@ -14,15 +14,13 @@ use crate::sys::guard::{self, Trap};
 use crate::thread::Thread;
 use core::sync::atomic::Ordering::Relaxed;
 use hindsight_events::Event;
+use hindsight_isa::regs::{R11, RSP, recorded};
 use hindsight_isa::state::RFLAGS_MASK;
 use iced_x86::Instruction;
 use linux_raw_sys::general::{SIGTRAP, TRAP_TRACE};
 
 /// Number of the debug exception.
 const DEBUG: u8 = 1;
-const RSP: usize = 4;
-const R11: usize = 11;
-const FLAGS: usize = 16;
 
 /// Delivers the signal that is due, if the instruction has been completed.
 pub fn deliver(t: &mut Thread) {
@@ -75,10 +73,10 @@ pub fn pop_flags(t: &mut Thread, i: &Instruction) {
     t.ctx.rflags = t.ctx.rflags & !changes | u64::from_le_bytes(bytes) & changes;
     t.ctx.gpr[RSP] = t.ctx.gpr[RSP].wrapping_add(size as u64);
     t.ctx.rip = i.next_ip();
-    let mut values = [0; 19];
-    (values[RSP], values[FLAGS]) = (t.ctx.gpr[RSP], t.ctx.rflags & RFLAGS_MASK);
+    let mut values = [0; recorded::COUNT];
+    (values[RSP], values[recorded::FLAGS]) = (t.ctx.gpr[RSP], t.ctx.rflags & RFLAGS_MASK);
     t.event(&Event::Regs {
-        mask: 1 << RSP | 1 << FLAGS,
+        mask: 1 << RSP | 1 << recorded::FLAGS,
         ilen: i.len() as u8,
         values,
     });
@@ -92,7 +90,7 @@ pub fn after_call(t: &mut Thread) {
         return;
     }
     t.ctx.gpr[R11] |= TF;
-    let mut values = [0; 19];
+    let mut values = [0; recorded::COUNT];
     values[R11] = t.ctx.gpr[R11];
     t.event(&Event::Regs {
         mask: 1 << R11,

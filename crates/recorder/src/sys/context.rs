@@ -1,18 +1,19 @@
 //! The kernel's signal context, as it is on a stack.
 
 use hindsight_isa::CpuState;
+use hindsight_isa::regs::{self, SIGCONTEXT};
 use hindsight_isa::state::RFLAGS_MASK;
 
 /// Index of r8 in [`Context::regs`], as the following ones are of others.
-pub const R8: usize = 0;
+pub const R8: usize = SIGCONTEXT[regs::R8];
 /// Index of r11.
-pub const R11: usize = 3;
+pub const R11: usize = SIGCONTEXT[regs::R11];
 /// Index of rdx.
-pub const RDX: usize = 12;
+pub const RDX: usize = SIGCONTEXT[regs::RDX];
 /// Index of rcx.
-pub const RCX: usize = 14;
+pub const RCX: usize = SIGCONTEXT[regs::RCX];
 /// Index of rsp.
-pub const RSP: usize = 15;
+pub const RSP: usize = SIGCONTEXT[regs::RSP];
 /// Index of rip.
 pub const RIP: usize = 16;
 /// Index of the flags.
@@ -24,9 +25,6 @@ pub const ERROR: usize = 19;
 pub const TRAPNO: usize = 20;
 /// Index of the address of a page fault.
 pub const CR2: usize = 22;
-
-/// Index of each general-purpose register, in the processor's order.
-pub const HARDWARE: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
 
 /// The trap flag in [`EFLAGS`].
 pub const TF: u64 = 0x100;
@@ -60,7 +58,7 @@ impl Context {
     /// A context with the registers of `s`. Segment bases are not part of it.
     pub fn from_cpu(s: &CpuState) -> Context {
         let mut c = Context::default();
-        for (i, at) in HARDWARE.iter().enumerate() {
+        for (i, at) in SIGCONTEXT.iter().enumerate() {
             c.regs[*at] = s.gpr[i];
         }
         c.regs[RIP] = s.rip;
@@ -72,7 +70,7 @@ impl Context {
 
     /// Copies the registers into `s`.
     pub fn to_cpu(self, s: &mut CpuState) {
-        for (i, at) in HARDWARE.iter().enumerate() {
+        for (i, at) in SIGCONTEXT.iter().enumerate() {
             s.gpr[i] = self.regs[*at];
         }
         s.rip = self.regs[RIP];

@@ -121,10 +121,10 @@ pub fn end(t: &mut Thread) {
         return;
     };
     let cpu = t.cpu();
-    let values = words(&cpu);
+    let values = cpu.words();
     // Always the flags: where they were not needed, those of replay may differ.
     let mut mask = 1 << 17;
-    for (i, (new, old)) in values.iter().zip(words(&gap.cpu)).enumerate() {
+    for (i, (new, old)) in values.iter().zip(gap.cpu.words()).enumerate() {
         if *new != old {
             mask |= 1 << i;
         }
@@ -140,12 +140,4 @@ pub fn end(t: &mut Thread) {
     t.gaps.spare = Some(gap);
     t.sequence();
     t.reschedule();
-}
-
-/// The registers in the order of the event.
-fn words(s: &CpuState) -> [u64; 20] {
-    let mut w = [0; 20];
-    w[..16].copy_from_slice(&s.gpr);
-    w[16..].copy_from_slice(&[s.rip, s.rflags, s.fs_base, s.gs_base]);
-    w
 }

@@ -5,10 +5,12 @@ mod saving;
 
 use crate::{Cancel, Cursor, Result, View};
 use hindsight_events::{Encoder, Event, MAX_EVENT};
+use hindsight_isa::regs::{RAX, RCX};
 use hindsight_isa::string::StringOp;
 use hindsight_isa::{CpuState, Predictor, VecState};
-use hindsight_replay::access::{self, Access, Finder, decode};
+use hindsight_replay::access::{Access, Finder, decode};
 use hindsight_replay::{Code, Gap, Machine, State};
+use hindsight_translate::effective::Registers;
 use iced_x86::{Instruction, Mnemonic};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,8 +23,6 @@ const LONGEST: u64 = 1 << 20;
 /// A repeated comparison gets this many bytes in addition to those that it certainly reads.
 const AHEAD: u64 = 4096;
 const WRITE: u32 = 2;
-const RAX: usize = 0;
-const RCX: usize = 1;
 
 /// Why a branch stopped.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -235,7 +235,7 @@ impl Branch {
         // The header of the area tells what `xrstor` reads.
         let mut header = Vec::new();
         if matches!(i.mnemonic(), Mnemonic::Xrstor | Mnemonic::Xrstor64)
-            && let Some(area) = i.virtual_address(0, 0, |r, _, _| access::register(&cpu, r))
+            && let Some(area) = Registers::from(&cpu).operand(&i, 0)
         {
             header = self.known_or_zero(area.wrapping_add(512), 16)?;
         }

@@ -5,10 +5,12 @@ use crate::breakpath::{Breakpath, StopCandidate};
 use crate::model::error::replay;
 use crate::recording::Chunks;
 use crate::{Cancel, Error, Filter, KindOf, Module, Position, Result, Timeline};
+use hindsight_isa::Predictor;
+use hindsight_isa::regs::RCX;
 use hindsight_isa::string::StringOp;
-use hindsight_isa::{CpuState, Predictor};
 use hindsight_replay::access::{Access, Finder, decode, kinds};
 use hindsight_replay::{Machine, Stop};
+use hindsight_translate::effective::Sum;
 use iced_x86::{Instruction, InstructionInfoFactory, Register};
 use std::collections::HashMap;
 
@@ -61,15 +63,8 @@ struct ModuleSpan {
     code: Vec<std::ops::Range<u64>>,
 }
 
-/// A memory operand whose address comes from general registers alone.
-#[derive(Clone, Copy)]
-struct Operand {
-    base: Option<u8>,
-    index: Option<u8>,
-    scale: u64,
-    displacement: u64,
-    len: u64,
-}
+/// A memory operand whose address comes from general registers alone, and its length.
+type Operand = (Sum, u64);
 
 /// What is known of an instruction from its address alone, while the module is mapped.
 enum Kind {
@@ -288,9 +283,9 @@ impl Collector {
         list.clear();
         let exact = match known {
             Some(Kind::Simple(operands)) => {
-                list.extend(operands.iter().map(|o| Access {
-                    address: o.address(&cpu),
-                    len: o.len,
+                list.extend(operands.iter().map(|(sum, len)| Access {
+                    address: sum.address(&cpu.gpr),
+                    len: *len,
                     read: true,
                     write: true,
                     unknown: false,
@@ -303,7 +298,7 @@ impl Collector {
                 // A repeated instruction is assumed to process everything that its count says.
                 let mut after = cpu;
                 if let Some(op) = StringOp::decode(&buf[..n]) {
-                    after.gpr[1] = cpu.gpr[1].saturating_sub(LONGEST / op.size as u64);
+                    after.gpr[RCX] = cpu.gpr[RCX].saturating_sub(LONGEST / op.size as u64);
                 }
                 self.finder
                     .find(&buf[..n], (&cpu, &m.vectors()), &after, &mut list);
@@ -391,15 +386,6 @@ impl Collector {
 /// A repeated instruction is assumed to process at most this many bytes.
 const LONGEST: u64 = 1 << 20;
 
-impl Operand {
-    fn address(&self, cpu: &CpuState) -> u64 {
-        let register = |r: Option<u8>| r.map_or(0, |r| cpu.gpr[r as usize & 15]);
-        register(self.base)
-            .wrapping_add(register(self.index).wrapping_mul(self.scale))
-            .wrapping_add(self.displacement)
-    }
-}
-
 /// The operands of an instruction, including those that are popped or pushed. `None`: some are not simple.
 fn simple(i: &Instruction, info: &mut InstructionInfoFactory) -> Option<Vec<Operand>> {
     use iced_x86::Mnemonic::*;
@@ -415,27 +401,17 @@ fn simple(i: &Instruction, info: &mut InstructionInfoFactory) -> Option<Vec<Oper
     if odd {
         return None;
     }
-    let register = |r: Register| match r {
-        Register::None | Register::RIP => Some(None),
-        r if r.is_gpr64() => Some(Some(r.number() as u8)),
-        _ => None,
-    };
     let mut out = Vec::new();
     for m in info.info(i).used_memory() {
         let (read, write) = kinds(m.access());
         if !read && !write {
             continue;
         }
-        if matches!(m.segment(), Register::FS | Register::GS) || m.memory_size().size() == 0 {
+        let len = m.memory_size().size() as u64;
+        if len == 0 {
             return None;
         }
-        out.push(Operand {
-            base: register(m.base())?,
-            index: register(m.index())?,
-            scale: m.scale() as u64,
-            displacement: m.displacement(),
-            len: m.memory_size().size() as u64,
-        });
+        out.push((Sum::of(m)?, len));
     }
     Some(out)
 }

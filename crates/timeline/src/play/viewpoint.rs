@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::model::stops::{Cancel, Reason, Scope, Stop};
 use crate::{Error, Position, Result, ThreadId};
 use hindsight_isa::CpuState;
+use hindsight_isa::regs::RSP;
 use hindsight_replay::access;
 use iced_x86::Mnemonic;
 use std::collections::VecDeque;
@@ -12,7 +13,6 @@ use std::sync::Arc;
 
 /// The virtual processors of this many threads stay in memory.
 const PLAYERS: usize = 12;
-const RSP: usize = 4;
 
 /// An instruction that a thread is about to execute.
 pub struct Doing {

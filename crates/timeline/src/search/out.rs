@@ -20,6 +20,7 @@ use crate::Result;
 use crate::model::stops::*;
 use crate::play::Doing;
 use crate::play::Viewpoint;
+use hindsight_isa::regs::RSP;
 use iced_x86::Mnemonic;
 use stack::{Words, words};
 use std::cell::Cell;
@@ -27,7 +28,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-const RSP: usize = 4;
 /// This many instructions of the function are stepped through first.
 const STEPS: usize = 64;
 /// This many bytes of the stack are searched for the return address: at first, and if it is not found.

@@ -5,8 +5,7 @@ use crate::model::memory::Found;
 use crate::model::stops::*;
 use crate::play::{Doing, Viewpoint};
 use crate::{Result, ThreadId};
-
-const RSP: usize = 4;
+use hindsight_isa::regs::RSP;
 
 /// One instruction forwards or backwards.
 pub fn step(view: &mut Viewpoint, direction: Direction, scope: Scope) -> Result<Stop> {

@@ -4,11 +4,9 @@ use super::{CACHE, Cache, SIZE, base, cache, mode};
 use crate::sys::context::{Context, R11, RIP};
 use crate::thread::Thread;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
+use hindsight_isa::regs::RCX;
 use hindsight_isa::{CpuState, LazyFlags};
 use hindsight_translate::{Input, MapEntry, completed};
-
-/// Number of rcx.
-const RCX_REG: usize = 1;
 
 /// A boundary between guest instructions, in translated code.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +78,7 @@ pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
     cpu.rflags = b.flags(cpu.rflags, t.ctx.flags);
     cpu.rip = b.guest_pc;
     let code = cache.mapped_code(b.guest_pc)?;
-    let iterations = completed(code, t.ctx, cpu.gpr[RCX_REG]);
+    let iterations = completed(code, t.ctx, cpu.gpr[RCX]);
     if b.fused && cache.translator.fuse {
         // Hardly a program has many such faults. But one that has them may make them on purpose,
         // and often. So fusing ends.

@@ -1,13 +1,12 @@
 //! Instructions that save the state of the processor. The recording does not need what they write, because it has what
 //! a program reads of that. A branch must compute it. The dynamic linker saves the state each time it binds a function.
 
+use hindsight_isa::regs::{RAX, RDX};
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{CpuState, VecState};
 use iced_x86::{Instruction, Mnemonic};
 use std::ops::Range;
 
-const RAX: usize = 0;
-const RDX: usize = 2;
 const LEGACY_AND_HEADER: usize = 576;
 const COMPACT: u64 = 1 << 63;
 
