@@ -5,7 +5,7 @@ use crate::out::println;
 use crate::words::Spot;
 use crate::{args, os, travel};
 use anyhow::Result;
-use hindsight_inspect::symbols::{self, CallFrame, Frame, Location};
+use hindsight_inspect::symbols::{self, CallFrame, InlineFrame, Location};
 use hindsight_inspect::{Inspector, Line, Value};
 use hindsight_isa::regs::NAMES;
 use hindsight_text::line;
@@ -121,8 +121,8 @@ struct Shown {
     cpu: hindsight_timeline::CpuState,
     /// The system call that is made there.
     call: Option<SystemCall>,
-    place: Option<symbols::Place>,
-    frames: Vec<Frame>,
+    location: Option<symbols::CodeLocation>,
+    frames: Vec<InlineFrame>,
     code: Vec<Line>,
     stack: Vec<CallFrame>,
     variables: Vec<Value>,
@@ -157,7 +157,7 @@ impl Shown {
             count: cursor.count(),
             when: cursor.timeline().when(position)?,
             started_ms: cursor.timeline().started_ms(),
-            place: inspector.place(cursor, look)?,
+            location: inspector.location(cursor, look)?,
             frames: inspector.frames(cursor, look)?,
             code: inspector.disassemble(cursor, cpu.rip, instructions)?,
             stack: inspector.backtrace(cursor)?,
@@ -182,9 +182,9 @@ impl Shown {
             let _ = writeln!(out, "time {m}, {}", os::local_time(at as i64, true));
         }
         let place = self
-            .place
+            .location
             .as_ref()
-            .map_or("?".into(), symbols::Place::to_string);
+            .map_or("?".into(), symbols::CodeLocation::to_string);
         let _ = writeln!(out, "{:#x} {place}", self.cpu.rip);
         for f in &self.frames {
             let _ = writeln!(out, "  {}", frame_text(f));
@@ -251,7 +251,7 @@ impl Shown {
                 "name": c.name, "arguments": c.arguments, "returned": c.result,
             })),
             "registers": registers,
-            "place": self.place.as_ref().map(place_json),
+            "place": self.location.as_ref().map(place_json),
             "frames": self.frames.iter().map(frame_json).collect::<Vec<_>>(),
             "code": self.code.iter().map(|l| json!({
                 "address": hex(l.addr), "bytes": bytes_text(l.bytes.iter().map(|b| Some(*b))),
@@ -263,7 +263,7 @@ impl Shown {
     }
 }
 
-fn place_json(p: &symbols::Place) -> Json {
+fn place_json(p: &symbols::CodeLocation) -> Json {
     json!({
         "module": p.module, "address": hex(p.addr),
         "function": p.function.as_ref().map(|f| &f.0),
@@ -271,7 +271,7 @@ fn place_json(p: &symbols::Place) -> Json {
     })
 }
 
-fn frame_text(f: &Frame) -> String {
+fn frame_text(f: &InlineFrame) -> String {
     let name = line(f.function.as_deref().unwrap_or("?"));
     let inlined = if f.inlined { " (inlined)" } else { "" };
     match &f.source {
@@ -280,7 +280,7 @@ fn frame_text(f: &Frame) -> String {
     }
 }
 
-fn frame_json(f: &Frame) -> Json {
+fn frame_json(f: &InlineFrame) -> Json {
     json!({
         "function": f.function, "inlined": f.inlined,
         "file": f.source.as_ref().map(|s| &s.file),
@@ -299,9 +299,9 @@ pub fn stack_text(frames: &[CallFrame], mut n: usize) -> String {
             continue;
         }
         let place = f
-            .place
+            .location
             .as_ref()
-            .map_or("?".into(), symbols::Place::to_string);
+            .map_or("?".into(), symbols::CodeLocation::to_string);
         if f.frames.is_empty() {
             let _ = writeln!(out, "#{n:<3} {:#018x} {place}", f.pc);
             n += 1;
@@ -323,7 +323,7 @@ pub fn stack_json(frames: &[CallFrame]) -> Json {
     let all = frames.iter().map(|f| {
         json!({
             "pc": hex(f.pc), "cfa": f.cfa.map(hex),
-            "place": f.place.as_ref().map(place_json),
+            "place": f.location.as_ref().map(place_json),
             "frames": f.frames.iter().map(frame_json).collect::<Vec<_>>(),
             "signal": f.signal, "tail": f.tail,
         })

@@ -4,7 +4,7 @@ use crate::hex::hex;
 use crate::out::println;
 use crate::{args, travel};
 use anyhow::{Result, bail};
-use hindsight_inspect::symbols::Place;
+use hindsight_inspect::symbols::CodeLocation;
 use hindsight_inspect::{Argument, Inspector, Known, Passed};
 use hindsight_text::line;
 use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId, did_you_mean};
@@ -87,7 +87,7 @@ fn never(names: &BTreeSet<&str>) -> String {
 struct Shown<'a> {
     call: &'a Call,
     name: String,
-    caller: Option<Place>,
+    caller: Option<CodeLocation>,
     /// `None`: not asked for.
     arguments: Option<Vec<Argument>>,
     /// As a number, and as text.
@@ -114,8 +114,8 @@ impl<'a> Shown<'a> {
             }
         };
         let signature = known[i].1.as_ref();
-        let name = |p: Place| p.function.map(|f| f.0);
-        let at = inspector.place(cursor, call.function)?;
+        let name = |p: CodeLocation| p.function.map(|f| f.0);
+        let at = inspector.location(cursor, call.function)?;
         let arguments = match arguments {
             true => Some(inspector.arguments(cursor, signature, call)?),
             false => None,
@@ -124,7 +124,7 @@ impl<'a> Shown<'a> {
             call,
             name: (at.and_then(name)).unwrap_or_else(|| format!("{:#x}", call.function)),
             caller: match call.returned {
-                Some(r) => inspector.place(cursor, r.to)?,
+                Some(r) => inspector.location(cursor, r.to)?,
                 None => None,
             },
             arguments,
@@ -156,7 +156,7 @@ impl<'a> Shown<'a> {
             (Some(_), None) => {}
         }
         if let Some(r) = c.returned {
-            let from = (self.caller.as_ref()).map_or(format!("{:#x}", r.to), Place::to_string);
+            let from = (self.caller.as_ref()).map_or(format!("{:#x}", r.to), CodeLocation::to_string);
             out += &format!("  until {} to {from}", r.position);
         }
         out
@@ -169,7 +169,7 @@ impl<'a> Shown<'a> {
             "position": c.position.to_string(), "count": c.count, "handler": c.handler,
             "returned": c.returned.map(|r| json!({
                 "position": r.position.to_string(), "count": r.count, "to": hex(r.to),
-                "caller": self.caller.as_ref().map(Place::exact),
+                "caller": self.caller.as_ref().map(CodeLocation::exact),
                 "value": self.result.0, "text": self.result.1, "rax": hex(r.value),
             })),
         });

@@ -17,7 +17,7 @@
 //! # Ok::<(), hindsight_inspect::Error>(())
 //! ```
 
-use hindsight_symbols::{CallFrame, DebugPaths, Frame, Module, Place, SourceLine, Space, Variable};
+use hindsight_symbols::{CallFrame, DebugPaths, InlineFrame, Module, CodeLocation, SourceLine, Space, Variable};
 use hindsight_timeline::{Cursor, ModuleHash, Position, Timeline};
 use iced_x86::{
     Decoder, DecoderOptions, Formatter, FormatterOutput, FormatterTextKind, Instruction,
@@ -215,12 +215,12 @@ impl Inspector {
     }
 
     /// What lies at an address, at the cursor's position.
-    pub fn place(&mut self, cursor: &Cursor, addr: u64) -> Result<Option<Place>> {
-        Ok(self.here(cursor)?.place(addr))
+    pub fn location(&mut self, cursor: &Cursor, addr: u64) -> Result<Option<CodeLocation>> {
+        Ok(self.here(cursor)?.location(addr))
     }
 
     /// The functions at an address with their source lines, innermost first.
-    pub fn frames(&mut self, cursor: &Cursor, addr: u64) -> Result<Vec<Frame>> {
+    pub fn frames(&mut self, cursor: &Cursor, addr: u64) -> Result<Vec<InlineFrame>> {
         Ok(self.here(cursor)?.frames(addr))
     }
 
@@ -355,7 +355,7 @@ impl SymbolResolver for Names {
         address: u64,
         _: u32,
     ) -> Option<SymbolResult<'_>> {
-        let place = self.0.place(address)?;
+        let place = self.0.location(address)?;
         let (name, distance) = place.function?;
         Some(SymbolResult::with_string(
             address.wrapping_sub(distance),

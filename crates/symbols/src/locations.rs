@@ -45,16 +45,16 @@ impl Registers {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtEntry {
     pub(crate) registers: Registers,
-    pub(crate) known: Known,
+    pub(crate) known: KnownRegisters,
 }
 
 /// A set of registers. Bits 0 to 15 are the general ones by hardware number, 16 is rip, and 17 and up are the vector
 /// registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Known(u64);
+pub(crate) struct KnownRegisters(u64);
 
-impl Known {
-    pub const ALL: Known = Known(!0);
+impl KnownRegisters {
+    pub const ALL: KnownRegisters = KnownRegisters(!0);
     const VECTORS: u16 = 17;
 
     fn bit(register: Register) -> u16 {
@@ -74,7 +74,7 @@ impl AtEntry {
     pub fn all(registers: Registers) -> AtEntry {
         AtEntry {
             registers,
-            known: Known::ALL,
+            known: KnownRegisters::ALL,
         }
     }
 
@@ -82,7 +82,7 @@ impl AtEntry {
     pub(crate) fn none() -> AtEntry {
         AtEntry {
             registers: Registers::default(),
-            known: Known::default(),
+            known: KnownRegisters::default(),
         }
     }
 
@@ -93,7 +93,7 @@ impl AtEntry {
             n @ 17..=32 => self.registers.xmm[n as usize - 17] = value.into(),
             _ => return,
         }
-        self.known.0 |= 1 << Known::bit(register);
+        self.known.0 |= 1 << KnownRegisters::bit(register);
     }
 
     /// Whether anything is known.
@@ -102,8 +102,8 @@ impl AtEntry {
     }
 
     /// A frame in which only these registers are known.
-    fn frame<'a>(&'a self, bias: u64, read: &'a mut dyn FnMut(u64) -> Option<u64>) -> Frame<'a> {
-        Frame {
+    fn frame<'a>(&'a self, bias: u64, read: &'a mut dyn FnMut(u64) -> Option<u64>) -> EvalFrame<'a> {
+        EvalFrame {
             registers: &self.registers,
             known: self.known,
             entry: None,
@@ -120,7 +120,7 @@ impl AtEntry {
             Location::Register(n) if self.known.has(u16::from(*n)) => {
                 Some(Location::Value(self.registers.gpr[*n as usize & 15]))
             }
-            Location::Vector(n) if self.known.has(Known::VECTORS + u16::from(*n)) => {
+            Location::Vector(n) if self.known.has(KnownRegisters::VECTORS + u16::from(*n)) => {
                 Some(Location::Value(self.registers.xmm[*n as usize & 15] as u64))
             }
             Location::Pieces(list) => {
@@ -171,10 +171,10 @@ pub enum Location {
 }
 
 /// What an evaluation may look at.
-pub(crate) struct Frame<'a> {
+pub(crate) struct EvalFrame<'a> {
     pub registers: &'a Registers,
     /// Which registers are known.
-    pub known: Known,
+    pub known: KnownRegisters,
     /// The registers with which the function began, if any is known.
     pub entry: Option<&'a AtEntry>,
     /// Guest address minus file address.
@@ -189,7 +189,7 @@ pub(crate) fn location(
     unit: UnitRef<Reader>,
     entry: &gimli::DebuggingInformationEntry<Reader>,
     pc: u64,
-    frame: &mut Frame,
+    frame: &mut EvalFrame,
 ) -> Result<Location, Error> {
     let Some(a) = entry.attr_value(DW_AT_location) else {
         let constant = entry.attr_value(DW_AT_const_value);
@@ -218,7 +218,7 @@ pub(crate) fn location(
 pub(crate) fn frame_base(
     unit: UnitRef<Reader>,
     entry: &gimli::DebuggingInformationEntry<Reader>,
-    frame: &mut Frame,
+    frame: &mut EvalFrame,
 ) -> Option<u64> {
     let e = entry.attr_value(DW_AT_frame_base)?.exprloc_value()?;
     match evaluate(unit, e, frame) {
@@ -233,7 +233,7 @@ pub(crate) fn frame_base(
 pub(crate) fn evaluate(
     unit: UnitRef<Reader>,
     e: Expression<Reader>,
-    frame: &mut Frame,
+    frame: &mut EvalFrame,
 ) -> Location {
     match try_evaluate(unit, e, frame, 0) {
         Ok(Some(l)) => l,
@@ -244,7 +244,7 @@ pub(crate) fn evaluate(
 fn try_evaluate(
     unit: UnitRef<Reader>,
     e: Expression<Reader>,
-    frame: &mut Frame,
+    frame: &mut EvalFrame,
     depth: u32,
 ) -> Result<Option<Location>, gimli::Error> {
     let mut eval = e.evaluation(unit.unit.encoding());
@@ -260,7 +260,7 @@ fn try_evaluate(
                 let (Some(v), Some(kind), true) = (
                     frame.registers.dwarf(register),
                     value_type(unit, base_type),
-                    frame.known.has(Known::bit(register)),
+                    frame.known.has(KnownRegisters::bit(register)),
                 ) else {
                     return Ok(None);
                 };
@@ -361,7 +361,7 @@ fn whole(piece: &Piece<Reader>) -> Location {
 fn entry_value(
     unit: UnitRef<Reader>,
     e: Expression<Reader>,
-    frame: &mut Frame,
+    frame: &mut EvalFrame,
     depth: u32,
 ) -> Result<Option<u64>, gimli::Error> {
     let Some(entry) = frame.entry.filter(|_| depth < MAX_NESTED) else {

@@ -42,7 +42,7 @@ pub struct SourceLine {
 /// A function that executes at an address. Inlined functions come first, the innermost one before the others. The last
 /// one exists as code of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Frame {
+pub struct InlineFrame {
     /// Its demangled name, if known.
     pub function: Option<String>,
     /// Where it is in the source. For all but the innermost function this is the place of the inlined call.
@@ -53,7 +53,7 @@ pub struct Frame {
 
 /// A part of the file, and where it is loaded.
 #[derive(Clone, Copy, Debug)]
-struct Segment {
+struct LoadSegment {
     offset: u64,
     len: u64,
     addr: u64,
@@ -67,7 +67,7 @@ pub struct Module {
     path: String,
     data: Vec<u8>,
     paths: DebugPaths,
-    segments: Vec<Segment>,
+    segments: Vec<LoadSegment>,
     /// Sorted by address.
     functions: Vec<Function>,
     entry: u64,
@@ -91,7 +91,7 @@ impl Module {
             .segments()
             .map(|s| {
                 let (offset, len) = s.file_range();
-                Segment {
+                LoadSegment {
                     offset,
                     len,
                     addr: s.address(),
@@ -278,13 +278,13 @@ impl Module {
 
     /// The functions that execute at a file address, innermost first. Without debug information it is the one of the
     /// symbol table.
-    pub fn frames(&self, addr: u64) -> Vec<Frame> {
+    pub fn frames(&self, addr: u64) -> Vec<InlineFrame> {
         let mut out = self.dwarf().map_or(Vec::new(), |d| frames(&d, addr));
         let symbol = || self.function(addr).map(|(f, _)| f.demangled());
         match out.last_mut() {
             Some(last) if last.function.is_none() => last.function = symbol(),
             Some(_) => {}
-            None => out.extend(symbol().map(|name| Frame {
+            None => out.extend(symbol().map(|name| InlineFrame {
                 function: Some(name),
                 source: None,
                 inlined: false,
@@ -362,7 +362,7 @@ fn source(l: addr2line::Location) -> Option<SourceLine> {
     })
 }
 
-fn frames(dwarf: &Context, addr: u64) -> Vec<Frame> {
+fn frames(dwarf: &Context, addr: u64) -> Vec<InlineFrame> {
     let mut out = Vec::new();
     let Ok(mut iter) = dwarf.find_frames(addr).skip_all_loads() else {
         return out;
@@ -375,7 +375,7 @@ fn frames(dwarf: &Context, addr: u64) -> Vec<Frame> {
             (Some(n), Some(unit), Some(at)) if demangle(n) == **n => names::qualified(unit, at),
             _ => None,
         };
-        out.push(Frame {
+        out.push(InlineFrame {
             function: full.or(name.map(|n| demangle(&n))),
             source: f.location.and_then(source),
             inlined: true,

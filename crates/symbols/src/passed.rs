@@ -6,7 +6,7 @@
 
 use crate::Module;
 use crate::dwarf::Reader;
-use crate::locations::{AtEntry, Frame, Known, Location, evaluate, frame_base};
+use crate::locations::{AtEntry, EvalFrame, KnownRegisters, Location, evaluate, frame_base};
 use crate::space::{CallFrame, Space};
 use crate::tailcalls::subprogram;
 use gimli::constants::*;
@@ -59,9 +59,9 @@ impl Space {
         let behind = caller.pc.wrapping_sub(m.bias);
         // What was passed to the caller itself. It is found when it is needed.
         let before = OnceCell::new();
-        let mut frame = Frame {
+        let mut frame = EvalFrame {
             registers: &caller.registers,
-            known: Known::ALL,
+            known: KnownRegisters::ALL,
             entry: None,
             bias: m.bias,
             cfa: m
@@ -100,7 +100,7 @@ impl Space {
 
 impl Module {
     /// What the call before a file address passes in registers, in the caller's frame.
-    fn passed(&self, behind: u64, frame: &mut Frame) -> Option<Passed> {
+    fn passed(&self, behind: u64, frame: &mut EvalFrame) -> Option<Passed> {
         self.at_call(behind, frame, |unit, node, frame| {
             let mut out = Passed {
                 registers: AtEntry::none(),
@@ -122,7 +122,7 @@ impl Module {
     }
 
     /// The guest address to which the call before a file address goes. `None`: that can no longer be known.
-    fn call_target(&self, behind: u64, frame: &mut Frame) -> Option<u64> {
+    fn call_target(&self, behind: u64, frame: &mut EvalFrame) -> Option<u64> {
         self.at_call(behind, frame, |unit, node, frame| {
             let e = node.entry();
             let target = e
@@ -139,8 +139,8 @@ impl Module {
     fn at_call<T>(
         &self,
         behind: u64,
-        frame: &mut Frame,
-        look: impl FnOnce(UnitRef<Reader>, EntriesTreeNode<Reader>, &mut Frame) -> Option<T>,
+        frame: &mut EvalFrame,
+        look: impl FnOnce(UnitRef<Reader>, EntriesTreeNode<Reader>, &mut EvalFrame) -> Option<T>,
     ) -> Option<T> {
         let inside = behind.wrapping_sub(1);
         let dwarf = self.dwarf()?;

@@ -5,7 +5,7 @@
 
 use crate::dwarf::Reader;
 use crate::dwarf::text;
-use crate::locations::{AtEntry, Frame, Known, Location, Registers, frame_base, location};
+use crate::locations::{AtEntry, EvalFrame, KnownRegisters, Location, Registers, frame_base, location};
 use crate::types::{Shape, shape};
 use crate::variables::describe;
 use crate::{Error, Module};
@@ -127,9 +127,9 @@ impl Module {
             return Ok(Vec::new());
         };
         let entry = AtEntry::all(*entry);
-        let mut frame = Frame {
+        let mut frame = EvalFrame {
             registers,
-            known: Known::ALL,
+            known: KnownRegisters::ALL,
             entry: Some(&entry),
             bias,
             cfa: self.frame_address(pc, registers),

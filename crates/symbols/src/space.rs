@@ -1,7 +1,7 @@
 //! The address space of a process: where its modules are, and walks of its stacks.
 
 use crate::tailcalls::Called;
-use crate::{Frame, Module, Registers};
+use crate::{InlineFrame, Module, Registers};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder};
 use hindsight_isa::regs::{RBP, RSP, SIGCONTEXT};
@@ -26,7 +26,7 @@ pub struct Mapping {
 impl Mapping {
     /// The file address of the symbol of a frame's function.
     pub(crate) fn symbol_of(&self, frame: &CallFrame) -> Option<u64> {
-        let (_, distance) = frame.place.as_ref()?.function.as_ref()?;
+        let (_, distance) = frame.location.as_ref()?.function.as_ref()?;
         Some(frame.pc.wrapping_sub(self.bias).wrapping_sub(*distance))
     }
 
@@ -47,7 +47,7 @@ impl Mapping {
 
 /// What lies at an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct CodeLocation {
     /// Path of the module.
     pub module: String,
     /// File address.
@@ -56,8 +56,8 @@ pub struct Place {
     pub function: Option<(String, u64)>,
 }
 
-impl Place {
-    /// The place as text for programs: names are not escaped.
+impl CodeLocation {
+    /// The location as text for programs: names are not escaped.
     pub fn exact(&self) -> String {
         let file = self.module.rsplit('/').next().unwrap_or(&self.module);
         match &self.function {
@@ -68,8 +68,8 @@ impl Place {
     }
 }
 
-/// The place as text. Names are escaped.
-impl fmt::Display for Place {
+/// The location as text. Names are escaped.
+impl fmt::Display for CodeLocation {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(&line(&self.exact()))
     }
@@ -84,9 +84,9 @@ pub struct CallFrame {
     /// frame.
     pub cfa: Option<u64>,
     /// What lies at `pc`, or at the call before it. `None`: no module is mapped there.
-    pub place: Option<Place>,
+    pub location: Option<CodeLocation>,
     /// The functions inlined here, innermost first, and the real one last.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<InlineFrame>,
     /// It is the code to which a signal handler returns. Nobody has called it: the next frame was interrupted.
     pub signal: bool,
     /// It went on as the function in the frame before, by a jump (a tail call). Its own frame is gone.
@@ -179,10 +179,10 @@ impl Space {
     }
 
     /// What lies at an address.
-    pub fn place(&self, addr: u64) -> Option<Place> {
+    pub fn location(&self, addr: u64) -> Option<CodeLocation> {
         let m = self.mapping(addr)?;
         let file = addr.wrapping_sub(m.bias);
-        Some(Place {
+        Some(CodeLocation {
             module: m.module.path().into(),
             addr: file,
             function: m.module.function(file).map(|(f, d)| (f.demangled(), d)),
@@ -190,7 +190,7 @@ impl Space {
     }
 
     /// The functions that execute at an address, innermost first.
-    pub fn frames(&self, addr: u64) -> Vec<Frame> {
+    pub fn frames(&self, addr: u64) -> Vec<InlineFrame> {
         self.mapping(addr)
             .map_or(Vec::new(), |m| m.module.frames(addr.wrapping_sub(m.bias)))
     }
@@ -295,7 +295,7 @@ impl Space {
             out.push(CallFrame {
                 pc,
                 cfa: None,
-                place: self.place(look).map(|mut p| {
+                location: self.location(look).map(|mut p| {
                     // The frame shows the address itself, not the byte before it.
                     p.addr = p.addr.wrapping_add(pc - look);
                     if let Some((_, d)) = &mut p.function {
@@ -404,7 +404,7 @@ impl Space {
             CallFrame {
                 pc,
                 cfa: callee.cfa,
-                place: self.place(pc.wrapping_sub(1)).map(|mut p| {
+                location: self.location(pc.wrapping_sub(1)).map(|mut p| {
                     p.addr = p.addr.wrapping_add(1);
                     p.function = p.function.map(|(f, d)| (f, d + 1));
                     p

@@ -43,7 +43,7 @@ struct Site {
     tail: bool,
 }
 
-type Wanted<'a> = &'a dyn Fn(&Site) -> bool;
+type SiteFilter<'a> = &'a dyn Fn(&Site) -> bool;
 
 /// A search for chains of tail calls.
 struct Search<'a> {
@@ -127,7 +127,7 @@ impl Module {
 
     /// The calls of a function that `wanted` chooses. The function contains the file address, or its last call ends
     /// there. The callee is looked up for these only.
-    fn calls_of(&self, addr: u64, wanted: Wanted) -> Vec<Site> {
+    fn calls_of(&self, addr: u64, wanted: SiteFilter) -> Vec<Site> {
         let mut out = Vec::new();
         let Some(dwarf) = self.dwarf() else {
             return out;
@@ -153,7 +153,7 @@ impl Module {
         &self,
         unit: UnitRef<Reader>,
         node: EntriesTreeNode<Reader>,
-        wanted: Wanted,
+        wanted: SiteFilter,
         out: &mut Vec<Site>,
         depth: u32,
     ) -> Result<(), gimli::Error> {
@@ -176,7 +176,7 @@ impl Module {
         &self,
         unit: UnitRef<Reader>,
         e: &DebuggingInformationEntry<Reader>,
-        wanted: Wanted,
+        wanted: SiteFilter,
     ) -> Option<Site> {
         let behind = e
             .attr_value(DW_AT_call_return_pc)

@@ -6,7 +6,7 @@
 use crate::dwarf::Reader;
 use crate::dwarf::text;
 use crate::locations::{
-    AtEntry, Frame, Known, Location, Registers, frame_base, location, value_at_entry,
+    AtEntry, EvalFrame, KnownRegisters, Location, Registers, frame_base, location, value_at_entry,
 };
 use crate::types::elements;
 use crate::types::{Shape, shape};
@@ -62,9 +62,9 @@ impl Module {
             return Ok(Vec::new());
         };
         let cfa = self.frame_address(pc, registers);
-        let mut frame = Frame {
+        let mut frame = EvalFrame {
             registers,
-            known: Known::ALL,
+            known: KnownRegisters::ALL,
             entry,
             bias,
             cfa,
@@ -92,7 +92,7 @@ fn walk(
     unit: UnitRef<Reader>,
     node: EntriesTreeNode<Reader>,
     mut at: At,
-    frame: &mut Frame,
+    frame: &mut EvalFrame,
     out: &mut Vec<Variable>,
     depth: u32,
 ) -> Result<(), Error> {
@@ -150,7 +150,7 @@ fn variable(
     unit: UnitRef<Reader>,
     node: &EntriesTreeNode<Reader>,
     at: At,
-    frame: &mut Frame,
+    frame: &mut EvalFrame,
 ) -> Result<Option<Variable>, Error> {
     let entry = node.entry();
     let parameter = entry.tag() == DW_TAG_formal_parameter;

@@ -299,7 +299,7 @@ fn backtrace_without_frame_pointers() {
         panic!("not one function");
     };
     assert_eq!(space.find("area"), [area]);
-    assert_eq!(space.place(area + 1).unwrap().to_string(), "a!area+0x1");
+    assert_eq!(space.location(area + 1).unwrap().to_string(), "a!area+0x1");
     // At the first instruction, the return address is on top of the stack.
     let main = m.find("main")[0].addr + bias;
     let mut read = |at: u64| (at == 0x9000).then_some(main + 20);
@@ -307,7 +307,7 @@ fn backtrace_without_frame_pointers() {
     let names: Vec<_> = stack
         .iter()
         .map(|f| {
-            f.place
+            f.location
                 .as_ref()
                 .unwrap()
                 .function
@@ -320,7 +320,7 @@ fn backtrace_without_frame_pointers() {
     assert_eq!(names, ["area", "main"]);
     assert_eq!(stack[0].cfa, Some(0x9008));
     space.unmap(text + bias, 0x1000);
-    assert_eq!(space.place(area), None);
+    assert_eq!(space.location(area), None);
 }
 
 /// A clone that the compiler made of a function does not have that function's parameters.
@@ -381,7 +381,7 @@ fn all_parts_of_a_file_have_one_bias() {
         let (start, end) = (address & !0xfff, (address + len).next_multiple_of(4096));
         let mut space = Space::new();
         assert!(space.map(&m, start + bias, end - start, offset & !0xfff));
-        let place = space.place(main + bias).unwrap();
+        let place = space.location(main + bias).unwrap();
         assert_eq!(place.addr, main, "{command}: {place}");
     }
 }

@@ -109,7 +109,7 @@ impl Question<'_> {
     /// Whether a function with this in its name is on the stack.
     fn is_in(&self, name: &str) -> bool {
         let mut frames = self.stack.iter().take(8).flat_map(|f| {
-            let place = f.place.as_ref().and_then(|p| p.function.as_ref());
+            let place = f.location.as_ref().and_then(|p| p.function.as_ref());
             let inner = f.frames.iter().filter_map(|f| f.function.as_deref());
             inner.chain(place.map(|f| f.0.as_str()))
         });
