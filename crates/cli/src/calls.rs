@@ -5,7 +5,7 @@ use crate::out::println;
 use crate::{args, travel};
 use anyhow::{Result, bail};
 use hindsight_inspect::symbols::CodeLocation;
-use hindsight_inspect::{Argument, Inspector, Known, Passed};
+use hindsight_inspect::{Argument, Inspector, Callee, Passed};
 use hindsight_text::line;
 use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId, did_you_mean};
 use serde_json::{Value as Json, json};
@@ -51,7 +51,7 @@ pub fn run(a: &args::Calls) -> Result<i32> {
         calls.truncate(a.count);
     }
     let mut cursor = timeline.cursor()?;
-    let mut known: Vec<(u64, Option<Known>)> = Vec::new();
+    let mut known: Vec<(u64, Option<Callee>)> = Vec::new();
     let mut list = Vec::new();
     for c in &calls {
         let shown = Shown::of(&mut inspector, &mut cursor, c, &mut known, !a.no_args)?;
@@ -99,7 +99,7 @@ impl<'a> Shown<'a> {
         inspector: &mut Inspector,
         cursor: &mut Cursor,
         call: &'a Call,
-        known: &mut Vec<(u64, Option<Known>)>,
+        known: &mut Vec<(u64, Option<Callee>)>,
         arguments: bool,
     ) -> Result<Shown<'a>> {
         let known_at = known.iter().position(|k| k.0 == call.function);

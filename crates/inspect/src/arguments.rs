@@ -13,7 +13,7 @@ const LARGEST: u64 = 1 << 12;
 
 /// What a function takes and returns, and where it is.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct Callee {
     signature: Signature,
     /// File address of its first instruction.
     function: u64,
@@ -25,7 +25,7 @@ type Bytes = Vec<Option<u8>>;
 
 impl Inspector {
     /// What the function takes and returns that begins at the cursor. `None`: that is not known.
-    pub fn signature(&mut self, cursor: &mut Cursor) -> Result<Option<Known>> {
+    pub fn signature(&mut self, cursor: &mut Cursor) -> Result<Option<Callee>> {
         let pc = cursor.registers()?.rip;
         let space = self.here(cursor)?;
         let Some(m) = space.mapping(pc) else {
@@ -33,7 +33,7 @@ impl Inspector {
         };
         let function = pc.wrapping_sub(m.bias);
         let bias = m.bias;
-        Ok(m.module.signature(function)?.map(|signature| Known {
+        Ok(m.module.signature(function)?.map(|signature| Callee {
             signature,
             function,
             bias,
@@ -46,7 +46,7 @@ impl Inspector {
     pub fn arguments(
         &mut self,
         cursor: &mut Cursor,
-        known: Option<&Known>,
+        known: Option<&Callee>,
         call: &Call,
     ) -> Result<Vec<Argument>> {
         let integers = Call::arguments(&cursor.registers()?);
@@ -94,7 +94,7 @@ impl Inspector {
     fn described(
         &mut self,
         cursor: &mut Cursor,
-        known: &Known,
+        known: &Callee,
         entry: &Registers,
         found: &mut [Option<(Option<Passed>, String)>],
         which: impl Fn(&Parameter) -> bool,
@@ -133,7 +133,7 @@ impl Inspector {
         cursor: &mut Cursor,
         thread: hindsight_timeline::ThreadId,
         returned: &Return,
-        known: Option<&Known>,
+        known: Option<&Callee>,
     ) -> Result<(Option<u64>, Option<String>)> {
         let value = returned.value;
         let Some(known) = known else {
@@ -195,7 +195,7 @@ fn words(shape: &hindsight_symbols::Shape) -> bool {
 
 /// Goes on to the body of a function, in this call of it. `false`: it is not known where that is, or the call does not
 /// come there.
-fn to_body(cursor: &mut Cursor, known: &Known, call: &Call) -> Result<bool> {
+fn to_body(cursor: &mut Cursor, known: &Callee, call: &Call) -> Result<bool> {
     let Some(body) = known.signature.body else {
         return Ok(false);
     };

@@ -28,7 +28,7 @@ type Typed = (Shape, Option<Arc<Module>>);
 
 /// The value of a part of an expression.
 #[derive(Clone)]
-enum Part {
+enum Operand {
     /// Memory at an address.
     Memory(u64, Typed),
     /// A value that is not in memory.
@@ -75,11 +75,11 @@ impl Inspector {
             return bad(format!("{text}: what is {rest:?} doing there?"));
         }
         Ok(match part {
-            Part::Memory(address, (shape, _)) => Named {
+            Operand::Memory(address, (shape, _)) => Named {
                 address,
                 size: Some(shape.size).filter(|s| *s > 0),
             },
-            Part::Word(address, _) => Named {
+            Operand::Word(address, _) => Named {
                 address,
                 size: None,
             },
@@ -136,7 +136,7 @@ impl Parser<'_, '_> {
         there
     }
 
-    fn sum(&mut self) -> Result<Part> {
+    fn sum(&mut self) -> Result<Operand> {
         self.depth += 1;
         if self.depth > DEPTH {
             return bad("the expression is nested too deeply");
@@ -152,7 +152,7 @@ impl Parser<'_, '_> {
             let n = self.word(&right)?;
             // As in C: a pointer moves by the size of what it points to, an array by that of an element.
             let (from, size, kind) = match &left {
-                Part::Memory(at, (shape, m)) => match &shape.kind {
+                Operand::Memory(at, (shape, m)) => match &shape.kind {
                     Type::Array { of, .. } => {
                         (*at, of.size.max(1), Some(((**of).clone(), m.clone())))
                     }
@@ -163,7 +163,7 @@ impl Parser<'_, '_> {
                         None,
                     ),
                 },
-                Part::Word(v, _) => (*v, 1, None),
+                Operand::Word(v, _) => (*v, 1, None),
             };
             let kind = kind.or_else(|| self.target(&left));
             let distance = n.wrapping_mul(size);
@@ -172,15 +172,15 @@ impl Parser<'_, '_> {
                 true => from.wrapping_sub(distance),
             };
             left = match kind {
-                Some(of) => Part::Word(at, Some(of)),
-                None => Part::Word(at, None),
+                Some(of) => Operand::Word(at, Some(of)),
+                None => Operand::Word(at, None),
             };
         }
         self.depth -= 1;
         Ok(left)
     }
 
-    fn unary(&mut self) -> Result<Part> {
+    fn unary(&mut self) -> Result<Operand> {
         self.depth += 1;
         if self.depth > DEPTH {
             return bad("the expression is nested too deeply");
@@ -190,8 +190,8 @@ impl Parser<'_, '_> {
             self.follow(&inner)
         } else if self.eat("&") {
             match self.unary()? {
-                Part::Memory(at, kind) => Ok(Part::Word(at, Some(kind))),
-                Part::Word(..) => bad("only what is in memory has an address"),
+                Operand::Memory(at, kind) => Ok(Operand::Word(at, Some(kind))),
+                Operand::Word(..) => bad("only what is in memory has an address"),
             }
         } else {
             self.postfix()
@@ -200,7 +200,7 @@ impl Parser<'_, '_> {
         part
     }
 
-    fn postfix(&mut self) -> Result<Part> {
+    fn postfix(&mut self) -> Result<Operand> {
         let mut part = self.primary()?;
         loop {
             if self.eat("[") {
@@ -210,17 +210,17 @@ impl Parser<'_, '_> {
                     return bad("] is missing");
                 }
                 part = match &part {
-                    Part::Memory(at, (shape, m)) if matches!(shape.kind, Type::Array { .. }) => {
+                    Operand::Memory(at, (shape, m)) if matches!(shape.kind, Type::Array { .. }) => {
                         let Type::Array { of, .. } = &shape.kind else {
                             return bad("it has no elements");
                         };
                         let at = at.wrapping_add(i.wrapping_mul(of.size));
-                        Part::Memory(at, ((**of).clone(), m.clone()))
+                        Operand::Memory(at, ((**of).clone(), m.clone()))
                     }
                     other => match self.follow(other)? {
-                        Part::Memory(at, kind) => {
+                        Operand::Memory(at, kind) => {
                             let size = kind.0.size.max(1);
-                            Part::Memory(at.wrapping_add(i.wrapping_mul(size)), kind)
+                            Operand::Memory(at.wrapping_add(i.wrapping_mul(size)), kind)
                         }
                         word => word,
                     },
@@ -237,21 +237,21 @@ impl Parser<'_, '_> {
         }
     }
 
-    fn primary(&mut self) -> Result<Part> {
+    fn primary(&mut self) -> Result<Operand> {
         let Some(token) = self.words.get(self.at).cloned() else {
             return bad("the expression ends too early");
         };
         self.at += 1;
         match token {
-            Token::Number(n) => Ok(Part::Word(n, None)),
+            Token::Number(n) => Ok(Operand::Word(n, None)),
             Token::Register(name) => {
                 let n = regs::by_name(&name);
                 match (n, name.as_str()) {
-                    (Some(n), _) => Ok(Part::Word(self.registers.gpr[n], None)),
-                    (_, "rip" | "pc") => Ok(Part::Word(self.pc, None)),
-                    (_, "sp") => Ok(Part::Word(self.registers.gpr[RSP], None)),
-                    (_, "fp") => Ok(Part::Word(self.registers.gpr[RBP], None)),
-                    (_, "fs_base") => Ok(Part::Word(self.registers.fs_base, None)),
+                    (Some(n), _) => Ok(Operand::Word(self.registers.gpr[n], None)),
+                    (_, "rip" | "pc") => Ok(Operand::Word(self.pc, None)),
+                    (_, "sp") => Ok(Operand::Word(self.registers.gpr[RSP], None)),
+                    (_, "fp") => Ok(Operand::Word(self.registers.gpr[RBP], None)),
+                    (_, "fs_base") => Ok(Operand::Word(self.registers.fs_base, None)),
                     _ => bad(format!("there is no register {name}")),
                 }
             }
@@ -294,7 +294,7 @@ impl Parser<'_, '_> {
     }
 
     /// A variable of the frame, otherwise one of a file, otherwise a function.
-    fn name(&mut self, name: &str) -> Result<Part> {
+    fn name(&mut self, name: &str) -> Result<Operand> {
         let space = self.inspector.here(self.cursor)?;
         if let Some(m) = space.mapping(self.registers.rip) {
             let (module, bias) = (Arc::clone(&m.module), m.bias);
@@ -310,7 +310,7 @@ impl Parser<'_, '_> {
                     false => v.location,
                 };
                 return match place {
-                    Location::Memory(at) => Ok(Part::Memory(at, kind)),
+                    Location::Memory(at) => Ok(Operand::Memory(at, kind)),
                     Location::Complex | Location::OptimizedOut => {
                         bad(format!("{name} is not known here: it is optimized out"))
                     }
@@ -323,7 +323,7 @@ impl Parser<'_, '_> {
                         };
                         let mut word = [0; 8];
                         word[..known.len()].copy_from_slice(&known);
-                        Ok(Part::Word(u64::from_le_bytes(word), self.leads(&kind)))
+                        Ok(Operand::Word(u64::from_le_bytes(word), self.leads(&kind)))
                     }
                 };
             }
@@ -351,23 +351,23 @@ impl Parser<'_, '_> {
                     _ => g.shape,
                 };
                 let at = g.addr.wrapping_add(m.bias);
-                return Ok(Part::Memory(at, (shape, Some(Arc::clone(&m.module)))));
+                return Ok(Operand::Memory(at, (shape, Some(Arc::clone(&m.module)))));
             }
         }
         match space.find(name)[..] {
             [] => bad(format!(
                 "there is no variable, function or symbol {name} here"
             )),
-            [at] => Ok(Part::Word(at, None)),
+            [at] => Ok(Operand::Word(at, None)),
             _ => bad(format!("several functions are called {name}")),
         }
     }
 
     /// The value of a part as a number.
-    fn word(&mut self, part: &Part) -> Result<u64> {
+    fn word(&mut self, part: &Operand) -> Result<u64> {
         let (at, shape) = match part {
-            Part::Word(v, _) => return Ok(*v),
-            Part::Memory(at, (shape, _)) => (*at, shape),
+            Operand::Word(v, _) => return Ok(*v),
+            Operand::Memory(at, (shape, _)) => (*at, shape),
         };
         let size = if shape.size == 0 { 8 } else { shape.size };
         if size > 8 {
@@ -395,26 +395,26 @@ impl Parser<'_, '_> {
         Some((module.target((*to)?), Some(Arc::clone(module))))
     }
 
-    fn target(&self, part: &Part) -> Option<Typed> {
+    fn target(&self, part: &Operand) -> Option<Typed> {
         match part {
-            Part::Memory(_, kind) => self.leads(kind),
-            Part::Word(_, of) => of.clone(),
+            Operand::Memory(_, kind) => self.leads(kind),
+            Operand::Word(_, of) => of.clone(),
         }
     }
 
     /// What a part points to.
-    fn follow(&mut self, part: &Part) -> Result<Part> {
+    fn follow(&mut self, part: &Operand) -> Result<Operand> {
         let of = self.target(part);
         let at = match part {
-            Part::Memory(at, (shape, _)) if matches!(shape.kind, Type::Array { .. }) => *at,
+            Operand::Memory(at, (shape, _)) if matches!(shape.kind, Type::Array { .. }) => *at,
             other => self.word(other)?,
         };
         let of = match part {
-            Part::Memory(_, (shape, m)) => match &shape.kind {
+            Operand::Memory(_, (shape, m)) => match &shape.kind {
                 Type::Array { of, .. } => Some(((**of).clone(), m.clone())),
                 _ => of,
             },
-            Part::Word(..) => of,
+            Operand::Word(..) => of,
         };
         let unknown = || {
             (
@@ -425,15 +425,15 @@ impl Parser<'_, '_> {
                 None,
             )
         };
-        Ok(Part::Memory(at, of.unwrap_or_else(unknown)))
+        Ok(Operand::Memory(at, of.unwrap_or_else(unknown)))
     }
 
     /// A field of a structure. A pointer or reference to the structure serves as well.
-    fn field(&mut self, part: Part, name: &str) -> Result<Part> {
+    fn field(&mut self, part: Operand, name: &str) -> Result<Operand> {
         let mut part = part;
         // An array stands for its first element.
-        if let Part::Word(..)
-        | Part::Memory(
+        if let Operand::Word(..)
+        | Operand::Memory(
             _,
             (
                 Shape {
@@ -446,11 +446,11 @@ impl Parser<'_, '_> {
         {
             part = self.follow(&part)?;
         }
-        let Part::Memory(at, (shape, module)) = part else {
+        let Operand::Memory(at, (shape, module)) = part else {
             return bad(format!("nothing has a field {name} there"));
         };
         match shape.fields_called(Some(name)) {
-            Some((offset, field)) => Ok(Part::Memory(
+            Some((offset, field)) => Ok(Operand::Memory(
                 at.wrapping_add(offset),
                 (field.clone(), module),
             )),

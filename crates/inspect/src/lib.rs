@@ -31,7 +31,7 @@ mod expression;
 mod show;
 mod waits;
 
-pub use arguments::Known;
+pub use arguments::Callee;
 pub use expression::Named;
 pub use hindsight_symbols as symbols;
 pub use waits::{For, Lock, Wait, waits};
