@@ -5,7 +5,7 @@ use crate::out::println;
 use crate::{args, travel};
 use anyhow::{Result, bail};
 use hindsight_inspect::symbols::CodeLocation;
-use hindsight_inspect::{Argument, Inspector, Callee, Passed};
+use hindsight_inspect::{Argument, Callee, Inspector, Passed};
 use hindsight_text::line;
 use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId, did_you_mean};
 use serde_json::{Value as Json, json};
@@ -156,7 +156,8 @@ impl<'a> Shown<'a> {
             (Some(_), None) => {}
         }
         if let Some(r) = c.returned {
-            let from = (self.caller.as_ref()).map_or(format!("{:#x}", r.to), CodeLocation::to_string);
+            let from =
+                (self.caller.as_ref()).map_or(format!("{:#x}", r.to), CodeLocation::to_string);
             out += &format!("  until {} to {from}", r.position);
         }
         out

@@ -17,7 +17,9 @@
 //! # Ok::<(), hindsight_inspect::Error>(())
 //! ```
 
-use hindsight_symbols::{CallFrame, DebugPaths, InlineFrame, Module, CodeLocation, SourceLine, Space, Variable};
+use hindsight_symbols::{
+    CallFrame, CodeLocation, DebugPaths, InlineFrame, Module, SourceLine, Space, Variable,
+};
 use hindsight_timeline::{Cursor, ModuleHash, Position, Timeline};
 use iced_x86::{
     Decoder, DecoderOptions, Formatter, FormatterOutput, FormatterTextKind, Instruction,

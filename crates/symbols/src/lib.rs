@@ -43,9 +43,9 @@ pub use debugfile::DebugPaths;
 pub use demangle::demangle;
 pub use globals::Global;
 pub use locations::{AtEntry, Location, Registers};
-pub use module::{InlineFrame, Function, Module, SourceLine};
+pub use module::{Function, InlineFrame, Module, SourceLine};
 pub use signature::{Class, Parameter, Signature};
-pub use space::{CallFrame, Mapping, CodeLocation, Space};
+pub use space::{CallFrame, CodeLocation, Mapping, Space};
 pub use types::{Field, Shape, Target, Type};
 pub use variables::Variable;
 

@@ -102,7 +102,11 @@ impl AtEntry {
     }
 
     /// A frame in which only these registers are known.
-    fn frame<'a>(&'a self, bias: u64, read: &'a mut dyn FnMut(u64) -> Option<u64>) -> EvalFrame<'a> {
+    fn frame<'a>(
+        &'a self,
+        bias: u64,
+        read: &'a mut dyn FnMut(u64) -> Option<u64>,
+    ) -> EvalFrame<'a> {
         EvalFrame {
             registers: &self.registers,
             known: self.known,

@@ -5,7 +5,9 @@
 
 use crate::dwarf::Reader;
 use crate::dwarf::text;
-use crate::locations::{AtEntry, EvalFrame, KnownRegisters, Location, Registers, frame_base, location};
+use crate::locations::{
+    AtEntry, EvalFrame, KnownRegisters, Location, Registers, frame_base, location,
+};
 use crate::types::{Shape, shape};
 use crate::variables::describe;
 use crate::{Error, Module};

@@ -9,7 +9,7 @@ pub use whole::IndexStatus;
 
 use crate::base::lru::LruCache;
 use crate::base::sync::lock;
-use crate::index::{self, Budget, Draft, For, Part, PartRange, Sidecar, Tracks};
+use crate::index::{self, Budget, Draft, For, IndexPart, PartRange, Sidecar, Tracks};
 use crate::recording::Recording;
 use crate::{Cancel, Error, Result, ThreadId};
 use hindsight_trace::Trace;
@@ -41,7 +41,7 @@ pub struct Engine {
     /// The index beside the trace.
     pub sidecar: Sidecar,
     /// The indexed parts of threads, by their first instruction.
-    parts: Mutex<BTreeMap<(ThreadId, u64), Arc<Part>>>,
+    parts: Mutex<BTreeMap<(ThreadId, u64), Arc<IndexPart>>>,
     /// The ranges of each thread's parts.
     places: Mutex<BTreeMap<ThreadId, Arc<Vec<PartRange>>>>,
     /// What was unpacked of parts lately.
@@ -106,7 +106,7 @@ impl Engine {
     }
 
     /// The index of a part, if there is one.
-    pub fn part_if_built(&self, place: PartRange) -> Option<Arc<Part>> {
+    pub fn part_if_built(&self, place: PartRange) -> Option<Arc<IndexPart>> {
         let key = (place.thread, place.from);
         if let Some(p) = lock(&self.parts).get(&key) {
             return Some(Arc::clone(p));
@@ -129,7 +129,7 @@ impl Engine {
         thread: ThreadId,
         count: u64,
         cancel: &Cancel,
-    ) -> Result<Option<Arc<Part>>> {
+    ) -> Result<Option<Arc<IndexPart>>> {
         let places = self.places_of(thread);
         let i = places.partition_point(|p| p.from <= count);
         let place = places.get(i.saturating_sub(1));
@@ -137,7 +137,7 @@ impl Engine {
     }
 
     /// The index of a part. It is built if there is none, unless that is cancelled.
-    pub fn part(self: &Arc<Self>, place: PartRange, cancel: &Cancel) -> Result<Arc<Part>> {
+    pub fn part(self: &Arc<Self>, place: PartRange, cancel: &Cancel) -> Result<Arc<IndexPart>> {
         if let Some(p) = self.part_if_built(place) {
             return Ok(p);
         }
@@ -158,7 +158,7 @@ impl Engine {
         self: &Arc<Self>,
         place: PartRange,
         progress: &index::Progress,
-    ) -> Result<Arc<Part>> {
+    ) -> Result<Arc<IndexPart>> {
         if !self.unsaved {
             self.sidecar.refresh();
             if let Some(p) = self.part_if_built(place) {
@@ -182,7 +182,7 @@ impl Engine {
         let saved = !self.unsaved && self.sidecar.add(place, &encoded, For::Question).is_ok();
         let part = match self.sidecar.load(place).filter(|_| saved) {
             Some(p) => p,
-            None => Part::made(place, &encoded)?,
+            None => IndexPart::made(place, &encoded)?,
         };
         let part = Arc::new(part);
         lock(&self.parts).insert((place.thread, place.from), Arc::clone(&part));

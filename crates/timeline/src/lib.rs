@@ -76,7 +76,7 @@ pub use model::contents::{
 pub use model::describe::{ParseKindError, syscall_name, syscall_number};
 pub use model::error::{Error, Result};
 pub use model::memory::{
-    Candidate, Found, Ground, GroundSpan, Known, Memory, Unnamed, Why, Written,
+    Candidate, Found, Ground, GroundSpan, KnownByte, Memory, Unnamed, Why, Written,
 };
 pub use model::moment::{Moment, in_order};
 pub use model::place::{ParsePlaceError, Place};

@@ -4,7 +4,7 @@
 use crate::harness::Scene;
 use crate::open;
 use crate::questions::Rng;
-use hindsight_timeline::{Cursor, Filter, Ground, Kind, KindOf, Known, Memory, Timeline};
+use hindsight_timeline::{Cursor, Filter, Ground, Kind, KindOf, KnownByte, Memory, Timeline};
 
 /// Pages are written, read, mapped anew, cleared and read into, in turns. With an argument, a second thread does the
 /// same. Then all reads are checked, and memory is shared.
@@ -70,7 +70,7 @@ fn base(t: &Timeline) -> u64 {
 /// What is known, without what is read later: the number of intervals limits how far that search looks ahead. Memory
 /// that was written and then read may have either ground.
 fn known(m: &Memory) -> Vec<Option<(u8, Ground)>> {
-    let of = |b: &Option<Known>| match b.map(|k| (k.value, k.ground)) {
+    let of = |b: &Option<KnownByte>| match b.map(|k| (k.value, k.ground)) {
         Some((_, Ground::Exposed)) => None,
         Some((v, Ground::Read)) => Some((v, Ground::Written)),
         other => other,

@@ -4,7 +4,7 @@
 use super::FEW;
 use super::done::Done;
 use crate::Result;
-use crate::index::{PAGE, Set};
+use crate::index::{IntervalSet, PAGE};
 use crate::model::stops::{Cancel, Watch};
 use crate::play::{Effect, Last, Player};
 use crate::recording::maps;
@@ -95,7 +95,7 @@ pub fn last_effects(
     let remembers = |t: &Target| most == 1 && t.len == 1 && reads && writes;
     let marks = s.marks;
     // Which intervals of the present part touched each target.
-    let mut known: Option<(u64, Vec<Set>)> = None;
+    let mut known: Option<(u64, Vec<IntervalSet>)> = None;
     while let Some(lo) = s.open(0, hi).map(|i| targets[i].lo).min()
         && lo < hi
     {
@@ -187,7 +187,7 @@ impl Search<'_> {
             return Ok(false);
         }
         let mut hi = at;
-        let mut known: Option<(u64, Set)> = None;
+        let mut known: Option<(u64, IntervalSet)> = None;
         while t.lo < hi {
             let part = self.player.index(hi - 1)?;
             let set = match known.take().filter(|k| k.0 == part.number) {

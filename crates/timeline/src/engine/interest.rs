@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::base::sync::lock;
-use crate::index::{self, Budget, For, Part, PartRange};
+use crate::index::{self, Budget, For, IndexPart, PartRange};
 use crate::{Cancel, Error, Position, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,7 +30,7 @@ impl Interest {
     }
 
     /// Whether a part already has intervals this short in the stretch.
-    fn is_met_by(&self, part: &Part) -> bool {
+    fn is_met_by(&self, part: &IndexPart) -> bool {
         (0..part.borders.len())
             .map(|i| part.bounds(i))
             .filter(|(from, to)| self.meets(*from, *to))
@@ -39,7 +39,7 @@ impl Interest {
 
     /// Where the intervals of a part are to begin. Outside the stretch they stay as they are. A part that is not built
     /// has them `span` instructions apart there.
-    fn borders(&self, place: PartRange, part: Option<&Part>, span: u64) -> Vec<u64> {
+    fn borders(&self, place: PartRange, part: Option<&IndexPart>, span: u64) -> Vec<u64> {
         let steps = |from: u64, to: u64, by: u64| (from..to).step_by(by.max(1) as usize);
         let (from, until) = (self.from.max(place.from), self.until.min(place.to));
         let mut out: Vec<u64> = match part {
@@ -98,7 +98,7 @@ impl Engine {
             };
             for place in self.places_of(*thread).iter() {
                 let interest = new()?;
-                let met = |p: Arc<Part>| interest.is_met_by(&p);
+                let met = |p: Arc<IndexPart>| interest.is_met_by(&p);
                 if interest.from < interest.until
                     && interest.meets(place.from, place.to)
                     && !self.part_if_built(*place).is_some_and(met)
@@ -146,7 +146,7 @@ impl Engine {
         )?;
         let encoded = index::encode(&draft)?;
         drop(draft);
-        let part = Arc::new(Part::made(place, &encoded)?);
+        let part = Arc::new(IndexPart::made(place, &encoded)?);
         lock(&self.parts).insert((place.thread, place.from), part);
         self.sidecar.add(place, &encoded, For::Index)
     }

@@ -5,8 +5,8 @@ use super::Engine;
 use crate::Result;
 use crate::base::sync::lock;
 use crate::index::{
-    Body, Bytes, For, Frame, IntervalSummary, LINE, PAGE, PageAccess, Pages, Part, Past, SECTION,
-    Set, encode,
+    Body, Bytes, For, IndexFrame, IndexPart, IntervalSet, IntervalSummary, LINE, PAGE, PageAccess,
+    Pages, Past, SECTION, encode,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ pub enum Key {
     Past(u64, u32),
 }
 
-impl Part {
+impl IndexPart {
     /// The frame at the start of an interval.
-    pub fn frame(&self, engine: &Arc<Engine>, interval: usize) -> Result<Frame> {
+    pub fn frame(&self, engine: &Arc<Engine>, interval: usize) -> Result<IndexFrame> {
         self.ask(engine, |body| body.frame(interval))
     }
 
@@ -73,8 +73,8 @@ impl Part {
         len: u64,
         reads: bool,
         writes: bool,
-    ) -> Result<Set> {
-        let mut set = Set::new(self.borders.len());
+    ) -> Result<IntervalSet> {
+        let mut set = IntervalSet::new(self.borders.len());
         self.each(engine, address, len, &mut |past, line, bytes| {
             let wanted = words(bytes);
             for (i, t) in past {

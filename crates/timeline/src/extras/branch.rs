@@ -127,7 +127,7 @@ impl Branch {
     /// The bytes from an address on. Bytes that are not known are zero.
     fn known_or_zero(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
         let recorded = self.cursor.known_memory(address, len)?;
-        let value = |(i, known): (usize, &Option<crate::Known>)| {
+        let value = |(i, known): (usize, &Option<crate::KnownByte>)| {
             let own = self.memory.get(&address.wrapping_add(i as u64));
             own.copied()
                 .or(known.as_ref().map(|k| k.value))

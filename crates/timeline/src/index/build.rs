@@ -4,7 +4,7 @@ use super::by_page::{Generating, Generations};
 use super::codec::{LEVEL, LINE, PAGE, Page, bits};
 use super::draft::{Draft, Interval};
 use super::ends::{FinalLine, words};
-use super::frame::Frame;
+use super::frame::IndexFrame;
 use super::history::History;
 use super::maker::Maker;
 use super::maker::STEPS;
@@ -509,7 +509,7 @@ impl Packer<'_> {
         let interval = Interval {
             from: state.position,
             to: raw.to,
-            frame: Frame::made(&state, &framed, bodies, LEVEL)?,
+            frame: IndexFrame::made(&state, &framed, bodies, LEVEL)?,
             history: Arc::new(history),
             ends: ends.pack(LEVEL)?,
         };

@@ -3,7 +3,7 @@
 use super::by_page::Generations;
 use super::codec::{LEVEL, LEVEL_STEPS, LINE, PAGE};
 use super::ends::{FinalLine, IntervalSummary, covered};
-use super::frame::Frame;
+use super::frame::IndexFrame;
 use super::given;
 use super::history::History;
 use super::maker::Maker;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub struct Interval {
     pub from: u64,
     pub to: u64,
-    pub frame: Frame,
+    pub frame: IndexFrame,
     pub history: Arc<History>,
     /// Its [`IntervalSummary`], compressed.
     pub ends: Arc<[u8]>,
@@ -140,7 +140,7 @@ impl Interval {
         Ok(Interval {
             from: self.from,
             to: next.to,
-            frame: Frame::pack(&state, &lines, level)?,
+            frame: IndexFrame::pack(&state, &lines, level)?,
             history: Arc::new(history.into_iter().collect()),
             ends: maker.pack(level)?,
         })

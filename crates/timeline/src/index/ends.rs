@@ -129,14 +129,14 @@ impl Changed {
 
 /// A step: a stretch of an interval.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct IntervalStep {
     pub from: u64,
     /// The registers at its beginning. `None`: the frame has them.
     pub state: Option<State>,
     pub pages: Vec<Changed>,
 }
 
-impl Step {
+impl IntervalStep {
     fn page(&self, page: u32) -> Option<&Changed> {
         let i = self.pages.binary_search_by_key(&page, |p| p.page);
         Some(&self.pages[i.ok()?])
@@ -154,7 +154,7 @@ type Asked = ((u32, usize), [u8; LINE]);
 
 /// The summary of an interval together with its frame, ready for questions.
 pub struct IntervalSummary {
-    pub steps: Vec<Step>,
+    pub steps: Vec<IntervalStep>,
     /// Whether each step says what it accessed.
     pub stepped: bool,
     /// The differences of all steps.
@@ -211,7 +211,7 @@ impl IntervalSummary {
                 }
                 pages.push(changed);
             }
-            steps.push(Step { from, state, pages });
+            steps.push(IntervalStep { from, state, pages });
         }
         let lens = [lines.len(), masks.len()];
         let whole = r.at == raw.len() && lens == [before * LINE, accesses * MASK];
@@ -277,7 +277,7 @@ impl IntervalSummary {
     /// Its approximate size in memory, in bytes.
     pub fn size(&self) -> usize {
         let pages: usize = self.steps.iter().map(|s| s.pages.len()).sum();
-        let heads = pages * size_of::<Changed>() + self.steps.len() * size_of::<Step>();
+        let heads = pages * size_of::<Changed>() + self.steps.len() * size_of::<IntervalStep>();
         self.frame.size() + self.lines.size() + self.masks.size() + heads
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// A state from which replay can begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Frame {
+pub struct IndexFrame {
     pub position: u64,
     /// Registers and lines, compressed.
     pub blob: Arc<[u8]>,
@@ -48,8 +48,8 @@ pub fn state_of(r: &mut Reader, position: u64) -> Option<State> {
     })
 }
 
-impl Frame {
-    pub fn pack(state: &State, lines: &Lines, level: i32) -> Result<Frame> {
+impl IndexFrame {
+    pub fn pack(state: &State, lines: &Lines, level: i32) -> Result<IndexFrame> {
         let pages: Vec<(u32, u64)> = lines.iter().map(|(p, l)| (*p, l.0)).collect();
         let mut bodies = Vec::new();
         for (mask, bytes) in lines.values() {
@@ -57,7 +57,7 @@ impl Frame {
                 bodies.extend_from_slice(&bytes[i * LINE..(i + 1) * LINE]);
             }
         }
-        Frame::made(state, &pages, &bodies, level)
+        IndexFrame::made(state, &pages, &bodies, level)
     }
 
     /// Makes a frame from pages with masks of their lines, ascending, and the bytes of these lines.
@@ -66,7 +66,7 @@ impl Frame {
         pages: &[(u32, u64)],
         lines: &[u8],
         level: i32,
-    ) -> Result<Frame> {
+    ) -> Result<IndexFrame> {
         let mut out = Vec::new();
         put_state(&mut out, state);
         put(&mut out, pages.len() as u64);
@@ -76,7 +76,7 @@ impl Frame {
             before = *page;
             out.extend_from_slice(&mask.to_le_bytes());
         }
-        Ok(Frame {
+        Ok(IndexFrame {
             position: state.position,
             blob: parts(&out, &[lines], level)?,
         })

@@ -45,7 +45,7 @@ pub fn between(
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::Frame;
+    use super::super::frame::IndexFrame;
     use super::super::maker::Accesses;
     use super::super::maker::Maker;
     use super::super::{codec::LEVEL_STEPS, touched::PageAccess};
@@ -90,7 +90,7 @@ mod tests {
         Interval {
             from,
             to: from + 10,
-            frame: Frame::made(&state, &[(9, mask)], &bodies, LEVEL_STEPS).unwrap(),
+            frame: IndexFrame::made(&state, &[(9, mask)], &bodies, LEVEL_STEPS).unwrap(),
             history: std::sync::Arc::new([PageAccess::new(9, &words)].into_iter().collect()),
             ends: m.pack(LEVEL_STEPS).unwrap(),
         }

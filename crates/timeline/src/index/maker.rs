@@ -1,7 +1,7 @@
 //! Makes the summary of an interval, with one step or several.
 
 use super::codec::{LINE, Page, bits, put};
-use super::ends::{Changed, FinalLine, IntervalSummary, MASK, Step, framed, words};
+use super::ends::{Changed, FinalLine, IntervalStep, IntervalSummary, MASK, framed, words};
 use super::frame::{parts, put_state};
 use super::given::Given;
 use super::touched::PageAccess;
@@ -16,7 +16,7 @@ pub const STEPS: u64 = 4;
 /// A summary in the making.
 #[derive(Default)]
 pub struct Maker {
-    steps: Vec<Step>,
+    steps: Vec<IntervalStep>,
     /// The differences of the steps.
     pub bytes: Vec<u8>,
     /// Whether each step says what it accessed.
@@ -37,7 +37,7 @@ pub struct Accesses<'a> {
 impl Maker {
     /// Begins the next step. `state` has the registers there, unless the frame has them.
     pub fn step(&mut self, from: u64, state: Option<State>) {
-        self.steps.push(Step {
+        self.steps.push(IntervalStep {
             from,
             state,
             pages: Vec::new(),

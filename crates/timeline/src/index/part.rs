@@ -9,7 +9,7 @@ use super::by_page::sections;
 use super::codec::{Reader, put, unpack};
 use super::draft::Draft;
 use super::ends::IntervalSummary;
-use super::frame::Frame;
+use super::frame::IndexFrame;
 use super::history::History;
 use super::ranges::PartRange;
 use super::touched::PageAccess;
@@ -74,7 +74,7 @@ pub struct Body {
 }
 
 /// The index of one part of a thread.
-pub struct Part {
+pub struct IndexPart {
     pub thread: ThreadId,
     pub from: u64,
     pub to: u64,
@@ -103,11 +103,11 @@ static BODIES: AtomicU64 = AtomicU64::new(0);
 
 /// A set of intervals.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Set(Vec<u64>);
+pub struct IntervalSet(Vec<u64>);
 
-impl Set {
-    pub fn new(n: usize) -> Set {
-        Set(vec![0; n.div_ceil(64)])
+impl IntervalSet {
+    pub fn new(n: usize) -> IntervalSet {
+        IntervalSet(vec![0; n.div_ceil(64)])
     }
 
     pub fn add(&mut self, i: usize) {
@@ -119,11 +119,11 @@ impl Set {
     }
 }
 
-impl Part {
+impl IndexPart {
     /// Opens a part with this directory and `len` bytes of sections. `None`: the directory is damaged.
-    pub fn open(place: PartRange, directory: &[u8], bytes: Bytes, len: u64) -> Option<Part> {
+    pub fn open(place: PartRange, directory: &[u8], bytes: Bytes, len: u64) -> Option<IndexPart> {
         let body = Body::open(place, directory, bytes, len)?;
-        Some(Part {
+        Some(IndexPart {
             thread: place.thread,
             from: place.from,
             to: place.to,
@@ -136,10 +136,10 @@ impl Part {
     }
 
     /// Opens a part that was just made.
-    pub fn made(place: PartRange, (directory, sections): &Encoded) -> Result<Part> {
+    pub fn made(place: PartRange, (directory, sections): &Encoded) -> Result<IndexPart> {
         let bytes = sections.concat();
         let len = bytes.len() as u64;
-        let part = Part::open(place, directory, Bytes::Memory(bytes), len);
+        let part = IndexPart::open(place, directory, Bytes::Memory(bytes), len);
         part.ok_or_else(|| crate::Error::Unsupported("an index cannot be read as made".into()))
     }
 
@@ -212,10 +212,10 @@ impl Body {
         })
     }
 
-    pub fn frame(&self, interval: usize) -> Option<Frame> {
+    pub fn frame(&self, interval: usize) -> Option<IndexFrame> {
         let s = self.spans.get(interval)?;
         let blob = self.bytes.read(&s.frame)?;
-        Some(Frame {
+        Some(IndexFrame {
             position: s.from,
             blob,
         })

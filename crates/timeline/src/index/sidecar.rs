@@ -10,7 +10,7 @@ mod file;
 mod stream;
 
 use super::codec::intervals;
-use super::part::{Bytes, Encoded, Part};
+use super::part::{Bytes, Encoded, IndexPart};
 use super::ranges::PartRange;
 use crate::base::sync::lock;
 use crate::{Error, Result, ThreadId};
@@ -148,11 +148,11 @@ impl Sidecar {
     }
 
     /// Opens a part. Its directory is read and checked.
-    pub fn load(&self, place: PartRange) -> Option<Part> {
+    pub fn load(&self, place: PartRange) -> Option<IndexPart> {
         let (file, r) = lock(&self.state).find(key(place))?;
         let part = r.directory(&file).and_then(|directory| {
             let bytes = Bytes::File { file, at: r.at };
-            Part::open(place, &directory, bytes, r.sections())
+            IndexPart::open(place, &directory, bytes, r.sections())
         });
         if part.is_none() {
             self.found_damaged(place);

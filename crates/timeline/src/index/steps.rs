@@ -4,7 +4,7 @@
 use super::codec::{LEVEL_STEPS, LINE, PAGE, Page, bits};
 use super::draft::Interval;
 use super::ends::{covered, words};
-use super::frame::Frame;
+use super::frame::IndexFrame;
 use super::history::History;
 use super::maker::{Accesses, Maker};
 use super::touched::PageAccess;
@@ -238,7 +238,7 @@ impl Gathered {
         Ok(Interval {
             from: state.position,
             to,
-            frame: Frame::made(&state, &framed, &bodies, LEVEL_STEPS)?,
+            frame: IndexFrame::made(&state, &framed, &bodies, LEVEL_STEPS)?,
             history: Arc::new(history),
             ends: ends.pack(LEVEL_STEPS)?,
         })

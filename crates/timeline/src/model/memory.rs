@@ -37,7 +37,7 @@ pub enum Ground {
 
 /// A known byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Known {
+pub struct KnownByte {
     /// What it holds.
     pub value: u8,
     /// Why that is known.
@@ -87,7 +87,7 @@ pub struct Memory {
     /// Address of the first byte.
     pub address: u64,
     /// The value of each byte. `None`: it is not known.
-    pub bytes: Vec<Option<Known>>,
+    pub bytes: Vec<Option<KnownByte>>,
     /// Candidates for bytes that are not certain: values from segments that ran at the same time. A byte that is not
     /// known has the value of its last access as a candidate.
     pub candidates: Vec<Candidate>,
@@ -203,8 +203,8 @@ impl fmt::Display for Unnamed {
 /// Prints lines of bytes, then grounds, then candidates, then where there may be more.
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let hex = |b: &Option<Known>| b.map_or("??".into(), |k| format!("{:02x}", k.value));
-        let char = |b: &Option<Known>| match b {
+        let hex = |b: &Option<KnownByte>| b.map_or("??".into(), |k| format!("{:02x}", k.value));
+        let char = |b: &Option<KnownByte>| match b {
             Some(k) if (0x20..0x7f).contains(&k.value) => k.value as char,
             Some(_) => '.',
             None => '?',

@@ -9,7 +9,7 @@ use crate::base::STRIDE;
 use crate::engine::Engine;
 use crate::index::{self, PartRange};
 use crate::model::error::replay;
-use crate::model::memory::Known;
+use crate::model::memory::KnownByte;
 use crate::recording::Chunks;
 use crate::{Cancel, Error, Result, ThreadId};
 use hindsight_isa::observe::UNKNOWN;
@@ -47,7 +47,7 @@ pub struct Player {
     /// What the recording says of memory at this instant has taken effect.
     settled: bool,
     /// For conditions: the values of words, each with the interval that accessed the word last. The helper finds them.
-    pub kept: HashMap<(u64, u64), [Option<Known>; 8]>,
+    pub kept: HashMap<(u64, u64), [Option<KnownByte>; 8]>,
     helper: Option<Box<Player>>,
     /// What the last search for accesses learned.
     pub writers: Option<super::Learned>,
@@ -566,7 +566,7 @@ impl Player {
     }
 
     /// The index of the part that has instruction `count`.
-    pub fn index(&self, count: u64) -> Result<Arc<index::Part>> {
+    pub fn index(&self, count: u64) -> Result<Arc<index::IndexPart>> {
         (self.engine).part(self.places[self.part(count)], &self.cancel)
     }
 }

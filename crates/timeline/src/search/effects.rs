@@ -4,7 +4,7 @@ use super::hit::{Hit, Stretch};
 use crate::access::{Done, FEW};
 use crate::base::STRIDE;
 use crate::engine::Engine;
-use crate::index::{IntervalSummary, Part, Set};
+use crate::index::{IndexPart, IntervalSet, IntervalSummary};
 use crate::model::stops::*;
 use crate::play::Player;
 use crate::play::Viewpoint;
@@ -82,9 +82,9 @@ impl Wants {
     pub fn touched(
         &self,
         engine: &Arc<Engine>,
-        part: &Part,
+        part: &IndexPart,
         interval: usize,
-        known: &mut Option<(u64, Vec<Set>)>,
+        known: &mut Option<(u64, Vec<IntervalSet>)>,
     ) -> Result<bool> {
         if !self.registers.is_empty() {
             return Ok(true);

@@ -4,7 +4,7 @@ use super::agreed;
 use super::past;
 use super::query::{Query, floor, shares_cells};
 use crate::access;
-use crate::model::memory::{Detail, Ground, Known};
+use crate::model::memory::{Detail, Ground, KnownByte};
 use crate::model::stops::Watch;
 use crate::play::Player;
 use crate::play::Viewpoint;
@@ -125,7 +125,7 @@ fn put(q: &mut Query, i: usize, thread: ThreadId, last: &access::Last) {
     let e = &last.effect;
     match last.bytes.first() {
         Some((value, true)) => {
-            q.m.bytes[i] = Some(Known {
+            q.m.bytes[i] = Some(KnownByte {
                 value: *value,
                 ground: match e.write {
                     true => Ground::Written,
@@ -258,7 +258,7 @@ pub fn take(p: &Player, count: u64, q: &mut Query, bytes: impl Iterator<Item = u
                 continue;
             }
         };
-        q.m.bytes[i] = Some(Known {
+        q.m.bytes[i] = Some(KnownByte {
             value: cells[i],
             ground,
         });

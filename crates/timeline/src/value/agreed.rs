@@ -16,13 +16,13 @@ use super::past;
 use super::query::{Query, floor};
 use crate::engine::Engine;
 use crate::index::{LINE, PAGE};
-use crate::model::memory::{Ground, Known};
+use crate::model::memory::{Ground, KnownByte};
 use crate::play::Viewpoint;
 use crate::recording::maps::What;
 use crate::scan::{Instant, When};
 use crate::{Position, Result, ThreadId};
 use hindsight_isa::observe::MARK;
-use left::{Left, Stretch, View};
+use left::{Left, LineView, Stretch};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ struct Asker<'a> {
     others: Vec<ThreadId>,
     floors: Vec<Vec<u64>>,
     mapped: &'a Mapped,
-    views: HashMap<(usize, u64, u32, usize), Option<Rc<View>>>,
+    views: HashMap<(usize, u64, u32, usize), Option<Rc<LineView>>>,
     /// Whether the bytes of a word still hold what they held in a stretch of a thread.
     lasting: HashMap<(u64, usize, Stretch), bool>,
     /// What the cursor's thread knows at the cursor: its index in the list, the beginning of its marks, marks and
@@ -340,21 +340,21 @@ impl Asker<'_> {
         k: usize,
         touch: &past::AccessingInterval,
         at: u64,
-    ) -> Result<Option<Rc<View>>> {
+    ) -> Result<Option<Rc<LineView>>> {
         let cell = at as u32 as usize;
         let (page, line) = ((cell / PAGE) as u32, cell % PAGE / LINE);
         let key = (k, touch.from, page, line);
         if let Some(v) = self.views.get(&key) {
             return Ok(v.clone());
         }
-        let view = View::new(&self.engine, touch, page, line)?.map(Rc::new);
+        let view = LineView::new(&self.engine, touch, page, line)?.map(Rc::new);
         self.views.insert(key, view.clone());
         Ok(view)
     }
 
     /// What the interval says of a byte. `None`: something else may have changed the byte, or the written value is not
     /// known.
-    fn left(&self, k: usize, view: &View, at: u64, floor: u64) -> Result<Option<Left>> {
+    fn left(&self, k: usize, view: &LineView, at: u64, floor: u64) -> Result<Option<Left>> {
         let byte = at as usize % LINE;
         let of = |mask: u64| mask & (1 << byte) != 0;
         let within = |c: &(u64, u64)| c.0 <= at && at - c.0 < c.1;
@@ -508,7 +508,7 @@ impl Asker<'_> {
         let Some(sure) = one.sure else {
             return;
         };
-        q.m.bytes[b.i] = Some(Known {
+        q.m.bytes[b.i] = Some(KnownByte {
             value: one.value,
             ground: match one.write {
                 true => Ground::Written,

@@ -4,7 +4,7 @@ use super::accessed::{settle, take};
 use super::past;
 use super::query::{Query, code, floor};
 use crate::Result;
-use crate::model::memory::Known;
+use crate::model::memory::KnownByte;
 use crate::model::stops::{Cancel, View};
 use crate::play::Player;
 use hindsight_isa::{CpuState, VecState};
@@ -43,7 +43,7 @@ pub fn read(p: &mut Player, address: u64, buf: &mut [u8]) -> Result<bool> {
 
 /// What is known of a word at the instant where the player's marks begin. Answers are remembered by the interval that
 /// touched the word last.
-fn earlier(p: &mut Player, word: u64) -> Result<[Option<Known>; 8]> {
+fn earlier(p: &mut Player, word: u64) -> Result<[Option<KnownByte>; 8]> {
     let since = p.since();
     let engine = Arc::clone(p.engine());
     let Some(from) = past::last(&engine, p.thread, word, 8, since, &p.cancel)?.map(|t| t.from)

@@ -7,7 +7,7 @@
 
 use super::query::Query;
 use crate::engine::Engine;
-use crate::model::memory::{Ground, Known};
+use crate::model::memory::{Ground, KnownByte};
 use crate::play::Viewpoint;
 use crate::recording::maps::{Change, What};
 use crate::scan::{Raw, Scan};
@@ -121,7 +121,7 @@ fn files(
                 && near.iter().filter(around).all(fixed)
             {
                 let byte = file.get(offset as usize);
-                q.m.bytes[i] = byte.map(|value| Known {
+                q.m.bytes[i] = byte.map(|value| KnownByte {
                     value: *value,
                     ground: Ground::Module,
                 });

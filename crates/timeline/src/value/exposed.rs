@@ -2,7 +2,7 @@
 
 use super::query::{Query, shares_cells};
 use crate::index;
-use crate::model::memory::{Candidate, Ground, Known};
+use crate::model::memory::{Candidate, Ground, KnownByte};
 use crate::play::Viewpoint;
 use crate::{Error, Result};
 use hindsight_isa::observe::MARK;
@@ -98,7 +98,7 @@ pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
             p.spoil();
             for (i, b) in m.bytes.iter_mut().enumerate() {
                 if b.is_none() && !shut[i] && reads[i] == MARK && writes[i] == 0 {
-                    *b = Some(Known {
+                    *b = Some(KnownByte {
                         value: cells[i],
                         ground: Ground::Exposed,
                     });

@@ -1,7 +1,7 @@
 //! Finds what memory held before anybody accessed it: zeros, or the content of a file.
 
 use super::query::Query;
-use crate::model::memory::{Ground, Known};
+use crate::model::memory::{Ground, KnownByte};
 use crate::play::Viewpoint;
 use crate::recording::maps;
 use crate::scan::When;
@@ -124,7 +124,7 @@ pub fn made(
             None if region.path.starts_with('/') => of_module(view, region, at, !told)?,
             None => None,
         }
-        .map(|(value, ground)| Known { value, ground });
+        .map(|(value, ground)| KnownByte { value, ground });
     }
     Ok(())
 }
@@ -147,7 +147,7 @@ pub fn mapped(view: &Viewpoint, image: u32, here: Position, q: &mut Query) -> Re
                 continue;
             }
             let byte = of_module(view, &r, at, false)?;
-            q.m.bytes[i] = byte.map(|(value, ground)| Known { value, ground });
+            q.m.bytes[i] = byte.map(|(value, ground)| KnownByte { value, ground });
         }
     }
     Ok(())

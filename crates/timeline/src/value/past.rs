@@ -2,8 +2,8 @@
 
 use super::query::Query;
 use crate::engine::Engine;
-use crate::index::{LINE, PAGE, Part};
-use crate::model::memory::{Ground, Known};
+use crate::index::{IndexPart, LINE, PAGE};
+use crate::model::memory::{Ground, KnownByte};
 use crate::scan::When;
 use crate::{Cancel, Result, ThreadId};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// An interval that touched some bytes.
 pub struct AccessingInterval {
-    part: Arc<Part>,
+    part: Arc<IndexPart>,
     interval: usize,
     pub from: u64,
     /// Accesses count up to here: the end of the interval, or earlier.
@@ -30,7 +30,7 @@ impl AccessingInterval {
     }
 
     /// The interval: its part, and its number in the part.
-    pub fn interval(&self) -> (&Arc<Part>, usize) {
+    pub fn interval(&self) -> (&Arc<IndexPart>, usize) {
         (&self.part, self.interval)
     }
 }
@@ -111,7 +111,7 @@ pub fn writes(
 /// The bytes among these that an interval accessed. They are given as offsets from an address.
 pub fn accessed(
     engine: &Arc<Engine>,
-    part: &Part,
+    part: &IndexPart,
     interval: usize,
     address: u64,
     bytes: &[usize],
@@ -173,7 +173,7 @@ pub fn take(
         };
         let bytes = held.line(page, n).ok_or_else(|| engine.bad_frame())?;
         ends = Some(held);
-        q.m.bytes[i] = Some(Known {
+        q.m.bytes[i] = Some(KnownByte {
             value: bytes[cell % LINE],
             ground,
         });

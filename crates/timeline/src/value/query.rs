@@ -147,7 +147,7 @@ pub fn code(p: &Player, m: &mut Memory) {
         let at = m.address.wrapping_add(i as u64);
         let doubted = |c: &Candidate| c.address <= at && at - c.address < c.bytes.len() as u64;
         if !m.candidates.iter().any(doubted) && p.code(at, &mut one) == 1 {
-            m.bytes[i] = Some(crate::model::memory::Known {
+            m.bytes[i] = Some(crate::model::memory::KnownByte {
                 value: one[0],
                 ground: crate::model::memory::Ground::Code,
             });

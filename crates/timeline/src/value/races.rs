@@ -18,7 +18,7 @@ use std::sync::Arc;
 const VALUES: usize = 4;
 
 /// Bytes of a word with the same last access: the exact instruction, if it is known.
-struct Part {
+struct WordBytes {
     bytes: Range<usize>,
     last: Option<When>,
     /// The segment of that access. It is the cursor's if nobody is known to have accessed them.
@@ -112,7 +112,7 @@ fn parts(
     others: &[ThreadId],
     now: &Instant,
     q: &mut Query,
-) -> Result<Vec<Part>> {
+) -> Result<Vec<WordBytes>> {
     let mut known = Vec::new();
     let mut all: Vec<(Range<usize>, Option<When>)> = Vec::new();
     for word in past::words(q.m.address, q.m.bytes.len()) {
@@ -132,7 +132,7 @@ fn parts(
     let exact = pinpoint(view, q, &known)?.into_iter().flatten();
     all.extend(exact.map(|(bytes, when)| (bytes, Some(when))));
     all.sort_unstable_by_key(|p| p.0.start);
-    let mut out: Vec<Part> = Vec::new();
+    let mut out: Vec<WordBytes> = Vec::new();
     for (bytes, last) in all {
         let begins =
             q.m.address
@@ -148,7 +148,7 @@ fn parts(
             Some(w) => view.engine().segment(w.thread, w.from)?,
             None => now.segment,
         };
-        out.push(Part { bytes, last, seen });
+        out.push(WordBytes { bytes, last, seen });
     }
     Ok(out)
 }
@@ -169,7 +169,7 @@ fn whether(
     others: &[ThreadId],
     now: &Instant,
     q: &Query,
-    (part, last): (&Part, When),
+    (part, last): (&WordBytes, When),
     wanted: &mut Vec<RaceQuery>,
 ) -> Result<()> {
     let engine = view.engine();

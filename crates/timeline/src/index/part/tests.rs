@@ -37,7 +37,7 @@ fn generations_say_the_same() {
         draft.intervals.push(Interval {
             from: place.from + 1000 * i,
             to: place.from + 1000 * (i + 1),
-            frame: Frame {
+            frame: IndexFrame {
                 position: place.from + 1000 * i,
                 blob: i.to_le_bytes()[..].into(),
             },

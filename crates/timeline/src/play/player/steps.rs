@@ -27,7 +27,7 @@ impl Player {
     }
 
     /// What is unpacked of an interval.
-    fn steps_of(&mut self, built: &index::Part, interval: usize) -> Result<&mut Steps> {
+    fn steps_of(&mut self, built: &index::IndexPart, interval: usize) -> Result<&mut Steps> {
         let of = (built.number, interval);
         let old = self.steps.take();
         let new = match old {

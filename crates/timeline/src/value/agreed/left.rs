@@ -3,7 +3,7 @@
 use super::past;
 use crate::Result;
 use crate::engine::Engine;
-use crate::index::{IntervalSummary, LINE, Part};
+use crate::index::{IndexPart, IntervalSummary, LINE};
 use hindsight_isa::observe::MARK;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 pub type Stretch = (u64, u64);
 
 /// What an interval of a thread says of a line, up to where the thread is.
-pub struct View {
-    pub part: Arc<Part>,
+pub struct LineView {
+    pub part: Arc<IndexPart>,
     pub ends: Arc<IntervalSummary>,
     pub page: u32,
     pub line: usize,
@@ -84,14 +84,14 @@ impl Left {
     }
 }
 
-impl View {
+impl LineView {
     /// `None`: the interval has no steps.
     pub fn new(
         engine: &Arc<Engine>,
         touch: &past::AccessingInterval,
         page: u32,
         line: usize,
-    ) -> Result<Option<View>> {
+    ) -> Result<Option<LineView>> {
         let (part, interval) = touch.interval();
         let ends = part.ends(engine, interval)?;
         if !ends.stepped {
@@ -119,7 +119,7 @@ impl View {
             .filter(|n| touches(*n))
             .map(|n| whole(&n))
             .collect();
-        Ok(Some(View {
+        Ok(Some(LineView {
             accessed: RefCell::default(),
             steps,
             page,
