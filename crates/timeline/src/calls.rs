@@ -239,10 +239,10 @@ fn stretches(engine: &Arc<Engine>, thread: ThreadId) -> Result<Vec<(u64, u64)>> 
     let size =
         ((scan.to - scan.from) / (engine.jobs as u64 * STRETCHES)).max(index::span(engine, thread));
     let mut starts: Vec<u64> = Vec::new();
-    for place in index::places(engine, thread) {
-        let frames = match engine.part_if_built(place) {
+    for range in index::part_ranges(engine, thread) {
+        let frames = match engine.part_if_built(range) {
             Some(part) => part.borders.clone(),
-            None => vec![place.from],
+            None => vec![range.from],
         };
         for at in frames {
             if starts.last().is_none_or(|last| at >= last + size) {

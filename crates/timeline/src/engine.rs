@@ -43,7 +43,7 @@ pub struct Engine {
     /// The indexed parts of threads, by their first instruction.
     parts: Mutex<BTreeMap<(ThreadId, u64), Arc<IndexPart>>>,
     /// The ranges of each thread's parts.
-    places: Mutex<BTreeMap<ThreadId, Arc<Vec<PartRange>>>>,
+    ranges: Mutex<BTreeMap<ThreadId, Arc<Vec<PartRange>>>>,
     /// What was unpacked of parts lately.
     unpacked: Mutex<LruCache<Key, Unpacked>>,
     /// The calls of functions that somebody asked for, by thread and function.
@@ -87,7 +87,7 @@ impl Engine {
             unsaved: options.unsaved,
             sidecar,
             parts: Mutex::default(),
-            places: Mutex::default(),
+            ranges: Mutex::default(),
             unpacked: Mutex::new(LruCache::new(UNPACKED)),
             calls: Mutex::default(),
             teller: OnceLock::new(),
@@ -106,21 +106,21 @@ impl Engine {
     }
 
     /// The index of a part, if there is one.
-    pub fn part_if_built(&self, place: PartRange) -> Option<Arc<IndexPart>> {
-        let key = (place.thread, place.from);
+    pub fn part_if_built(&self, range: PartRange) -> Option<Arc<IndexPart>> {
+        let key = (range.thread, range.from);
         if let Some(p) = lock(&self.parts).get(&key) {
             return Some(Arc::clone(p));
         }
-        let part = Arc::new(self.sidecar.load(place)?);
+        let part = Arc::new(self.sidecar.load(range)?);
         lock(&self.parts).insert(key, Arc::clone(&part));
         Some(part)
     }
 
     /// The parts of a thread.
-    pub fn places_of(&self, thread: ThreadId) -> Arc<Vec<PartRange>> {
-        let mut all = lock(&self.places);
+    pub fn part_ranges_of(&self, thread: ThreadId) -> Arc<Vec<PartRange>> {
+        let mut all = lock(&self.ranges);
         let list = all.entry(thread);
-        Arc::clone(list.or_insert_with(|| Arc::new(index::places(&self.recording, thread))))
+        Arc::clone(list.or_insert_with(|| Arc::new(index::part_ranges(&self.recording, thread))))
     }
 
     /// The index of the part that has instruction `count` of a thread. `None`: there is no such part.
@@ -130,25 +130,25 @@ impl Engine {
         count: u64,
         cancel: &Cancel,
     ) -> Result<Option<Arc<IndexPart>>> {
-        let places = self.places_of(thread);
-        let i = places.partition_point(|p| p.from <= count);
-        let place = places.get(i.saturating_sub(1));
-        place.map(|p| self.part(*p, cancel)).transpose()
+        let ranges = self.part_ranges_of(thread);
+        let i = ranges.partition_point(|p| p.from <= count);
+        let range = ranges.get(i.saturating_sub(1));
+        range.map(|p| self.part(*p, cancel)).transpose()
     }
 
     /// The index of a part. It is built if there is none, unless that is cancelled.
-    pub fn part(self: &Arc<Self>, place: PartRange, cancel: &Cancel) -> Result<Arc<IndexPart>> {
-        if let Some(p) = self.part_if_built(place) {
+    pub fn part(self: &Arc<Self>, range: PartRange, cancel: &Cancel) -> Result<Arc<IndexPart>> {
+        if let Some(p) = self.part_if_built(range) {
             return Ok(p);
         }
         let Some(tell) = self.teller.get() else {
-            return self.build(place, &|_| !cancel.is_cancelled());
+            return self.build(range, &|_| !cancel.is_cancelled());
         };
         let progress = |n| {
             tell(Some(self.played.fetch_add(n, Relaxed) + n));
             !cancel.is_cancelled()
         };
-        let built = self.build(place, &progress);
+        let built = self.build(range, &progress);
         tell(None);
         built
     }
@@ -156,21 +156,21 @@ impl Engine {
     /// Builds the index of a part. It is saved for other processes where that is possible.
     pub fn build(
         self: &Arc<Self>,
-        place: PartRange,
+        range: PartRange,
         progress: &index::Progress,
     ) -> Result<Arc<IndexPart>> {
         if !self.unsaved {
             self.sidecar.refresh();
-            if let Some(p) = self.part_if_built(place) {
+            if let Some(p) = self.part_if_built(range) {
                 return Ok(p);
             }
         }
-        let scan = self.scan(place.thread)?;
+        let scan = self.scan(range.thread)?;
         let draft = index::by_several(
             &self.recording,
-            place,
+            range,
             scan,
-            &Budget::new(self.budget(place), place.to - place.from),
+            &Budget::new(self.budget(range), range.to - range.from),
             self.jobs,
             None,
             progress,
@@ -179,22 +179,22 @@ impl Engine {
         drop(draft);
         // Saving can fail: the folder may not be writable, or the disk full. Then the next question makes the part
         // again.
-        let saved = !self.unsaved && self.sidecar.add(place, &encoded, For::Question).is_ok();
-        let part = match self.sidecar.load(place).filter(|_| saved) {
+        let saved = !self.unsaved && self.sidecar.add(range, &encoded, For::Question).is_ok();
+        let part = match self.sidecar.load(range).filter(|_| saved) {
             Some(p) => p,
-            None => IndexPart::made(place, &encoded)?,
+            None => IndexPart::made(range, &encoded)?,
         };
         let part = Arc::new(part);
-        lock(&self.parts).insert((place.thread, place.from), Arc::clone(&part));
+        lock(&self.parts).insert((range.thread, range.from), Arc::clone(&part));
         Ok(part)
     }
 
     /// Builds the index of a part again, with the same intervals.
-    pub fn again(self: &Arc<Self>, place: PartRange, borders: &[u64]) -> Result<Draft> {
-        let scan = self.scan(place.thread)?;
+    pub fn again(self: &Arc<Self>, range: PartRange, borders: &[u64]) -> Result<Draft> {
+        let scan = self.scan(range.thread)?;
         index::build(
             &self.recording,
-            place,
+            range,
             scan,
             &Budget::unlimited(),
             borders,
@@ -206,20 +206,20 @@ impl Engine {
     }
 
     /// All parts of all threads.
-    pub fn places(&self) -> Vec<PartRange> {
+    pub fn part_ranges(&self) -> Vec<PartRange> {
         let all = self.threads.iter();
-        all.flat_map(|t| index::places(&self.recording, *t))
+        all.flat_map(|t| index::part_ranges(&self.recording, *t))
             .collect()
     }
 
     /// The number of bytes that the index of a part may have: its share of the whole.
-    pub fn budget(&self, place: PartRange) -> u64 {
+    pub fn budget(&self, range: PartRange) -> u64 {
         let length = |t: &ThreadId| match self.trace.chunks(t.0) {
             [first, .., last] => last.last_pos - first.first_pos,
             _ => 0,
         };
         let total: u64 = self.threads.iter().map(length).fold(0, u64::saturating_add);
-        let share = (place.to - place.from) as f64 / total.max(1) as f64;
+        let share = (range.to - range.from) as f64 / total.max(1) as f64;
         // The rest of the file, around the parts, is small.
         (most(&self.trace) as f64 * 0.9 * share) as u64
     }

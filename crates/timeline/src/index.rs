@@ -7,7 +7,7 @@
 //! * a frame: the registers at its start, and the pages that the interval accesses. It has the lines of them that the
 //!   interval reads, with their contents at the start. A replay of the interval needs no more;
 //! * its history: for each page the words (8 bytes) that were read and that were written;
-//! * its summary (`ends`): how each byte was accessed last, and what it then held. Questions about memory read it
+//! * its summary (`summary`): how each byte was accessed last, and what it then held. Questions about memory read it
 //!   there, without a replay, however long ago the access was.
 //!
 //! Pages and lines are those of the window: addresses modulo 2^32.
@@ -16,11 +16,11 @@ mod build;
 mod by_page;
 mod codec;
 mod draft;
-mod ends;
 mod frame;
 mod given;
 mod history;
 mod maker;
+mod page_access;
 mod pages;
 mod part;
 mod pieces;
@@ -28,18 +28,18 @@ mod ranges;
 pub mod sidecar;
 mod split;
 mod steps;
-mod touched;
+mod summary;
 mod tracks;
 
 pub use build::{Budget, Progress, build};
 pub use by_page::SECTION;
 pub use codec::{LINE, PAGE};
 pub use draft::Draft;
-pub use ends::{IntervalSummary, OpenedSummary};
 pub use frame::IndexFrame;
+pub use page_access::PageAccess;
 pub use part::{Body, Bytes, IndexPart, IntervalSet, Pages, Past, encode};
-pub use ranges::{PartRange, SPAN, places, span};
+pub use ranges::{PartRange, SPAN, part_ranges, span};
 pub use sidecar::{For, Sidecar};
 pub use split::by_several;
-pub use touched::PageAccess;
+pub use summary::{IntervalSummary, OpenedSummary};
 pub use tracks::{MOST as MOST_CALLS, NEVER, Track, Tracks};

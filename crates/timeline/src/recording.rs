@@ -7,7 +7,7 @@ mod forks;
 mod happen;
 mod lists;
 pub mod maps;
-mod order;
+mod positions;
 
 pub use chunks::Chunks;
 pub use clobbers::Clobbers;

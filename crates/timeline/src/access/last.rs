@@ -112,17 +112,17 @@ pub fn last_effects(
         };
         let touched = |t: &usize| sets[*t].has(i);
         if s.open(from, hi).any(|t| touched(&t)) {
-            let ends = part.ends(&engine, i)?;
+            let summary = part.summary(&engine, i)?;
             let end = part.bounds(i).1;
-            let step_end = |n: usize| ends.steps.get(n + 1).map_or(end, |s| s.from);
+            let step_end = |n: usize| summary.steps.get(n + 1).map_or(end, |s| s.from);
             while hi > from {
-                let n = ends.step(hi - 1);
-                let lo = ends.steps[n].from.max(from).min(hi - 1);
+                let n = summary.step(hi - 1);
+                let lo = summary.steps[n].from.max(from).min(hi - 1);
                 let open: Vec<usize> = s.open(lo, hi).filter(touched).collect();
                 let mut which = Vec::new();
                 for i in open {
                     let t = &targets[i];
-                    let may = ends.touches(n, t.address, t.len, reads);
+                    let may = summary.touches(n, t.address, t.len, reads);
                     if !may.ok_or_else(|| engine.bad_frame())? {
                         continue;
                     }
@@ -135,8 +135,11 @@ pub fn last_effects(
                         continue;
                     }
                     // A certain write tells that there are more than are wanted.
-                    let sure = ends.stepped && !reads && s.exact;
-                    match sure && s.is_full(i) && t.lo <= ends.steps[n].from && step_end(n) <= t.hi
+                    let sure = summary.stepped && !reads && s.exact;
+                    match sure
+                        && s.is_full(i)
+                        && t.lo <= summary.steps[n].from
+                        && step_end(n) <= t.hi
                     {
                         true => s.found[i].more = true,
                         false => which.push(i),
@@ -417,8 +420,8 @@ pub fn cut(
     player.reach(piece.lo)?;
     player.set_breaks(Vec::new());
     match back {
-        true => player.memory()?,
-        false => player.memory_if_far()?,
+        true => player.checkpoint_memory()?,
+        false => player.checkpoint_memory_if_far()?,
     }
     let which = piece.targets();
     let size = ((piece.hi - piece.lo) / SLICES).max(FEW);

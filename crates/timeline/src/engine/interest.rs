@@ -39,12 +39,12 @@ impl Interest {
 
     /// Where the intervals of a part are to begin. Outside the stretch they stay as they are. A part that is not built
     /// has them `span` instructions apart there.
-    fn borders(&self, place: PartRange, part: Option<&IndexPart>, span: u64) -> Vec<u64> {
+    fn borders(&self, range: PartRange, part: Option<&IndexPart>, span: u64) -> Vec<u64> {
         let steps = |from: u64, to: u64, by: u64| (from..to).step_by(by.max(1) as usize);
-        let (from, until) = (self.from.max(place.from), self.until.min(place.to));
+        let (from, until) = (self.from.max(range.from), self.until.min(range.to));
         let mut out: Vec<u64> = match part {
             Some(p) => p.borders.clone(),
-            None => steps(place.from, place.to, span).collect(),
+            None => steps(range.from, range.to, span).collect(),
         };
         out.extend(steps(from, until, self.interval));
         out.push(until);
@@ -96,22 +96,22 @@ impl Engine {
                     interval: shortest(from, until).max(interval),
                 })
             };
-            for place in self.places_of(*thread).iter() {
+            for range in self.part_ranges_of(*thread).iter() {
                 let interest = new()?;
                 let met = |p: Arc<IndexPart>| interest.is_met_by(&p);
                 if interest.from < interest.until
-                    && interest.meets(place.from, place.to)
-                    && !self.part_if_built(*place).is_some_and(met)
+                    && interest.meets(range.from, range.to)
+                    && !self.part_if_built(*range).is_some_and(met)
                 {
-                    wanted.push((*place, interest));
+                    wanted.push((*range, interest));
                 }
             }
         }
         let lengths = wanted.iter().map(|w| w.0.to - w.0.from);
         let total = lengths.fold(0, u64::saturating_add);
         let done = AtomicU64::new(0);
-        for (place, interest) in &wanted {
-            self.build_denser(*place, interest, &|n| {
+        for (range, interest) in &wanted {
+            self.build_denser(*range, interest, &|n| {
                 progress(done.fetch_add(n, Relaxed) + n, total);
                 !cancel.is_cancelled()
             })?;
@@ -124,18 +124,18 @@ impl Engine {
     /// Makes the index of a part anew, and saves it.
     fn build_denser(
         self: &Arc<Self>,
-        place: PartRange,
+        range: PartRange,
         interest: &Interest,
         progress: &index::Progress,
     ) -> Result<()> {
-        let old = self.part_if_built(place);
-        let span = index::span(self, place.thread);
-        let borders = interest.borders(place, old.as_deref(), span);
-        let budget = Budget::new(self.budget(place), place.to - place.from);
-        let scan = self.scan(place.thread)?;
+        let old = self.part_if_built(range);
+        let span = index::span(self, range.thread);
+        let borders = interest.borders(range, old.as_deref(), span);
+        let budget = Budget::new(self.budget(range), range.to - range.from);
+        let scan = self.scan(range.thread)?;
         let draft = index::build(
             &self.recording,
-            place,
+            range,
             scan,
             &budget,
             &borders,
@@ -146,9 +146,9 @@ impl Engine {
         )?;
         let encoded = index::encode(&draft)?;
         drop(draft);
-        let part = Arc::new(IndexPart::made(place, &encoded)?);
-        lock(&self.parts).insert((place.thread, place.from), part);
-        self.sidecar.add(place, &encoded, For::Index)
+        let part = Arc::new(IndexPart::made(range, &encoded)?);
+        lock(&self.parts).insert((range.thread, range.from), part);
+        self.sidecar.add(range, &encoded, For::Index)
     }
 }
 
@@ -168,14 +168,14 @@ mod tests {
                 until,
                 interval,
             };
-            let place = PartRange {
+            let range = PartRange {
                 thread,
                 chunk: 0,
                 from: 0,
                 to: until,
                 last: true,
             };
-            let borders = interest.borders(place, None, u64::MAX);
+            let borders = interest.borders(range, None, u64::MAX);
             // Two more: the part's first border, and the range's end.
             assert!(borders.len() as u64 <= MOST + 2, "{}", borders.len());
         }

@@ -35,16 +35,16 @@ impl IndexPart {
     }
 
     /// How memory changed in an interval.
-    pub fn ends(&self, engine: &Arc<Engine>, interval: usize) -> Result<Arc<IntervalSummary>> {
+    pub fn summary(&self, engine: &Arc<Engine>, interval: usize) -> Result<Arc<IntervalSummary>> {
         let key = Key::Summary(self.number, interval);
         let kept = lock(&engine.unpacked).get(&key);
         if let Some(Unpacked::Summary(e)) = kept {
             return Ok(e);
         }
-        let ends = Arc::new(self.ask(engine, |body| body.ends(interval))?);
-        let what = Unpacked::Summary(Arc::clone(&ends));
-        lock(&engine.unpacked).put(key, what, ends.size());
-        Ok(ends)
+        let summary = Arc::new(self.ask(engine, |body| body.summary(interval))?);
+        let what = Unpacked::Summary(Arc::clone(&summary));
+        lock(&engine.unpacked).put(key, what, summary.size());
+        Ok(summary)
     }
 
     /// How a page was accessed. `None`: not at all.
@@ -186,15 +186,15 @@ impl IndexPart {
         if let Some(answer) = what(&body) {
             return Ok(answer);
         }
-        engine.sidecar.found_damaged(self.place);
+        engine.sidecar.found_damaged(self.range);
         let mut body = lock(&self.body);
         if what(&body).is_none() {
-            let draft = engine.again(self.place, &self.borders)?;
+            let draft = engine.again(self.range, &self.borders)?;
             let encoded = encode(&draft)?;
             drop(draft);
             let bytes = encoded.1.concat();
             let len = bytes.len() as u64;
-            let new = Body::open(self.place, &encoded.0, Bytes::Memory(bytes), len);
+            let new = Body::open(self.range, &encoded.0, Bytes::Memory(bytes), len);
             let same = |b: &Body| {
                 b.spans
                     .iter()
@@ -204,7 +204,7 @@ impl IndexPart {
             *body = Arc::new(new.filter(same).ok_or_else(|| engine.bad_frame())?);
             if !engine.unsaved {
                 // If saving fails, the next question makes the part again.
-                let _ = engine.sidecar.add(self.place, &encoded, For::Question);
+                let _ = engine.sidecar.add(self.range, &encoded, For::Question);
             }
         }
         what(&body).ok_or_else(|| engine.bad_frame())

@@ -27,12 +27,12 @@ pub struct IndexStatus {
 impl Engine {
     /// See [`crate::Timeline::index_status`].
     pub fn index_status(&self) -> IndexStatus {
-        let places = self.places();
+        let ranges = self.part_ranges();
         let s = &self.sidecar;
         IndexStatus {
             path: s.path.clone(),
-            parts: places.len(),
-            present: places.iter().filter(|p| s.has(**p)).count(),
+            parts: ranges.len(),
+            present: ranges.iter().filter(|p| s.has(**p)).count(),
             bytes: s.len(),
             problem: s.problem(),
         }
@@ -46,13 +46,13 @@ impl Engine {
     ) -> Result<IndexStatus> {
         let engine = self;
         engine.scans()?;
-        let mut places = engine.places();
+        let mut ranges = engine.part_ranges();
         // Damaged parts show when they are read.
-        places.retain(|p| !engine.sidecar.is_whole(*p));
-        places.sort_by_key(|p| std::cmp::Reverse(p.to - p.from));
-        let lengths = places.iter().map(|p| p.to - p.from);
+        ranges.retain(|p| !engine.sidecar.is_whole(*p));
+        ranges.sort_by_key(|p| std::cmp::Reverse(p.to - p.from));
+        let lengths = ranges.iter().map(|p| p.to - p.from);
         let total = lengths.fold(0, u64::saturating_add);
-        let budget = Budget::new(places.iter().map(|p| engine.budget(*p)).sum(), total);
+        let budget = Budget::new(ranges.iter().map(|p| engine.budget(*p)).sum(), total);
         let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
         // A part that is longer than one thread's share is made by several threads.
         let jobs = |p: &index::PartRange| {
@@ -61,21 +61,21 @@ impl Engine {
         };
         let work = || -> Result<()> {
             loop {
-                let Some(place) = places.get(next.fetch_add(1, Relaxed)) else {
+                let Some(range) = ranges.get(next.fetch_add(1, Relaxed)) else {
                     return Ok(());
                 };
-                let scan = engine.scan(place.thread)?;
+                let scan = engine.scan(range.thread)?;
                 // Streaming works for one part only. Several threads would find the others' data in the file, and would
                 // have to copy it.
-                let mut stream = engine.sidecar.begin().filter(|_| places.len() == 1);
+                let mut stream = engine.sidecar.begin().filter(|_| ranges.len() == 1);
                 let progress = |n| {
                     progress(done.fetch_add(n, Relaxed) + n, total);
                     !cancel.is_cancelled()
                 };
-                let (jobs, stream_to) = (jobs(place), stream.as_mut());
+                let (jobs, stream_to) = (jobs(range), stream.as_mut());
                 let part = index::by_several(
                     &engine.recording,
-                    *place,
+                    *range,
                     scan,
                     &budget,
                     jobs,
@@ -83,13 +83,13 @@ impl Engine {
                     &progress,
                 )?;
                 let part = index::encode(&part)?;
-                engine.sidecar.finish(*place, &part, stream)?;
+                engine.sidecar.finish(*range, &part, stream)?;
                 // From now on the part is read from the file.
-                lock(&engine.parts).remove(&(place.thread, place.from));
+                lock(&engine.parts).remove(&(range.thread, range.from));
             }
         };
         std::thread::scope(|s| {
-            let n = engine.jobs.min(places.len());
+            let n = engine.jobs.min(ranges.len());
             let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
             all.into_iter().try_for_each(joined)
         })?;

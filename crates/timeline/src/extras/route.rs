@@ -114,7 +114,7 @@ impl Timeline {
                 s.position
             ));
         }
-        let mut collector = Collector::new(self.places(t.image, to)?);
+        let mut collector = Collector::new(self.module_spans(t.image, to)?);
         let inner = &self.0;
         let code = inner.code(t.image, thread)?;
         let fail = |e| replay(thread, e);
@@ -159,7 +159,7 @@ impl Timeline {
         Ok(n)
     }
 
-    fn places(&self, image: u32, to: Position) -> Result<Vec<ModuleSpan>> {
+    fn module_spans(&self, image: u32, to: Position) -> Result<Vec<ModuleSpan>> {
         let mut out = Vec::new();
         let maps = self.events(&Filter {
             image: Some(image),
@@ -206,7 +206,7 @@ impl Timeline {
 
 /// Turns what a machine does into settings.
 struct Collector {
-    places: Vec<ModuleSpan>,
+    modules: Vec<ModuleSpan>,
     path: Breakpath,
     kinds: HashMap<u64, Kind>,
     finder: Finder,
@@ -219,9 +219,9 @@ struct Collector {
 }
 
 impl Collector {
-    fn new(places: Vec<ModuleSpan>) -> Collector {
+    fn new(modules: Vec<ModuleSpan>) -> Collector {
         Collector {
-            places,
+            modules,
             path: Breakpath::new(),
             kinds: HashMap::new(),
             finder: Finder::new(),
@@ -233,22 +233,25 @@ impl Collector {
     }
 
     /// The module at an address: sets its index, and returns the step from which it can be used.
-    fn place(&mut self, address: u64, step: u32) -> Option<u32> {
+    fn module_at(&mut self, address: u64, step: u32) -> Option<u32> {
         let at = |p: &ModuleSpan| {
             (p.module.start..p.module.end).contains(&address) && p.usable <= step && step < p.gone
         };
-        if !self.places.get(self.last).is_some_and(at) {
-            self.last = self.places.iter().position(at)?;
+        if !self.modules.get(self.last).is_some_and(at) {
+            self.last = self.modules.iter().position(at)?;
         }
-        Some(self.places[self.last].usable)
+        Some(self.modules[self.last].usable)
     }
 
     /// The thread arrives at a step.
     fn arrive(&mut self, step: u32, m: &Machine) {
         let rip = m.registers().rip;
         let mut touches = std::mem::take(&mut self.touched);
-        if let Some(usable) = self.place(rip, step) {
-            let code = self.places[self.last].code.iter().any(|r| r.contains(&rip));
+        if let Some(usable) = self.module_at(rip, step) {
+            let code = self.modules[self.last]
+                .code
+                .iter()
+                .any(|r| r.contains(&rip));
             let mut buf = [0; 15];
             let n = m.code(rip, &mut buf);
             // A debugger that steps over a breakpoint at a repeated instruction executes one repetition, and stops
@@ -273,7 +276,7 @@ impl Collector {
         let cpu = m.registers();
         // Something else may be mapped where a module was unloaded.
         let lasting =
-            self.place(cpu.rip, step).is_some() && self.places[self.last].gone == u32::MAX;
+            self.module_at(cpu.rip, step).is_some() && self.modules[self.last].gone == u32::MAX;
         if lasting && !self.kinds.contains_key(&cpu.rip) {
             let kind = self.kind(m, cpu.rip);
             self.kinds.insert(cpu.rip, kind);
@@ -308,7 +311,7 @@ impl Collector {
         for a in &list {
             let mut word = a.address / WORD * WORD;
             while word < a.address.saturating_add(a.len) {
-                match self.place(word, step) {
+                match self.module_at(word, step) {
                     Some(usable) => {
                         let setting = word << 1 | 1;
                         if self.touched.iter().all(|t| t.setting != setting) {
@@ -322,7 +325,7 @@ impl Collector {
                     }
                     // Goes on with the next module, if there is one.
                     None => {
-                        let starts = self.places.iter().map(|p| p.module.start);
+                        let starts = self.modules.iter().map(|p| p.module.start);
                         let Some(next) = starts.filter(|s| *s > word).min() else {
                             break;
                         };
@@ -357,7 +360,7 @@ impl Collector {
         let mut halts = Vec::new();
         for leg in way {
             let (address, data) = (leg.setting >> 1, leg.setting & 1 != 0);
-            let place = self.places.iter().find(|p| {
+            let place = self.modules.iter().find(|p| {
                 let range = p.module.start..p.module.end;
                 range.contains(&address) && p.usable <= leg.step && leg.step <= p.gone
             });

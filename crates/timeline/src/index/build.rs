@@ -3,16 +3,16 @@
 use super::by_page::{Generating, Generations};
 use super::codec::{LEVEL, LINE, PAGE, Page, bits};
 use super::draft::{Draft, Interval};
-use super::ends::{FinalLine, words};
 use super::frame::IndexFrame;
 use super::history::History;
 use super::maker::Maker;
 use super::maker::STEPS;
+use super::page_access::PageAccess;
 use super::pages::PageSet;
 use super::ranges::{PartRange, SPAN, span};
 use super::sidecar::Stream;
 use super::steps::{Gathered, Raw};
-use super::touched::PageAccess;
+use super::summary::{FinalLine, words};
 use crate::model::error::replay;
 use crate::recording::{Chunks, Recording};
 use crate::scan::Scan;
@@ -109,7 +109,7 @@ pub struct Start {
 )]
 pub fn build(
     recording: &Arc<Recording>,
-    place: PartRange,
+    range: PartRange,
     scan: &Scan,
     budget: &Budget,
     borders: &[u64],
@@ -118,7 +118,7 @@ pub fn build(
     stream: Option<&mut Stream>,
     progress: &Progress,
 ) -> Result<Draft> {
-    let span = AtomicU64::new(span(recording, place.thread));
+    let span = AtomicU64::new(span(recording, range.thread));
     let mut shadow = HashMap::new();
     if let Some(s) = &start {
         let mut put = |page, bytes: &Page| {
@@ -131,9 +131,9 @@ pub fn build(
     let (give, spare) = sync_channel(WAITING + 2);
     let mut packer = Packer {
         part: Draft {
-            thread: place.thread,
-            from: place.from,
-            to: place.to,
+            thread: range.thread,
+            from: range.from,
+            to: range.to,
             intervals: Vec::new(),
             generations: Generations::default(),
         },
@@ -143,10 +143,10 @@ pub fn build(
         differences: Vec::new(),
         size: 0,
         budget,
-        taken: budget.share(place.to - place.from),
+        taken: budget.share(range.to - range.from),
         span: &span,
-        longer: (0, place.from, 0),
-        steps: recording.has_steps(place.thread).then(Gathered::default),
+        longer: (0, range.from, 0),
+        steps: recording.has_steps(range.thread).then(Gathered::default),
         stream,
     };
     std::thread::scope(|s| {
@@ -156,7 +156,7 @@ pub fn build(
         });
         let played = play(
             recording,
-            place,
+            range,
             scan,
             (&span, borders),
             start,
@@ -175,18 +175,18 @@ pub fn build(
 /// Replays a part, and sends what each interval left. It stops when nobody receives any more.
 fn play(
     recording: &Arc<Recording>,
-    place: PartRange,
+    range: PartRange,
     scan: &Scan,
     (span, borders): (&AtomicU64, &[u64]),
     start: Option<Start>,
     (send, spare): (SyncSender<Raw>, Receiver<Raw>),
     progress: &Progress,
 ) -> Result<()> {
-    let thread = place.thread;
+    let thread = range.thread;
     let fail = |e| replay(thread, e);
     let code = recording.code(recording.image(thread), thread)?;
     let mut m = Machine::observing_much(code).map_err(fail)?;
-    let source = Chunks::new(recording, thread, place.chunk);
+    let source = Chunks::new(recording, thread, range.chunk);
     // Pages whose content the packer knows.
     let mut known = PageSet::new();
     match &start {
@@ -208,7 +208,7 @@ fn play(
         let from = state.position;
         let mut next = match borders.get(borders.partition_point(|b| *b <= from)) {
             Some(b) => *b,
-            None if !borders.is_empty() => place.to,
+            None if !borders.is_empty() => range.to,
             None if from < end => end,
             None => {
                 // After a short interval comes one of the usual length. Otherwise a program that reads many files would
@@ -222,15 +222,15 @@ fn play(
                 from.saturating_add(its)
             }
         };
-        end = next.min(place.to);
+        end = next.min(range.to);
         if stepped {
             let step = (span.load(Relaxed) / STEPS).max(1);
             next = next.min(from.saturating_add(step));
         }
-        let stop = m.run_to(next.min(place.to));
+        let stop = m.run_to(next.min(range.to));
         let done = m.position();
         let more = match stop {
-            Ok(Stop::Position | Stop::Break) => done < place.to,
+            Ok(Stop::Position | Stop::Break) => done < range.to,
             Ok(_) => false,
             // The code is missing because the trace is cut.
             Err(hindsight_replay::Error::MissingCode { .. })
@@ -471,9 +471,9 @@ impl Packer<'_> {
 
     /// Packs an interval: the frame with the lines that were read, as they were at the start; the history; the summary.
     fn pack(&mut self, state: State, raw: &mut Raw) -> Result<Interval> {
-        let mut ends = Maker::default();
-        ends.bytes = std::mem::take(&mut self.differences);
-        ends.bytes.clear();
+        let mut summary = Maker::default();
+        summary.bytes = std::mem::take(&mut self.differences);
+        summary.bytes.clear();
         let mut history = History::of(raw.pages.len());
         let mut framed = Vec::new();
         let bodies = &mut self.bodies;
@@ -496,7 +496,7 @@ impl Packer<'_> {
             }
             framed.push((page, wanted));
             let rank = |i: usize| (lines & ((1 << i) - 1)).count_ones() as usize;
-            ends.page(&mut touched, Some((wanted, &**old)), |i| FinalLine {
+            summary.page(&mut touched, Some((wanted, &**old)), |i| FinalLine {
                 masks: marks[rank(i)].last,
                 bytes: cells[rank(i)],
             });
@@ -511,9 +511,9 @@ impl Packer<'_> {
             to: raw.to,
             frame: IndexFrame::made(&state, &framed, bodies, LEVEL)?,
             history: Arc::new(history),
-            ends: ends.pack(LEVEL)?,
+            summary: summary.pack(LEVEL)?,
         };
-        self.differences = ends.bytes;
+        self.differences = summary.bytes;
         Ok(interval)
     }
 }

@@ -2,12 +2,12 @@
 
 use super::by_page::Generations;
 use super::codec::{LEVEL, LEVEL_STEPS, LINE, PAGE};
-use super::ends::{FinalLine, IntervalSummary, covered};
 use super::frame::IndexFrame;
 use super::given;
 use super::history::History;
 use super::maker::Maker;
-use super::touched::PageAccess;
+use super::page_access::PageAccess;
+use super::summary::{FinalLine, IntervalSummary, covered};
 use crate::scan::Scan;
 use crate::{Error, Result, ThreadId};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub struct Interval {
     pub frame: IndexFrame,
     pub history: Arc<History>,
     /// Its [`IntervalSummary`], compressed.
-    pub ends: Arc<[u8]>,
+    pub summary: Arc<[u8]>,
 }
 
 /// The index of one part of a thread in the making.
@@ -43,16 +43,16 @@ impl Interval {
 
     /// The sections of the interval in the index, in order.
     pub fn sections(&self) -> impl Iterator<Item = &Arc<[u8]>> {
-        [&self.frame.blob, &self.ends].into_iter()
+        [&self.frame.blob, &self.summary].into_iter()
     }
 
     pub fn size(&self) -> usize {
-        self.frame.blob.len() + self.ends.len() + self.history.size() + 16
+        self.frame.blob.len() + self.summary.len() + self.history.size() + 16
     }
 
     /// How memory changed in it. `None`: the data is damaged.
-    pub fn ends(&self) -> Option<IntervalSummary> {
-        IntervalSummary::new(&self.ends, self.frame.open()?.1, self.from)
+    pub fn summary(&self) -> Option<IntervalSummary> {
+        IntervalSummary::new(&self.summary, self.frame.open()?.1, self.from)
     }
 
     /// This interval and the next one as one.
@@ -63,8 +63,8 @@ impl Interval {
     pub fn join(&self, next: &Interval, changes: &[(u64, u64)], stepped: bool) -> Result<Interval> {
         let damaged = || Error::Unsupported("a frame in memory does not decode".into());
         let level = if stepped { LEVEL_STEPS } else { LEVEL };
-        let ends = [self, next].map(|i| i.ends().ok_or_else(damaged));
-        let [mine, others] = ends;
+        let summary = [self, next].map(|i| i.summary().ok_or_else(damaged));
+        let [mine, others] = summary;
         let (mine, others) = (mine?, others?);
         let (state, mut lines) = self.frame.unpack().ok_or_else(damaged)?;
         let (behind, more) = next.frame.unpack().ok_or_else(damaged)?;
@@ -98,12 +98,12 @@ impl Interval {
         for t in &mut history {
             let (page, any) = (t.page, t.any());
             let both = [self, next].map(|interval| interval.touched(page));
-            let of = |k: usize, ends: &IntervalSummary, i: usize| -> Result<Option<FinalLine>> {
+            let of = |k: usize, summary: &IntervalSummary, i: usize| -> Result<Option<FinalLine>> {
                 let touched = both[k].as_ref().filter(|t| t.any() & (1 << i) != 0);
                 // Steps keep their contents as they are.
                 let line = || match stepped {
                     true => Some([0; LINE]),
-                    false => ends.line(page, i),
+                    false => summary.line(page, i),
                 };
                 let end = touched.map(|t| Some(t.end(i, line()?)));
                 end.map(|e| e.ok_or_else(damaged)).transpose()
@@ -142,7 +142,7 @@ impl Interval {
             to: next.to,
             frame: IndexFrame::pack(&state, &lines, level)?,
             history: Arc::new(history.into_iter().collect()),
-            ends: maker.pack(level)?,
+            summary: maker.pack(level)?,
         })
     }
 }

@@ -2,8 +2,8 @@
 
 use super::codec::{LINE, bits};
 use super::draft::Interval;
-use super::ends::IntervalSummary;
-use super::ends::covered;
+use super::summary::IntervalSummary;
+use super::summary::covered;
 
 /// Lines of a page that differ from what the first interval left: page, mask of lines, differences.
 pub type Given = (u32, u64, Vec<u8>);
@@ -48,7 +48,7 @@ mod tests {
     use super::super::frame::IndexFrame;
     use super::super::maker::Accesses;
     use super::super::maker::Maker;
-    use super::super::{codec::LEVEL_STEPS, touched::PageAccess};
+    use super::super::{codec::LEVEL_STEPS, page_access::PageAccess};
     use super::*;
     use hindsight_isa::{CpuState, VecState};
     use hindsight_replay::{Gap, State};
@@ -92,7 +92,7 @@ mod tests {
             to: from + 10,
             frame: IndexFrame::made(&state, &[(9, mask)], &bodies, LEVEL_STEPS).unwrap(),
             history: std::sync::Arc::new([PageAccess::new(9, &words)].into_iter().collect()),
-            ends: m.pack(LEVEL_STEPS).unwrap(),
+            summary: m.pack(LEVEL_STEPS).unwrap(),
         }
     }
 
@@ -102,16 +102,16 @@ mod tests {
         let (a, b) = (interval(0, [0, 5], [7, 6]), interval(10, [1, 6], [1, 8]));
         for (changes, want) in [(vec![(9 * 4096, 16)], [1, 8]), (vec![], [7, 8])] {
             let both = a.join(&b, &changes, true).unwrap();
-            let ends = both.ends().unwrap();
-            assert_eq!(ends.steps.len(), 2);
-            assert_eq!([0, 1].map(|i| ends.first(9, i).unwrap()[0]), [0, 5]);
-            let held = [0, 1].map(|i| ends.line(9, i).unwrap());
+            let summary = both.summary().unwrap();
+            assert_eq!(summary.steps.len(), 2);
+            assert_eq!([0, 1].map(|i| summary.first(9, i).unwrap()[0]), [0, 5]);
+            let held = [0, 1].map(|i| summary.line(9, i).unwrap());
             assert_eq!(held, want.map(|b| [b; LINE]), "{changes:?}");
             // The steps still say which bytes they accessed.
             for (step, line, wrote) in [(0, 0, true), (0, 1, true), (1, 0, false), (1, 1, true)] {
                 let at = (9 * 4096 + line * LINE) as u64;
                 assert_eq!(
-                    [false, true].map(|reads| ends.touches(step, at, 8, reads)),
+                    [false, true].map(|reads| summary.touches(step, at, 8, reads)),
                     [Some(wrote), Some(true)],
                     "{step} {line}"
                 );

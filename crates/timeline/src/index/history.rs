@@ -1,7 +1,7 @@
 //! What an interval accessed, in the form that the file has. It is made once and takes little memory.
 
 use super::codec::Reader;
-use super::touched::PageAccess;
+use super::page_access::PageAccess;
 
 /// What an interval touched, by page.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -1,10 +1,10 @@
 //! Makes the summary of an interval, with one step or several.
 
 use super::codec::{LINE, Page, bits, put};
-use super::ends::{Changed, FinalLine, IntervalStep, IntervalSummary, MASK, framed, words};
 use super::frame::{parts, put_state};
 use super::given::Given;
-use super::touched::PageAccess;
+use super::page_access::PageAccess;
+use super::summary::{Changed, FinalLine, IntervalStep, IntervalSummary, MASK, framed, words};
 use crate::Result;
 use hindsight_replay::State;
 use std::sync::Arc;
@@ -74,12 +74,12 @@ impl Maker {
     }
 
     /// Appends the steps of another summary. `begin` is the state at the first of them. `None`: the data is damaged.
-    pub fn append(&mut self, ends: &IntervalSummary, begin: Option<State>) -> Option<()> {
+    pub fn append(&mut self, summary: &IntervalSummary, begin: Option<State>) -> Option<()> {
         let (lines, masks) = (self.bytes.len() / LINE, self.masks.len() / MASK);
-        self.bytes.extend_from_slice(&ends.differences()?);
-        self.masks.extend_from_slice(&ends.masks.all()?);
+        self.bytes.extend_from_slice(&summary.differences()?);
+        self.masks.extend_from_slice(&summary.masks.all()?);
         let new = self.steps.len();
-        self.steps.extend(ends.steps.iter().cloned());
+        self.steps.extend(summary.steps.iter().cloned());
         if let Some(first) = self.steps.get_mut(new) {
             first.state = begin;
         }

@@ -8,11 +8,11 @@
 use super::by_page::sections;
 use super::codec::{Reader, put, unpack};
 use super::draft::Draft;
-use super::ends::IntervalSummary;
 use super::frame::IndexFrame;
 use super::history::History;
+use super::page_access::PageAccess;
 use super::ranges::PartRange;
-use super::touched::PageAccess;
+use super::summary::IntervalSummary;
 use crate::base::sync::lock;
 use crate::{Result, ThreadId};
 use std::fs::File;
@@ -56,7 +56,7 @@ impl Bytes {
 pub struct Span {
     pub from: u64,
     frame: Section,
-    ends: Section,
+    summary: Section,
 }
 
 /// Directory and bytes.
@@ -78,7 +78,7 @@ pub struct IndexPart {
     pub thread: ThreadId,
     pub from: u64,
     pub to: u64,
-    pub place: PartRange,
+    pub range: PartRange,
     /// Unique among all parts. If a part of the same range is made again, its intervals may differ.
     pub number: u64,
     /// Where intervals begin.
@@ -121,13 +121,13 @@ impl IntervalSet {
 
 impl IndexPart {
     /// Opens a part with this directory and `len` bytes of sections. `None`: the directory is damaged.
-    pub fn open(place: PartRange, directory: &[u8], bytes: Bytes, len: u64) -> Option<IndexPart> {
-        let body = Body::open(place, directory, bytes, len)?;
+    pub fn open(range: PartRange, directory: &[u8], bytes: Bytes, len: u64) -> Option<IndexPart> {
+        let body = Body::open(range, directory, bytes, len)?;
         Some(IndexPart {
-            thread: place.thread,
-            from: place.from,
-            to: place.to,
-            place,
+            thread: range.thread,
+            from: range.from,
+            to: range.to,
+            range,
             number: PARTS.fetch_add(1, Relaxed),
             borders: body.spans.iter().map(|s| s.from).collect(),
             end: body.end,
@@ -136,10 +136,10 @@ impl IndexPart {
     }
 
     /// Opens a part that was just made.
-    pub fn made(place: PartRange, (directory, sections): &Encoded) -> Result<IndexPart> {
+    pub fn made(range: PartRange, (directory, sections): &Encoded) -> Result<IndexPart> {
         let bytes = sections.concat();
         let len = bytes.len() as u64;
-        let part = IndexPart::open(place, directory, Bytes::Memory(bytes), len);
+        let part = IndexPart::open(range, directory, Bytes::Memory(bytes), len);
         part.ok_or_else(|| crate::Error::Unsupported("an index cannot be read as made".into()))
     }
 
@@ -158,14 +158,14 @@ impl IndexPart {
     /// Checks all sections against their checksums.
     pub fn is_whole(&self) -> bool {
         let body = lock(&self.body).clone();
-        let spans = body.spans.iter().flat_map(|s| [&s.frame, &s.ends]);
+        let spans = body.spans.iter().flat_map(|s| [&s.frame, &s.summary]);
         let mut all = spans.chain(body.pages.iter().map(|p| &p.1));
         all.all(|s| body.bytes.read(s).is_some())
     }
 }
 
 impl Body {
-    pub fn open(place: PartRange, directory: &[u8], bytes: Bytes, len: u64) -> Option<Body> {
+    pub fn open(range: PartRange, directory: &[u8], bytes: Bytes, len: u64) -> Option<Body> {
         let mut r = Reader {
             b: directory,
             at: 0,
@@ -181,14 +181,14 @@ impl Body {
             at = at.checked_add(s.len)?;
             (at <= len).then_some(s)
         };
-        let mut from = place.from;
+        let mut from = range.from;
         let mut spans = Vec::new();
         for _ in 0..r.int()? {
             let n = r.int()?;
             spans.push(Span {
                 from,
                 frame: section(&mut r)?,
-                ends: section(&mut r)?,
+                summary: section(&mut r)?,
             });
             from = from.checked_add(n)?;
         }
@@ -202,7 +202,7 @@ impl Body {
             generations.push(pages.len());
         }
         let whole = r.at == directory.len() && at == len && !spans.is_empty();
-        (to == place.to && whole).then_some(Body {
+        (to == range.to && whole).then_some(Body {
             spans,
             end: from,
             pages,
@@ -221,8 +221,8 @@ impl Body {
         })
     }
 
-    pub fn ends(&self, interval: usize) -> Option<IntervalSummary> {
-        let blob = self.bytes.read(&self.spans.get(interval)?.ends)?;
+    pub fn summary(&self, interval: usize) -> Option<IntervalSummary> {
+        let blob = self.bytes.read(&self.spans.get(interval)?.summary)?;
         let frame = self.frame(interval)?;
         IntervalSummary::new(&blob, frame.open()?.1, frame.position)
     }

@@ -31,7 +31,7 @@ pub struct PartRange {
 }
 
 /// The parts of a thread.
-pub fn places(recording: &Recording, thread: ThreadId) -> Vec<PartRange> {
+pub fn part_ranges(recording: &Recording, thread: ThreadId) -> Vec<PartRange> {
     let chunks = recording.trace.chunks(thread.0);
     let end = chunks.last().map_or(0, |c| c.last_pos);
     let mut starts: Vec<usize> = (0..chunks.len()).filter(|i| chunks[*i].keyframe).collect();

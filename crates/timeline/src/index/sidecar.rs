@@ -142,30 +142,30 @@ impl Sidecar {
     }
 
     /// Whether the file has a part.
-    pub fn has(&self, place: PartRange) -> bool {
+    pub fn has(&self, range: PartRange) -> bool {
         let s = lock(&self.state);
-        s.contents.records.contains_key(&key(place))
+        s.contents.records.contains_key(&key(range))
     }
 
     /// Opens a part. Its directory is read and checked.
-    pub fn load(&self, place: PartRange) -> Option<IndexPart> {
-        let (file, r) = lock(&self.state).find(key(place))?;
+    pub fn load(&self, range: PartRange) -> Option<IndexPart> {
+        let (file, r) = lock(&self.state).find(key(range))?;
         let part = r.directory(&file).and_then(|directory| {
             let bytes = Bytes::File { file, at: r.at };
-            IndexPart::open(place, &directory, bytes, r.sections())
+            IndexPart::open(range, &directory, bytes, r.sections())
         });
         if part.is_none() {
-            self.found_damaged(place);
+            self.found_damaged(range);
         }
         part
     }
 
     /// Whether the file has a part and all of it is undamaged. A damaged part is not used any more.
-    pub fn is_whole(&self, place: PartRange) -> bool {
-        match self.load(place) {
+    pub fn is_whole(&self, range: PartRange) -> bool {
+        match self.load(range) {
             Some(p) if p.is_whole() => true,
             Some(_) => {
-                self.found_damaged(place);
+                self.found_damaged(range);
                 false
             }
             None => false,
@@ -173,8 +173,8 @@ impl Sidecar {
     }
 
     /// Takes note that a part is damaged. It is not used any more.
-    pub fn found_damaged(&self, place: PartRange) {
-        lock(&self.state).lose(key(place));
+    pub fn found_damaged(&self, range: PartRange) {
+        lock(&self.state).lose(key(range));
     }
 
     /// The saved calls of a function in a thread.
@@ -195,8 +195,8 @@ impl Sidecar {
     }
 
     /// Adds a part, unless the file has one with as many intervals. Unused bytes at the end of the file are cut off.
-    pub fn add(&self, place: PartRange, part: &Encoded, why: For) -> Result<()> {
-        self.write(key(place), part, why, None)
+    pub fn add(&self, range: PartRange, part: &Encoded, why: For) -> Result<()> {
+        self.write(key(range), part, why, None)
     }
 
     /// Begins to write a part while it is made. `None`: the file system does not allow it.
@@ -205,8 +205,8 @@ impl Sidecar {
     }
 
     /// Like [`Sidecar::add`] for the index. `begun` may have some of the part already.
-    pub fn finish(&self, place: PartRange, part: &Encoded, begun: Option<Stream>) -> Result<()> {
-        self.write(key(place), part, For::Index, begun)
+    pub fn finish(&self, range: PartRange, part: &Encoded, begun: Option<Stream>) -> Result<()> {
+        self.write(key(range), part, For::Index, begun)
     }
 
     fn write(&self, key: Key, what: &Encoded, why: For, begun: Option<Stream>) -> Result<()> {
@@ -336,8 +336,8 @@ impl Sidecar {
     }
 }
 
-fn key(place: PartRange) -> Key {
-    Key::Part(place.thread, place.from)
+fn key(range: PartRange) -> Key {
+    Key::Part(range.thread, range.from)
 }
 
 /// Whether a new record is better than the old one. In a range of interest a new part has more intervals.

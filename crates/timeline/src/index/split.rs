@@ -31,21 +31,21 @@ const TIMES: u64 = 4;
 /// as they are made, if there is one stretch only.
 pub fn by_several(
     recording: &Arc<Recording>,
-    place: PartRange,
+    range: PartRange,
     scan: &Scan,
     budget: &Budget,
     jobs: usize,
     stream: Option<&mut Stream>,
     progress: &Progress,
 ) -> Result<Draft> {
-    let least = LEAST * span(recording, place.thread);
+    let least = LEAST * span(recording, range.thread);
     // One of three processors packs.
     let stretches = (2 * jobs / 3).min(affordable(recording)).clamp(1, MOST);
-    let starts = starts(place, stretches, least);
+    let starts = starts(range, stretches, least);
     if starts.len() == 1 {
         return build(
             recording,
-            place,
+            range,
             scan,
             budget,
             &[],
@@ -58,16 +58,16 @@ pub fn by_several(
     let drafts = Mutex::new(vec![None; starts.len()]);
     let stretch = |i: usize, start: Option<Start>| -> Result<()> {
         let from = starts[i];
-        let to = starts.get(i + 1).copied().unwrap_or(place.to);
-        let chunks = recording.trace.chunks(place.thread.0);
+        let to = starts.get(i + 1).copied().unwrap_or(range.to);
+        let chunks = recording.trace.chunks(range.thread.0);
         let part = PartRange {
             from,
             to,
             chunk: match i {
-                0 => place.chunk,
+                0 => range.chunk,
                 _ => chunks.partition_point(|c| c.last_pos < from),
             },
-            ..place
+            ..range
         };
         let draft = build(
             recording,
@@ -89,7 +89,7 @@ pub fn by_several(
         let mut begin = |i, start| {
             others.push(s.spawn(move || stretch(i, Some(start))));
         };
-        let ahead = run_ahead(recording, place, &starts, progress, &mut begin);
+        let ahead = run_ahead(recording, range, &starts, progress, &mut begin);
         let mine = ahead.and_then(|last| match last {
             Some(start) => stretch(starts.len() - 1, Some(start)),
             None => Ok(()),
@@ -110,7 +110,7 @@ pub fn by_several(
     }
     let mut all = all.ok_or(Error::Cancelled)?;
     // This also holds for a stream that was cut.
-    all.to = place.to;
+    all.to = range.to;
     Ok(all)
 }
 
@@ -127,13 +127,13 @@ fn affordable(recording: &Recording) -> usize {
 
 /// Where stretches are to begin. A stretch starts when the fast machine has reached it. The lengths are chosen so that
 /// all are done at the same time.
-fn starts(place: PartRange, jobs: usize, least: u64) -> Vec<u64> {
-    let total = (place.to - place.from) as f64;
+fn starts(range: PartRange, jobs: usize, least: u64) -> Vec<u64> {
+    let total = (range.to - range.from) as f64;
     let first = total * AHEAD / (1.0 - (1.0 - AHEAD).powi(jobs.max(1) as i32));
-    let mut out = vec![place.from];
+    let mut out = vec![range.from];
     let mut at = first;
     while out.len() < jobs && at >= least as f64 && total - at >= least as f64 {
-        out.push(place.from + at as u64);
+        out.push(range.from + at as u64);
         at = first + (1.0 - AHEAD) * at;
     }
     out
@@ -143,16 +143,16 @@ fn starts(place: PartRange, jobs: usize, least: u64) -> Vec<u64> {
 /// `None`: the stream ended before.
 fn run_ahead(
     recording: &Arc<Recording>,
-    place: PartRange,
+    range: PartRange,
     starts: &[u64],
     progress: &Progress,
     begin: &mut dyn FnMut(usize, Start),
 ) -> Result<Option<Start>> {
-    let thread = place.thread;
+    let thread = range.thread;
     let fail = |e| replay(thread, e);
     let code = recording.code(recording.image(thread), thread)?;
     let mut m = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
-    let source = Chunks::new(recording, thread, place.chunk);
+    let source = Chunks::new(recording, thread, range.chunk);
     // The other machines do the comparing.
     m.digests_only();
     m.from_keyframe(Box::new(source)).map_err(fail)?;
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn stretches_end_at_the_same_time() {
-        let place = PartRange {
+        let range = PartRange {
             thread: ThreadId(1),
             chunk: 0,
             from: 1000,
@@ -203,14 +203,14 @@ mod tests {
             last: true,
         };
         for jobs in 1..8 {
-            let starts = starts(place, jobs, 1000);
+            let starts = starts(range, jobs, 1000);
             assert_eq!((starts.len(), starts[0]), (jobs, 1000));
-            let ends = starts[1..].iter().chain([&place.to]);
+            let ends = starts[1..].iter().chain([&range.to]);
             let done = |(from, to): (&u64, &u64)| (from - 1000) as f64 * AHEAD + (to - from) as f64;
             let done: Vec<f64> = starts.iter().zip(ends).map(done).collect();
             let spread = done.iter().map(|d| (d - done[0]).abs()).fold(0.0, f64::max);
             assert!(spread < 10.0, "{jobs}: {done:?}");
         }
-        assert_eq!(starts(place, 4, 600_000).len(), 1);
+        assert_eq!(starts(range, 4, 600_000).len(), 1);
     }
 }

@@ -3,11 +3,11 @@
 
 use super::codec::{LEVEL_STEPS, LINE, PAGE, Page, bits};
 use super::draft::Interval;
-use super::ends::{covered, words};
 use super::frame::IndexFrame;
 use super::history::History;
 use super::maker::{Accesses, Maker};
-use super::touched::PageAccess;
+use super::page_access::PageAccess;
+use super::summary::{covered, words};
 use crate::scan::Scan;
 use crate::{Error, Result};
 use hindsight_replay::{LineMarks, State};
@@ -36,7 +36,7 @@ pub struct Gathered {
     /// The state at the interval's beginning.
     begin: Option<State>,
     pages: BTreeMap<u32, StepPageAccess>,
-    ends: Maker,
+    summary: Maker,
 }
 
 /// What a step accessed of a page.
@@ -84,11 +84,11 @@ impl Gathered {
     ) {
         let from = state.position;
         if self.begin.is_none() {
-            self.ends.stepped = true;
-            self.ends.step(from, None);
+            self.summary.stepped = true;
+            self.summary.step(from, None);
             self.begin = Some(state);
         } else {
-            self.ends.step(from, Some(state));
+            self.summary.step(from, Some(state));
             for (address, len) in scan.changed(from, raw.to) {
                 self.wipe(address, len);
             }
@@ -198,7 +198,7 @@ impl Gathered {
             any: lines,
             bytes: &accessed,
         };
-        self.ends.differ(page, its, new, &differences);
+        self.summary.differ(page, its, new, &differences);
     }
 
     /// Something else changed a page that the step did not access.
@@ -234,13 +234,13 @@ impl Gathered {
             history.push(&touched);
             shadow.insert(page, t.now);
         }
-        let mut ends = std::mem::take(&mut self.ends);
+        let mut summary = std::mem::take(&mut self.summary);
         Ok(Interval {
             from: state.position,
             to,
             frame: IndexFrame::made(&state, &framed, &bodies, LEVEL_STEPS)?,
             history: Arc::new(history),
-            ends: ends.pack(LEVEL_STEPS)?,
+            summary: summary.pack(LEVEL_STEPS)?,
         })
     }
 }

@@ -1,8 +1,8 @@
 //! A player plays one thread on a virtual processor, and can go anywhere in it.
 
 mod aged;
+mod checkpoints;
 mod entered;
-mod snapshots;
 mod steps;
 
 use crate::base::STRIDE;
@@ -12,10 +12,10 @@ use crate::model::error::replay;
 use crate::model::memory::KnownByte;
 use crate::recording::Chunks;
 use crate::{Cancel, Error, Result, ThreadId};
+use checkpoints::PlayerCheckpoint;
 use hindsight_isa::observe::UNKNOWN;
 use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::{AccessKind, Lines, Machine, State, Stop};
-use snapshots::PlayerCheckpoint;
 use std::collections::HashMap;
 use std::sync::Arc;
 use steps::Steps;
@@ -31,7 +31,7 @@ pub struct Player {
     engine: Arc<Engine>,
     pub thread: ThreadId,
     machine: Machine<'static>,
-    places: Vec<PartRange>,
+    ranges: Vec<PartRange>,
     /// First and last instruction count of the thread.
     pub from: u64,
     pub to: u64,
@@ -41,13 +41,13 @@ pub struct Player {
     base: Lines,
     /// The interval whose steps were used last.
     steps: Option<Steps>,
-    snapshots: Vec<PlayerCheckpoint>,
+    checkpoints: Vec<PlayerCheckpoint>,
     /// The chunk at which the machine's stream began.
     first: usize,
     /// What the recording says of memory at this instant has taken effect.
     settled: bool,
     /// For conditions: the values of words, each with the interval that accessed the word last. The helper finds them.
-    pub kept: HashMap<(u64, u64), [Option<KnownByte>; 8]>,
+    pub word_values: HashMap<(u64, u64), [Option<KnownByte>; 8]>,
     helper: Option<Box<Player>>,
     /// What the last search for accesses learned.
     pub writers: Option<super::Learned>,
@@ -92,8 +92,8 @@ struct Since {
 
 impl Player {
     pub fn new(engine: &Arc<Engine>, thread: ThreadId) -> Result<Player> {
-        let places = index::places(engine, thread);
-        let (Some(first), Some(last)) = (places.first(), places.last()) else {
+        let ranges = index::part_ranges(engine, thread);
+        let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
             return Err(Error::NoThread(thread));
         };
         let code = engine.code(engine.image(thread), thread)?;
@@ -104,14 +104,14 @@ impl Player {
             engine: Arc::clone(engine),
             thread,
             machine,
-            places,
+            ranges,
             at: None,
             base: Lines::default(),
             steps: None,
-            snapshots: Vec::new(),
+            checkpoints: Vec::new(),
             first: 0,
             settled: false,
-            kept: HashMap::new(),
+            word_values: HashMap::new(),
             helper: None,
             writers: None,
             swept: Default::default(),
@@ -194,7 +194,7 @@ impl Player {
         let stop = count.saturating_sub(TRAIL);
         if stop > self.count() + TRAIL / 4 {
             self.advance(stop)?;
-            self.snapshot()?;
+            self.take_checkpoint()?;
         }
         self.advance(count)?;
         self.settle()
@@ -276,9 +276,9 @@ impl Player {
         if let Some(from) = self.step_before(count)? {
             return Ok(from == count);
         }
-        let place = self.places[self.part(count)];
-        let built = self.engine.part_if_built(place);
-        let from = built.map_or(place.from, |b| b.bounds(b.interval(count)).0);
+        let range = self.ranges[self.part(count)];
+        let built = self.engine.part_if_built(range);
+        let from = built.map_or(range.from, |b| b.bounds(b.interval(count)).0);
         Ok(from == count)
     }
 
@@ -349,7 +349,7 @@ impl Player {
     ) -> Result<()> {
         let thread = self.thread;
         let fail = |e| replay(thread, e);
-        self.snapshots.clear();
+        self.checkpoints.clear();
         self.at = None;
         self.base = content;
         self.machine.set_window(&self.base).map_err(fail)?;
@@ -364,17 +364,17 @@ impl Player {
             marks: true,
         });
         let start = self.machine.checkpoint_of_start();
-        self.keep(start, true);
+        self.add_checkpoint(start, true);
         Ok(())
     }
 
     /// Begins to play at the nearest place before `count`.
     fn start_for(&mut self, count: u64) -> Result<()> {
         let part = self.part(count);
-        let place = self.places[part];
-        let have = self.engine.part_if_built(place);
+        let range = self.ranges[part];
+        let have = self.engine.part_if_built(range);
         if have.is_none()
-            && count.saturating_sub(place.from) < index::span(&self.engine, self.thread)
+            && count.saturating_sub(range.from) < index::span(&self.engine, self.thread)
         {
             return self.start_part(part);
         }
@@ -390,7 +390,7 @@ impl Player {
         }
         let built = match have {
             Some(b) => b,
-            None => self.engine.part(place, &self.cancel)?,
+            None => self.engine.part(range, &self.cancel)?,
         };
         let i = built.interval(count);
         let frame = built.frame(&self.engine, i)?.load(self.forget_base());
@@ -400,20 +400,20 @@ impl Player {
 
     /// The number of the part that has instruction `count`.
     fn part(&self, count: u64) -> usize {
-        let i = self.places.partition_point(|p| p.from <= count);
+        let i = self.ranges.partition_point(|p| p.from <= count);
         i.saturating_sub(1)
     }
 
     fn start_part(&mut self, part: usize) -> Result<()> {
         let thread = self.thread;
         let fail = |e| replay(thread, e);
-        self.snapshots.clear();
+        self.checkpoints.clear();
         self.at = None;
-        let place = self.places[part];
-        let source = Chunks::new(&self.engine.recording, thread, place.chunk);
+        let range = self.ranges[part];
+        let source = Chunks::new(&self.engine.recording, thread, range.chunk);
         self.base = Lines::default();
         self.settled = false;
-        self.first = place.chunk;
+        self.first = range.chunk;
         self.machine.from_keyframe(Box::new(source)).map_err(fail)?;
         self.play_on(part)
     }
@@ -483,8 +483,8 @@ impl Player {
             let Some(at) = self.at else {
                 return Err(Error::NoThread(self.thread));
             };
-            let end = self.places[at.part].to;
-            let border = match self.places[at.part].last {
+            let end = self.ranges[at.part].to;
+            let border = match self.ranges[at.part].last {
                 true => at.until,
                 false => at.until.min(end),
             };
@@ -516,14 +516,14 @@ impl Player {
             return Ok(());
         }
         let here = self.count();
-        self.snapshots.clear();
+        self.checkpoints.clear();
         let part = self.part(here);
         if part != at.part {
             // The key frame there empties the window.
             self.base = Lines::default();
             return self.play_on(part);
         }
-        let built = self.engine.part(self.places[part], &self.cancel)?;
+        let built = self.engine.part(self.ranges[part], &self.cancel)?;
         let i = built.interval(here);
         let (from, to) = built.bounds(i);
         if here >= to {
@@ -567,6 +567,6 @@ impl Player {
 
     /// The index of the part that has instruction `count`.
     pub fn index(&self, count: u64) -> Result<Arc<index::IndexPart>> {
-        (self.engine).part(self.places[self.part(count)], &self.cancel)
+        (self.engine).part(self.ranges[self.part(count)], &self.cancel)
     }
 }

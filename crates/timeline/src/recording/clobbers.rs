@@ -138,7 +138,13 @@ impl Clobbers {
 
     /// Whether something may have changed a byte between the access at `when` and `now`. `seen` is the segment of the
     /// access.
-    pub fn hold(&self, address: u64, when: When, seen: &Segment, now: &Instant) -> bool {
+    pub fn may_have_changed(
+        &self,
+        address: u64,
+        when: When,
+        seen: &Segment,
+        now: &Instant,
+    ) -> bool {
         let small = self.pages.get(&(address / PAGE)).map_or(&[][..], |p| p);
         let own = |s: &(ThreadId, Range<u64>)| s.0 == when.thread && s.1.contains(&address);
         let unkept = match self.stacks.iter().any(own) {
@@ -176,7 +182,7 @@ impl Clobbers {
             from: 0,
             to: 0,
         };
-        self.hold(address, nobody, &before, now)
+        self.may_have_changed(address, nobody, &before, now)
     }
 
     /// Whether any thread ended by itself.

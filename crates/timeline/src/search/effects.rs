@@ -131,21 +131,21 @@ impl Wants {
     pub fn steps_touching(
         &self,
         engine: &Engine,
-        ends: &IntervalSummary,
+        summary: &IntervalSummary,
         lo: u64,
         hi: u64,
     ) -> Result<Option<Vec<usize>>> {
         let small = self.watches.iter().all(|w| w.len <= SMALL);
         let only_accesses = self.registers.is_empty() && self.values.is_empty();
-        if !ends.stepped || !only_accesses || !small {
+        if !summary.stepped || !only_accesses || !small {
             return Ok(None);
         }
         let mut out = Vec::new();
-        for n in ends.step(lo)..=ends.step(hi - 1) {
+        for n in summary.step(lo)..=summary.step(hi - 1) {
             let mut any = false;
             for w in &self.watches {
                 let reads = w.watch.kinds().0;
-                let may = ends.touches(n, w.address, w.len, reads);
+                let may = summary.touches(n, w.address, w.len, reads);
                 any |= may.ok_or_else(|| engine.bad_frame())?;
             }
             if any {
@@ -202,7 +202,7 @@ impl Wants {
         if !self.registers.is_empty() || hi - lo <= FEW {
             return self.step_through(player, hi, cancel, direction);
         }
-        player.memory_if_far()?;
+        player.checkpoint_memory_if_far()?;
         let size = ((hi - lo) / SLICES).max(LEAST);
         let mut touched = Vec::new();
         let mut a = lo;

@@ -174,10 +174,10 @@ impl Writes {
                     low = part.bounds(n).0.max(t.from).min(hi - 1);
                     let set = part.touching(&engine, address, len, false, true)?;
                     if set.has(n) {
-                        let ends = part.ends(&engine, n)?;
-                        let step = ends.step(hi - 1);
-                        low = ends.steps[step].from.max(low).min(hi - 1);
-                        let may = ends.touches(step, address, len, false);
+                        let summary = part.summary(&engine, n)?;
+                        let step = summary.step(hi - 1);
+                        low = summary.steps[step].from.max(low).min(hi - 1);
+                        let may = summary.touches(step, address, len, false);
                         if may.ok_or_else(|| engine.bad_frame())? {
                             t.pieces.push(Piece {
                                 lo: low,

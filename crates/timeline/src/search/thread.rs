@@ -87,15 +87,18 @@ fn in_interval(
     }
     let engine = Arc::clone(player.engine());
     let part = player.index(lo)?;
-    let ends = part.ends(&engine, part.interval(lo))?;
-    let Some(mut steps) = wants.steps_touching(&engine, &ends, lo, hi)? else {
+    let summary = part.summary(&engine, part.interval(lo))?;
+    let Some(mut steps) = wants.steps_touching(&engine, &summary, lo, hi)? else {
         return writers.effects(wants, player, lo, hi, direction, cancel);
     };
     if direction == Direction::Backward {
         steps.reverse();
     }
     for n in steps {
-        let (from, to) = (ends.steps[n].from.max(lo), ends.end_of(n).unwrap_or(hi));
+        let (from, to) = (
+            summary.steps[n].from.max(lo),
+            summary.end_of(n).unwrap_or(hi),
+        );
         let found = writers.effects(wants, player, from, to.min(hi), direction, cancel)?;
         if found.is_some() {
             return Ok(found);

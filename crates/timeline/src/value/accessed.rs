@@ -208,7 +208,7 @@ fn in_steps(
     let interval = part.interval(end - 1);
     // The steps cannot have accessed what the whole interval did not access.
     let bytes = past::accessed(p.engine(), &part, interval, q.m.address, bytes)?;
-    let ends = part.ends(p.engine(), interval)?;
+    let summary = part.summary(p.engine(), interval)?;
     let mut to = end;
     while begin < to {
         let mut open = bytes.clone();
@@ -216,15 +216,15 @@ fn in_steps(
         if open.is_empty() {
             break;
         }
-        let step = ends.step(to - 1);
+        let step = summary.step(to - 1);
         let mut touched = false;
         for i in &open {
             let address = q.m.address.wrapping_add(*i as u64);
-            let its = ends.touches(step, address, 1, true);
+            let its = summary.touches(step, address, 1, true);
             touched |= its.ok_or_else(|| p.engine().bad_frame())?;
         }
         if !touched {
-            to = ends.steps[step].from;
+            to = summary.steps[step].from;
             continue;
         }
         p.seek_end_straight(to)?;

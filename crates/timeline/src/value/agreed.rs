@@ -221,7 +221,9 @@ impl Asker<'_> {
         let at = q.m.address.wrapping_add(b.i as u64);
         let thread = self.threads[one.k].0;
         let least = view.engine().position(thread, sure.0)?;
-        if self.mapped[b.i].is_some_and(|m| m.0 > least) || self.is_doubtful(view, q, b.i, one)? {
+        if self.mapped[b.i].is_some_and(|m| m.0 > least)
+            || self.may_have_changed_since(view, q, b.i, one)?
+        {
             return Ok(false);
         }
         let key = (at / 8, one.k, sure);
@@ -252,7 +254,7 @@ impl Asker<'_> {
         };
         let mut lasting = q.judge.as_ref().is_some_and(|j| {
             let mut all = word..word + len;
-            !all.any(|at| j.clobbers.hold(at, nobody, &seen, &anybody))
+            !all.any(|at| j.clobbers.may_have_changed(at, nobody, &seen, &anybody))
         });
         for t in self
             .others
@@ -366,8 +368,9 @@ impl Asker<'_> {
         let changed = match cut && floor > view.from {
             false => view.changed.iter().any(within),
             true => {
-                let border = (view.ends.steps.iter().map(|s| s.from)).find(|from| *from > floor);
-                let Some(border) = border.filter(|b| *b <= view.ends.steps[view.here].from) else {
+                let border = (view.summary.steps.iter().map(|s| s.from)).find(|from| *from > floor);
+                let Some(border) = border.filter(|b| *b <= view.summary.steps[view.here].from)
+                else {
                     return Ok(None);
                 };
                 let scan = self.engine.scan(view.part.thread)?;
@@ -462,7 +465,7 @@ impl Asker<'_> {
                 return Ok(Answer::Play(s.k, s.until()));
             }
         }
-        Ok(match self.is_doubtful(view, q, b.i, one)? {
+        Ok(match self.may_have_changed_since(view, q, b.i, one)? {
             true => Answer::Open,
             false => Answer::Is(sure),
         })
@@ -482,7 +485,13 @@ impl Asker<'_> {
     }
 
     /// Whether something else than instructions may have changed the byte since its certain access.
-    fn is_doubtful(&self, view: &Viewpoint, q: &Query, i: usize, one: &Left) -> Result<bool> {
+    fn may_have_changed_since(
+        &self,
+        view: &Viewpoint,
+        q: &Query,
+        i: usize,
+        one: &Left,
+    ) -> Result<bool> {
         let (Some(j), Some(sure)) = (&q.judge, one.sure) else {
             return Ok(true);
         };
@@ -500,7 +509,7 @@ impl Asker<'_> {
         };
         let seen = view.engine().segment(self.threads[one.k].0, sure.0)?;
         let at = q.m.address.wrapping_add(i as u64);
-        Ok(j.clobbers.hold(at, nobody, &seen, &j.now))
+        Ok(j.clobbers.may_have_changed(at, nobody, &seen, &j.now))
     }
 
     fn fill(&self, q: &mut Query, b: &Byte, n: usize) {

@@ -23,26 +23,26 @@ pub fn certain(
     q: &mut Query,
 ) -> Result<()> {
     let home = (view.thread(), view.count());
-    let mut doubtful = Vec::new();
+    let mut uncertain = Vec::new();
     for group in groups(q, image, &Arc::clone(view.engine())) {
         let Some(when) = q.when[group.start] else {
             continue;
         };
         if (group.clone())
-            .map(|i| q.doubtful(i, when))
+            .map(|i| q.may_have_changed(i, when))
             .any(|d| !matches!(d, Ok(false)))
         {
-            doubtful.push((group, when));
+            uncertain.push((group, when));
         }
     }
-    for (part, when) in pinpoint(view, q, &doubtful)?.into_iter().flatten() {
-        let mut doubtful = false;
+    for (part, when) in pinpoint(view, q, &uncertain)?.into_iter().flatten() {
+        let mut changed = false;
         for i in part.clone() {
-            doubtful |= q.doubtful(i, when)?;
+            changed |= q.may_have_changed(i, when)?;
         }
-        if doubtful {
+        if changed {
             let at = view.engine().position(when.thread, when.from)?;
-            q.doubt(part.start, part.end, when, Why::Changed, at);
+            q.make_candidate(part.start, part.end, when, Why::Changed, at);
         }
     }
     shared(view, image, here, own, q)?;
@@ -158,7 +158,7 @@ fn shared(
             let now = (view.thread(), view.count());
             if !own || (when.thread, when.from + 1) != now {
                 let at = engine.position(when.thread, when.from)?;
-                q.doubt(part.start, part.end, when, Why::Shared, at);
+                q.make_candidate(part.start, part.end, when, Why::Shared, at);
             }
         }
     }
@@ -223,7 +223,7 @@ fn dead(view: &mut Viewpoint, image: u32, q: &mut Query) -> Result<()> {
         }
         let Some(when) = q.when[k] else { continue };
         let at = engine.position(when.thread, when.from)?;
-        q.doubt(i, i + 4, when, Why::Changed, at);
+        q.make_candidate(i, i + 4, when, Why::Changed, at);
     }
     Ok(())
 }

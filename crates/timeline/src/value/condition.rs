@@ -11,7 +11,7 @@ use hindsight_isa::{CpuState, VecState};
 use std::sync::Arc;
 
 /// The earlier values of this many words stay in memory.
-const KEPT: usize = 1 << 14;
+const REMEMBERED: usize = 1 << 14;
 
 /// Copies what this thread knows of memory. `false`: some of it is not known.
 pub fn read(p: &mut Player, address: u64, buf: &mut [u8]) -> Result<bool> {
@@ -54,16 +54,16 @@ fn earlier(p: &mut Player, word: u64) -> Result<[Option<KnownByte>; 8]> {
     let floor = floor(&engine, p.thread, &q.m, since)?;
     // What changed it since then belongs to the key, too.
     let changed = floor.iter().max().copied().unwrap_or(0).max(from);
-    if let Some(known) = p.kept.get(&(word, changed)) {
+    if let Some(known) = p.word_values.get(&(word, changed)) {
         return Ok(*known);
     }
     past::before(&engine, p.thread, since, &floor, &mut q)?;
     let mut known = [None; 8];
     known.copy_from_slice(&q.m.bytes);
-    if p.kept.len() >= KEPT {
-        p.kept.clear();
+    if p.word_values.len() >= REMEMBERED {
+        p.word_values.clear();
     }
-    p.kept.insert((word, changed), known);
+    p.word_values.insert((word, changed), known);
     Ok(known)
 }
 

@@ -100,7 +100,7 @@ pub fn made(
         if unkept.iter().any(open) {
             continue;
         }
-        if unseen || (source.is_some() || from_the_start) && q.doubtful(i, when)? {
+        if unseen || (source.is_some() || from_the_start) && q.may_have_changed(i, when)? {
             continue;
         }
         q.m.bytes[i] = match source.map(|s| (s.2.origin, at - s.2.address)) {

@@ -76,11 +76,13 @@ pub fn behind(
     let seen = engine.segment(thread, count)?;
     let clobbers = engine.clobbers(image)?;
     let each = (0..bytes.len() as u64).map(|i| address.wrapping_add(i));
-    let doubtful = each.clone().any(|at| clobbers.hold(at, when, &seen, &now));
+    let changed = each
+        .clone()
+        .any(|at| clobbers.may_have_changed(at, when, &seen, &now));
     let words = bytes.as_chunks::<4>();
     let dead = |w: &[u8; 4]| clobbers.names_the_dead(*w, [true; 4], &now);
     // The kernel changes whole words. With a part of a word, one would have to know the rest.
     let whole = address.is_multiple_of(4) && words.1.is_empty();
-    let sure = !doubtful && (whole || !clobbers.has_dead()) && !words.0.iter().any(dead);
+    let sure = !changed && (whole || !clobbers.has_dead()) && !words.0.iter().any(dead);
     Ok(sure.then(|| bytes.iter().copied().map(Some).collect()))
 }

@@ -92,9 +92,9 @@ pub fn writes(
         }
         for i in cut {
             let (from, to) = part.bounds(i);
-            let ends = part.ends(engine, i)?;
-            for step in ends.step(at.max(from))..=ends.step(hi.min(to) - 1) {
-                let may = ends.touches(step, address, len, false);
+            let summary = part.summary(engine, i)?;
+            for step in summary.step(at.max(from))..=summary.step(hi.min(to) - 1) {
+                let may = summary.touches(step, address, len, false);
                 if may.ok_or_else(|| engine.bad_frame())? {
                     return Ok(true);
                 }
@@ -141,7 +141,7 @@ pub fn take(
     bytes: impl Iterator<Item = usize>,
 ) -> Result<()> {
     let part = &touch.part;
-    let (mut ends, mut line) = (None, None);
+    let (mut summary, mut line) = (None, None);
     let when = When {
         thread: part.thread,
         from: touch.from,
@@ -167,12 +167,12 @@ pub fn take(
             [_, true] => Ground::Written,
             _ => Ground::Read,
         };
-        let held = match ends.take() {
+        let held = match summary.take() {
             Some(e) => e,
-            None => part.ends(engine, touch.interval)?,
+            None => part.summary(engine, touch.interval)?,
         };
         let bytes = held.line(page, n).ok_or_else(|| engine.bad_frame())?;
-        ends = Some(held);
+        summary = Some(held);
         q.m.bytes[i] = Some(KnownByte {
             value: bytes[cell % LINE],
             ground,

@@ -94,17 +94,17 @@ impl Query {
     }
 
     /// Whether something else may have changed byte `i` since `when`.
-    pub fn doubtful(&self, i: usize, when: When) -> Result<bool> {
+    pub fn may_have_changed(&self, i: usize, when: When) -> Result<bool> {
         let Some(j) = &self.judge else {
             return Ok(false);
         };
         let seen = j.engine.segment(when.thread, when.from)?;
         let at = self.m.address.wrapping_add(i as u64);
-        Ok(j.clobbers.hold(at, when, &seen, &j.now))
+        Ok(j.clobbers.may_have_changed(at, when, &seen, &j.now))
     }
 
     /// Makes the values of bytes `from..to` candidates: they were so at `when`, but are not certain now.
-    pub fn doubt(&mut self, from: usize, to: usize, when: When, why: Why, at: Position) {
+    pub fn make_candidate(&mut self, from: usize, to: usize, when: When, why: Why, at: Position) {
         let bytes = self.m.bytes[from..to].iter();
         self.m.candidates.push(Candidate {
             address: self.m.address.wrapping_add(from as u64),

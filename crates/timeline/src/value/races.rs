@@ -375,7 +375,7 @@ fn before(
             // Nobody accessed it before.
             (Some(b), None) => add(q, address, vec![b.value], last.thread, position),
             // The earlier value is not known, so the present one is not known either.
-            (None, _) => q.doubt(i, i + 1, *last, Why::Race, position),
+            (None, _) => q.make_candidate(i, i + 1, *last, Why::Race, position),
         }
     }
     for (part, when) in pinpoint(view, &old, &groups)?.into_iter().flatten() {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 #[test]
 fn generations_say_the_same() {
-    let place = PartRange {
+    let range = PartRange {
         thread: ThreadId(3),
         chunk: 0,
         from: 100,
@@ -15,9 +15,9 @@ fn generations_say_the_same() {
         last: true,
     };
     let mut draft = Draft {
-        thread: place.thread,
-        from: place.from,
-        to: place.to,
+        thread: range.thread,
+        from: range.from,
+        to: range.to,
         intervals: Vec::new(),
         generations: Default::default(),
     };
@@ -35,14 +35,14 @@ fn generations_say_the_same() {
             PageAccess::new(page, &words)
         };
         draft.intervals.push(Interval {
-            from: place.from + 1000 * i,
-            to: place.from + 1000 * (i + 1),
+            from: range.from + 1000 * i,
+            to: range.from + 1000 * (i + 1),
             frame: IndexFrame {
-                position: place.from + 1000 * i,
+                position: range.from + 1000 * i,
                 blob: i.to_le_bytes()[..].into(),
             },
             history: Arc::new(pages.into_iter().map(touched).collect()),
-            ends: Vec::new().into(),
+            summary: Vec::new().into(),
         });
         let all = draft.intervals.len();
         let mut histories = draft.intervals.iter().map(|i| Arc::clone(&i.history));
@@ -54,7 +54,7 @@ fn generations_say_the_same() {
         let (directory, sections) = encode(draft).unwrap();
         let bytes = sections.concat();
         let len = bytes.len() as u64;
-        Body::open(place, &directory, Bytes::Memory(bytes), len).unwrap()
+        Body::open(range, &directory, Bytes::Memory(bytes), len).unwrap()
     };
     let one = body(&draft);
     draft.generations = generating.finish().unwrap();

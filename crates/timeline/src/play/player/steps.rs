@@ -8,22 +8,22 @@ use std::sync::Arc;
 /// An interval (the number of its part, and its own), and what is unpacked of it.
 pub struct Steps {
     of: (u64, usize),
-    ends: Arc<IntervalSummary>,
+    summary: Arc<IntervalSummary>,
     opened: OpenedSummary,
 }
 
 impl Player {
     /// The last step that begins at `count` or before. `None`: the interval has no steps.
     pub(super) fn step_before(&self, count: u64) -> Result<Option<u64>> {
-        let place = self.places[self.part(count)];
-        let Some(built) = self.engine.part_if_built(place) else {
+        let range = self.ranges[self.part(count)];
+        let Some(built) = self.engine.part_if_built(range) else {
             return Ok(None);
         };
         if !self.engine.has_steps(self.thread) {
             return Ok(None);
         }
-        let ends = built.ends(&self.engine, built.interval(count))?;
-        Ok((ends.stepped).then(|| ends.steps[ends.step(count)].from))
+        let summary = built.summary(&self.engine, built.interval(count))?;
+        Ok((summary.stepped).then(|| summary.steps[summary.step(count)].from))
     }
 
     /// What is unpacked of an interval.
@@ -37,7 +37,7 @@ impl Player {
                 opened.clear();
                 Steps {
                     of,
-                    ends: built.ends(&self.engine, interval)?,
+                    summary: built.summary(&self.engine, interval)?,
                     opened,
                 }
             }
@@ -56,20 +56,20 @@ impl Player {
     /// Begins to play at a step of the interval that has `count`. The window then has what the step needs.
     pub(super) fn start_step(&mut self, count: u64) -> Result<()> {
         let part = self.part(count);
-        let built = self.engine.part(self.places[part], &self.cancel)?;
+        let built = self.engine.part(self.ranges[part], &self.cancel)?;
         let i = built.interval(count);
         let engine = Arc::clone(&self.engine);
         let bad = || engine.bad_frame();
         let steps = self.steps_of(&built, i)?;
-        if !steps.ends.stepped {
+        if !steps.summary.stepped {
             // The part was made again meanwhile.
             return self.start_for(count);
         }
-        let step = steps.ends.step(count);
-        let content = steps.ends.content(step, None, &mut steps.opened);
+        let step = steps.summary.step(count);
+        let content = steps.summary.content(step, None, &mut steps.opened);
         let content = content.ok_or_else(bad)?;
-        let state = steps.ends.steps.get(step).and_then(|s| s.state.clone());
-        let until = steps.ends.end_of(step).unwrap_or(built.bounds(i).1);
+        let state = steps.summary.steps.get(step).and_then(|s| s.state.clone());
+        let until = steps.summary.end_of(step).unwrap_or(built.bounds(i).1);
         let state = match state {
             Some(s) => s,
             // The first step begins with the interval's state.
@@ -85,7 +85,7 @@ impl Player {
         if !at.step || here != at.until {
             return Ok(false);
         }
-        let built = self.engine.part(self.places[at.part], &self.cancel)?;
+        let built = self.engine.part(self.ranges[at.part], &self.cancel)?;
         let i = built.interval(here);
         let (from, to) = built.bounds(i);
         if at.count < from || to <= here {
@@ -93,14 +93,14 @@ impl Player {
         }
         let engine = Arc::clone(&self.engine);
         let steps = self.steps_of(&built, i)?;
-        let (first, next) = (steps.ends.step(at.count), steps.ends.step(here));
-        if steps.ends.steps[next].from != here || steps.ends.steps[first].from != at.count {
+        let (first, next) = (steps.summary.step(at.count), steps.summary.step(here));
+        if steps.summary.steps[next].from != here || steps.summary.steps[first].from != at.count {
             // The part was made again meanwhile.
             return Ok(false);
         }
-        let more = steps.ends.content(next, Some(first), &mut steps.opened);
+        let more = steps.summary.content(next, Some(first), &mut steps.opened);
         let more = more.ok_or_else(|| engine.bad_frame())?;
-        let until = steps.ends.end_of(next).unwrap_or(to);
+        let until = steps.summary.end_of(next).unwrap_or(to);
         self.machine.add_to_window(&more);
         self.at = Some(Since { until, ..at });
         Ok(true)
@@ -110,7 +110,7 @@ impl Player {
     /// from another place.
     pub fn interval_begin(&self) -> Option<u64> {
         let at = self.at.filter(|at| at.step)?;
-        let built = self.engine.part_if_built(self.places[at.part])?;
+        let built = self.engine.part_if_built(self.ranges[at.part])?;
         let begin = built.bounds(built.interval(at.count)).0;
         (begin < at.count).then_some(begin)
     }

@@ -15,7 +15,7 @@ pub type Stretch = (u64, u64);
 /// What an interval of a thread says of a line, up to where the thread is.
 pub struct LineView {
     pub part: Arc<IndexPart>,
-    pub ends: Arc<IntervalSummary>,
+    pub summary: Arc<IntervalSummary>,
     pub page: u32,
     pub line: usize,
     /// The steps that may have accessed the line: their numbers, beginnings and ends.
@@ -93,24 +93,24 @@ impl LineView {
         line: usize,
     ) -> Result<Option<LineView>> {
         let (part, interval) = touch.interval();
-        let ends = part.ends(engine, interval)?;
-        if !ends.stepped {
+        let summary = part.summary(engine, interval)?;
+        if !summary.stepped {
             return Ok(None);
         }
         let end = touch.end();
-        let touches = |n: usize| ends.steps[n].touches(page, 1 << line, true);
+        let touches = |n: usize| summary.steps[n].touches(page, 1 << line, true);
         let cut = touch.is_cut();
         let here = if cut {
-            ends.step(touch.to)
+            summary.step(touch.to)
         } else {
-            ends.steps.len()
+            summary.steps.len()
         };
         let whole = |n: &usize| {
-            let from = ends.steps[*n].from;
-            (*n, (from, ends.end_of(*n).unwrap_or(end)))
+            let from = summary.steps[*n].from;
+            (*n, (from, summary.end_of(*n).unwrap_or(end)))
         };
-        let partial = (cut && ends.steps[here].from < touch.to && touches(here))
-            .then(|| ends.steps[here].from);
+        let partial = (cut && summary.steps[here].from < touch.to && touches(here))
+            .then(|| summary.steps[here].from);
         let masks = match cut {
             true => None,
             false => Some(part.masks(engine, interval, page, line)?),
@@ -135,7 +135,7 @@ impl LineView {
                 false => Vec::new(),
             },
             part: Arc::clone(part),
-            ends,
+            summary,
         }))
     }
 
@@ -143,7 +143,7 @@ impl LineView {
         if let Some(h) = self.holds.get() {
             return Ok(h);
         }
-        let held = self.ends.line_at(self.here, self.page, self.line);
+        let held = self.summary.line_at(self.here, self.page, self.line);
         let held = held.ok_or_else(|| engine.bad_frame())?;
         Ok(self.holds.get_or_init(|| held))
     }
@@ -161,7 +161,7 @@ impl LineView {
         if let Some(a) = self.accessed.borrow().get(&step) {
             return Ok(*a);
         }
-        let its = self.ends.accessed(step, self.page, self.line);
+        let its = self.summary.accessed(step, self.page, self.line);
         let its = its.ok_or_else(|| engine.bad_frame())?;
         self.accessed.borrow_mut().insert(step, its);
         Ok(its)

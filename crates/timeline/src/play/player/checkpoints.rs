@@ -8,7 +8,7 @@ use crate::recording::Chunks;
 use hindsight_replay::Checkpoint;
 
 /// At most this many checkpoints, and bytes of them, stay in memory.
-const SNAPSHOTS: usize = 32;
+const CHECKPOINTS: usize = 32;
 const BYTES: usize = 64 << 20;
 /// Replaying this many instructions takes less time than a checkpoint, plus `PER_BYTE` for each byte of the last one.
 const NEAR: u64 = 1 << 17;
@@ -50,7 +50,7 @@ impl Player {
                     until => within(until),
                 }
         });
-        let best = (self.snapshots.iter().enumerate())
+        let best = (self.checkpoints.iter().enumerate())
             .filter(|(_, s)| (least..=count).contains(&s.position()) && fits(&s.since))
             .filter(|(_, s)| ahead || within(s.since.until))
             .filter(|(_, s)| !(fresh && s.settled && s.position() == count))
@@ -66,7 +66,7 @@ impl Player {
 
     /// Restores a checkpoint.
     fn restore(&mut self, i: usize, need: Need) -> Result<()> {
-        let s = self.snapshots.swap_remove(i);
+        let s = self.checkpoints.swap_remove(i);
         self.at = None;
         let source = Chunks::new(&self.engine.recording, self.thread, s.next);
         let marks = need.has_marks();
@@ -79,88 +79,88 @@ impl Player {
             self.at = Some(Since { marks, ..s.since });
             self.settled = s.settled;
         }
-        self.snapshots.push(s);
+        self.checkpoints.push(s);
         done.map_err(|e| replay(self.thread, e))
     }
 
     /// Takes a checkpoint.
-    pub fn snapshot(&mut self) -> Result<()> {
+    pub fn take_checkpoint(&mut self) -> Result<()> {
         let here = self.count();
         let has = |s: &PlayerCheckpoint| s.position() == here && s.since.marks;
-        if !self.at.is_some_and(|at| at.marks) || self.snapshots.iter().any(has) {
+        if !self.at.is_some_and(|at| at.marks) || self.checkpoints.iter().any(has) {
             return Ok(());
         }
         let machine = self.machine.checkpoint(&self.base);
         let machine = machine.map_err(|e| replay(self.thread, e))?;
-        self.keep(machine, true);
+        self.add_checkpoint(machine, true);
         Ok(())
     }
 
     /// Adds a checkpoint of the present state, with marks or without.
-    pub(super) fn keep(&mut self, machine: Checkpoint, marks: bool) {
+    pub(super) fn add_checkpoint(&mut self, machine: Checkpoint, marks: bool) {
         let Some(at) = self.at else { return };
         let size = machine.size();
         // A checkpoint may hold a whole program's file, which takes long to lay out again.
         if size > BYTES / 4 * 3 {
             return;
         }
-        self.snapshots.push(PlayerCheckpoint {
+        self.checkpoints.push(PlayerCheckpoint {
             since: Since { marks, ..at },
             next: self.first + machine.taken(),
             size,
             settled: self.settled,
             machine,
         });
-        while self.snapshots.len() > SNAPSHOTS || self.held() > BYTES {
+        while self.checkpoints.len() > CHECKPOINTS || self.held() > BYTES {
             self.drop_one();
         }
     }
 
     /// Takes a checkpoint without marks, for a search that does not need them. It takes none if the nearest one is so
     /// near that replaying takes less time than a checkpoint.
-    pub fn memory_if_far(&mut self) -> Result<()> {
+    pub fn checkpoint_memory_if_far(&mut self) -> Result<()> {
         let here = self.count();
-        let before = self.snapshots.iter().filter(|s| s.position() <= here);
+        let before = self.checkpoints.iter().filter(|s| s.position() <= here);
         let last = before.max_by_key(|s| s.position());
         if last.is_some_and(|s| here - s.position() <= NEAR + s.size as u64 * PER_BYTE) {
             return Ok(());
         }
-        self.memory()
+        self.checkpoint_memory()
     }
 
     /// Takes a checkpoint without marks, unless there is one at this instant.
-    pub fn memory(&mut self) -> Result<()> {
+    pub fn checkpoint_memory(&mut self) -> Result<()> {
         let here = self.count();
-        if (self.snapshots.iter()).any(|s| s.position() == here && !s.settled) {
+        if (self.checkpoints.iter()).any(|s| s.position() == here && !s.settled) {
             return Ok(());
         }
         let machine = self.machine.checkpoint_memory(&self.base);
-        self.keep(machine.map_err(|e| replay(self.thread, e))?, false);
+        self.add_checkpoint(machine.map_err(|e| replay(self.thread, e))?, false);
         Ok(())
     }
 
     /// Drops what the window held at the beginning, and so all checkpoints. Returns the memory for further use.
     pub(super) fn forget_base(&mut self) -> Vec<u8> {
-        self.snapshots.clear();
+        self.checkpoints.clear();
         self.at = None;
         std::mem::take(&mut self.base).into_bytes()
     }
 
     /// The bytes of all checkpoints.
     fn held(&self) -> usize {
-        self.snapshots.iter().map(|s| s.size).sum()
+        self.checkpoints.iter().map(|s| s.size).sum()
     }
 
     /// Drops the checkpoint that is least likely to be needed: the farthest of those ahead, otherwise the oldest. The
     /// newest one stays.
     fn drop_one(&mut self) {
         let here = self.count();
-        let last = self.snapshots.len() - 1;
-        let ahead = (self.snapshots[..last].iter().enumerate())
+        let last = self.checkpoints.len() - 1;
+        let ahead = (self.checkpoints[..last].iter().enumerate())
             .filter(|(_, s)| s.position() > here)
             .max_by_key(|(_, s)| s.position());
         let i = ahead.map_or(0, |(i, _)| i);
-        self.snapshots.remove(i);
+        self.checkpoints.remove(i);
     }
 }
 

@@ -308,7 +308,7 @@ pub fn covered(page: u32, line: usize, address: u64, len: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::maker::{Accesses, Maker};
-    use super::super::touched::PageAccess;
+    use super::super::page_access::PageAccess;
     use super::*;
     use hindsight_isa::{CpuState, VecState};
     use hindsight_replay::Gap;

@@ -1,7 +1,7 @@
 //! How an interval accessed a page.
 
 use super::codec::{Reader, put};
-use super::ends::FinalLine;
+use super::summary::FinalLine;
 use hindsight_replay::LineMarks;
 
 /// How a page was accessed. There is one bit for each line. Each accessed line has two bytes, for reads and for writes,
