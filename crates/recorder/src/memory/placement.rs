@@ -199,9 +199,9 @@ pub fn separate_stack(start: u64, end: u64) -> Option<(Range<u64>, u64)> {
     Some((stack.start..stack.end, at.wrapping_sub(stack.start)))
 }
 
-/// Moves the vDSO and its data out of the way, if they share low address bits with one of these:
-/// what the stack may need, the program at `program..end`, its heap. Returns where the vDSO is
-/// after that.
+/// Moves the vDSO and its data out of the way. That is needed if they share low address bits with
+/// what the stack may need, or with the program at `program..end` and its heap. Returns where the
+/// vDSO is after that.
 pub fn separate_vdso(program: u64, end: u64) -> Option<u64> {
     let regions = regions();
     let parts: Vec<Region> = regions

@@ -64,9 +64,9 @@ fn execute(t: &mut Thread, host: u64) {
     t.ctx.count = t.pos;
     loop {
         delivery::before_enter(t);
-        // SAFETY: `resume` is one of three: an address that the cache gave out for this thread, the
-        // resume address of a descriptor, or the handler's trap (`before_enter`). The GS base
-        // points to the thread's window since the thread began.
+        // SAFETY: the cache gave out `resume` for this thread, or it comes from a descriptor there,
+        // or it is the handler's trap (`before_enter`). The GS base points to the thread's window
+        // since the thread began.
         unsafe { hindsight_glue::enter(t.ctx) };
         if t.ctx.desc == delivery::LEFT {
             return delivery::left(t);
