@@ -4,22 +4,32 @@ use crate::allowed::*;
 
 /// Prefixes, as bits.
 pub mod prefix {
+    /// 66: operands of 16 bits.
     pub const OPERAND: u8 = 1;
+    /// 67: addresses of 32 bits.
     pub const ADDRESS: u8 = 2;
+    /// 64: the FS segment.
     pub const FS: u8 = 4;
+    /// 65: the GS segment.
     pub const GS: u8 = 8;
+    /// F2.
     pub const REPNE: u8 = 16;
+    /// F3.
     pub const REP: u8 = 32;
+    /// F0.
     pub const LOCK: u8 = 64;
 }
 
 /// The table of an opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Map {
+    /// Opcodes of one byte.
     One,
     /// After 0F, 0F 38 or 0F 3A.
     Legacy(u8),
+    /// With a VEX prefix: the number of its map.
     Vex(u8),
+    /// With an EVEX prefix: the number of its map.
     Evex(u8),
 }
 
@@ -31,14 +41,19 @@ pub const IP: u8 = 0xfe;
 /// A decoded instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Instr {
+    /// Its length in bytes.
     pub len: u8,
+    /// Its legacy prefixes, as bits of [`prefix`].
     pub prefixes: u8,
+    /// The table of its opcode.
     pub map: Map,
     /// The mandatory prefix: 0 none, 1 66, 2 F3, 3 F2.
     pub pp: u8,
     /// Its operands have 64 bits.
     pub wide: bool,
+    /// Its opcode in that table.
     pub opcode: u8,
+    /// The ModRM byte. 0 if there is none.
     pub modrm: u8,
     /// The register field, with its extension.
     pub reg: u8,
@@ -46,10 +61,13 @@ pub struct Instr {
     pub rm: u8,
     /// There is a memory operand.
     pub mem: bool,
+    /// The base register of the memory operand, [`NONE`] or [`IP`].
     pub base: u8,
     /// A general register, or a vector register if `entry` has `VSIB`.
     pub index: u8,
+    /// The logarithm of the index's factor, 0 to 3.
     pub scale: u8,
+    /// The displacement, as it is encoded.
     pub disp: i32,
     /// Length of the displacement in bytes. 2 stands for one byte that counts operands. Forms in which the value
     /// matters exclude it.
@@ -57,12 +75,14 @@ pub struct Instr {
     /// The vector length, 0 to 2.
     pub length: u8,
     pub(crate) entry: u32,
-    /// Offset and length in bytes of the immediate operand.
+    /// The offset of the immediate operand in the instruction.
     pub imm_at: u8,
+    /// The length of the immediate operand in bytes.
     pub imm_len: u8,
 }
 
 impl Instr {
+    /// Whether it has any of these prefixes ([`prefix`]).
     pub fn has(&self, prefixes: u8) -> bool {
         self.prefixes & prefixes != 0
     }

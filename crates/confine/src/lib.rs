@@ -36,14 +36,18 @@ use core::fmt;
 /// The kind of code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
+    /// Code of a replay.
     Replay,
+    /// Code of a recording, with checks.
     Record,
+    /// Code of a recording without checks, for what is not recorded.
     Plain,
 }
 
 /// Where an observing replay marks writes ([`hindsight_isa::observe`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Marks {
+    /// Nowhere.
     None,
     /// Beside the window.
     Beside,
@@ -54,9 +58,11 @@ pub enum Marks {
 /// The rules for code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
+    /// The kind of code.
     pub kind: Kind,
     /// The size of the predictor: the window has 2^bits cells.
     pub bits: u8,
+    /// Where it marks writes. For code of a replay only.
     pub marks: Marks,
     /// In a replay: the address of the table of watched places, which code may read. It has 2^32 bytes.
     pub watch: Option<u64>,
@@ -69,8 +75,9 @@ pub struct Code<'a> {
     pub hot: &'a [u8],
     /// The cold half, with the descriptors.
     pub cold: &'a [u8],
-    /// Where the two halves will be, relative to the base of the code cache.
+    /// Where the hot half will be, relative to the base of the code cache.
     pub hot_at: u32,
+    /// The same for the cold half.
     pub cold_at: u32,
 }
 
@@ -92,6 +99,7 @@ pub enum Wrong {
 /// Why a block must not run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
+    /// What is wrong.
     pub what: Wrong,
     /// The instruction is in the cold half.
     pub cold: bool,

@@ -18,6 +18,7 @@ const DEPTH: u32 = 64;
 /// Memory that somebody has named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named {
+    /// The guest address of the first byte.
     pub address: u64,
     /// Its size in bytes, if the expression says that.
     pub size: Option<u64>,

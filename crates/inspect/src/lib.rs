@@ -46,8 +46,10 @@ const LONGEST: usize = 15;
 /// Why a place cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The recording does not answer.
     #[error(transparent)]
     Timeline(#[from] hindsight_timeline::Error),
+    /// A file has no symbols to offer.
     #[error(transparent)]
     Symbols(#[from] hindsight_symbols::Error),
     /// An expression cannot be understood, or means nothing there.
@@ -61,7 +63,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An instruction as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
+    /// The guest address.
     pub addr: u64,
+    /// The bytes of the instruction.
     pub bytes: Vec<u8>,
     /// In Intel's notation. Targets are shown with their functions.
     pub text: String,
@@ -70,6 +74,7 @@ pub struct Line {
 /// A variable with its value, if that is known.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Value {
+    /// The variable, and where it is.
     pub variable: Variable,
     /// As many bytes as its size says; each may be unknown. Empty if it has no place.
     pub bytes: Vec<Option<u8>>,
@@ -97,6 +102,7 @@ impl Value {
 pub struct Argument {
     /// The name of the parameter. Where parameters are not known, that of the register.
     pub name: String,
+    /// The type of the parameter, as in the source. `None`: parameters are not known.
     pub type_name: Option<String>,
     /// Its value as a number, if it is one.
     pub value: Option<Passed>,
@@ -107,6 +113,7 @@ pub struct Argument {
 /// A value that is passed to a function or returned by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Passed {
+    /// An integer or a pointer. Bits beyond its size are zero.
     Integer(u64),
     /// The bits of a `double`.
     Double(u64),

@@ -20,6 +20,7 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// The kind of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lock {
+    /// A mutex.
     Mutex,
     /// A lock for readers and a writer.
     ReadWrite,
@@ -32,8 +33,11 @@ pub enum For {
     Nothing,
     /// A lock. The holder is a thread id, if it is known.
     Lock {
+        /// Its kind.
         lock: Lock,
+        /// The address of the word on which the thread waits.
         address: u64,
+        /// The id of the thread that holds it, if that is known.
         holder: Option<i32>,
     },
     /// The end of the thread with this id.
@@ -61,12 +65,15 @@ pub enum For {
 /// A thread and what it waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wait {
+    /// The thread.
     pub thread: Thread,
     /// Where the thread stands.
     pub position: Position,
     /// The name of the system call that it is in, or is about to make.
     pub call: Option<String>,
+    /// What it waits for.
     pub what: For,
+    /// Its call stack, innermost frame first.
     pub stack: Vec<CallFrame>,
 }
 

@@ -17,6 +17,7 @@ pub enum Class {
 /// Memory that may have been written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
+    /// First address.
     pub addr: u64,
     /// Its length in bytes. It may reach beyond what is mapped.
     pub len: u64,

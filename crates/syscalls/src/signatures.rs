@@ -6,16 +6,19 @@ use self::Set::*;
 /// What an argument is. Where another argument has its length, the number is that argument's index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arg {
-    /// A signed number of 32 or 64 bits.
+    /// A signed number of 32 bits.
     Int,
+    /// A signed number of 64 bits.
     Long,
-    /// An unsigned number of 32 or 64 bits.
+    /// An unsigned number of 32 bits.
     Uint,
+    /// An unsigned number of 64 bits.
     Size,
     /// An address, or a number of which only the bits matter.
     Hex,
-    /// A descriptor, or one of a directory.
+    /// A descriptor.
     Fd,
+    /// A descriptor of a folder, for relative paths.
     Dir,
     /// Permissions of a file.
     Mode,
@@ -24,16 +27,19 @@ pub enum Arg {
     ModeIf(u8),
     /// The number of a device.
     Device,
+    /// The number of a signal.
     Signal,
-    /// Named bits, or one of several named numbers.
+    /// Named bits.
     Flags(Set),
+    /// One of several named numbers.
     One(Set),
     /// Named bits in memory, after the call.
     FlagsBehind(Set),
     /// A text in memory that ends with a zero byte.
     Text,
-    /// A list of pointers to texts. The environment is one, too, but is only counted.
+    /// A list of pointers to texts.
     Texts,
+    /// A list of pointers to texts that is only counted: the environment.
     Environment,
     /// Bytes that the call reads. Another argument has their number.
     Bytes(u8),
@@ -41,34 +47,42 @@ pub enum Arg {
     Filled,
     /// A text that the call writes, with or without a zero at the end. The call returns its length.
     FilledText,
-    /// A structure or number that the call reads, writes, or both.
+    /// A structure or number that the call reads.
     In(Shape),
+    /// A structure or number that the call writes.
     Out(Shape),
+    /// A structure or number that the call reads and writes.
     InOut(Shape),
-    /// Several structures. Another argument has their number, or the call returns it.
+    /// Several structures that the call reads. Another argument has their number.
     Ins(Shape, u8),
+    /// Several structures that the call writes. It returns their number.
     Outs(Shape),
-    /// A list of buffers: what they hold before the call, or what the call has written.
+    /// A list of buffers: what they hold before the call.
     Buffers(u8),
+    /// A list of buffers: what the call has written.
     FilledBuffers(u8),
-    /// The address of a socket. Another argument is its length, or points to it.
+    /// The address of a socket that the call reads. Another argument is its length.
     Address(u8),
+    /// The address of a socket that the call writes. Another argument points to its length.
     FilledAddress(u8),
-    /// A message to or from a socket.
+    /// A message to a socket.
     Message,
+    /// A message from a socket.
     FilledMessage,
     /// The descriptors of `poll`: what is awaited, and what has come.
     Polled(u8),
     /// An argument that depends on the request of `ioctl`, `fcntl`, `prctl`, `arch_prctl` or `futex`. Some requests
     /// have none.
     Requested,
-    /// A value of a socket's option. The number is the index of its length.
+    /// A value of a socket's option that the call reads. The number is the index of its length.
     Value(u8),
+    /// A value of a socket's option that the call writes. The number is the index of its length.
     FilledValue(u8),
     /// A set of descriptors of `select`, before the call.
     Descriptors,
-    /// A set of processors. Another argument has its length in bytes, or the call returns it.
+    /// A set of processors that the call reads. Another argument has its length in bytes.
     Processors(u8),
+    /// A set of processors that the call writes. It returns its length in bytes.
     FilledProcessors,
 }
 
@@ -201,7 +215,9 @@ pub enum Returns {
 /// What a call takes and returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signature {
+    /// What each argument is.
     pub args: &'static [Arg],
+    /// What the result is.
     pub returns: Returns,
 }
 
