@@ -17,6 +17,7 @@
 //!
 //! In a recording the program's own memory operands must be allowed as well. The rest holds there, too.
 #![no_std]
+#![deny(missing_docs)]
 extern crate alloc;
 
 mod allowed;

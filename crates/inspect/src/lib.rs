@@ -17,6 +17,8 @@
 //! # Ok::<(), hindsight_inspect::Error>(())
 //! ```
 
+#![deny(missing_docs)]
+
 use hindsight_symbols::{
     CallFrame, CodeLocation, DebugPaths, InlineFrame, Module, SourceLine, Space, Variable,
 };

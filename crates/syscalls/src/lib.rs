@@ -5,6 +5,7 @@
 //! large is never wrong. A range that is too small is. A call that is not completely known is [`Class::Unknown`], and
 //! the quiet regime ends there.
 #![no_std]
+#![deny(missing_docs)]
 
 mod control;
 mod names;
