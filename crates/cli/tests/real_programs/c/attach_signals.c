@@ -1,5 +1,5 @@
-// A timer's handler on a stack of its own, blocked, ignored and pending signals, vector
-// registers: nothing of it may change when a recorder comes or leaves.
+// A timer's handler on a stack of its own; blocked, ignored and pending signals; vector registers. None of it may
+// change when a recorder comes or leaves.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>

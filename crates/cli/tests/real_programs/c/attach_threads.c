@@ -50,7 +50,7 @@ static void *worker(void *arg) {
     }
 }
 
-// What each wait returned, and whether it took its time: no less, and on a busy machine not much more.
+// What each wait returned, and whether it took its time: not less, and on a busy machine not much more.
 static void took(int i, const char *what, long result, double since) {
     double d = now() - since;
     int right = d >= seconds - 0.01 && d < seconds * 1.9 + 5;

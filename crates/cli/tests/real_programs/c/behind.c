@@ -1,5 +1,5 @@
-// Code that changes although nothing may write where it is mapped, or under other addresses: at places where nobody was, and
-// where somebody was.
+// Code that changes although it cannot be written where it is mapped, or only at other addresses. It changes at
+// places that nobody has executed, and at others.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ int main(void) {
     for (int i = 0; i < 16; i++)
         emit(page + 256 * i, i + 1);
 
-    // A private mapping of a file that is written: what was not written through the mapping is the file's.
+    // A private mapping of a file that is written. What was not written through the mapping comes from the file.
     int fd = file(page);
     unsigned char *p = mmap(0, PAGE, rx, MAP_PRIVATE, fd, 0);
     got("file", call(p));

@@ -1,6 +1,6 @@
-// Memory that a process writes of which nothing is recorded: `write FILE` answers what `read FILE` asks,
-// through a mapping of the file, by plain and by atomic accesses; `shm` as the word before the file's name
-// uses System V shared memory whose key is made from the file.
+// Shares memory with a process that is not recorded. `write FILE` answers what `read FILE` asks, through a mapping of
+// the file, with plain and with atomic accesses. With the word `shm` before the file's name, it uses System V shared
+// memory. The key comes from the file.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
-/* Code that is changed in place, and reads flags from before the branch that leads to it: by calls through
-   pointers, by jumps, by returns, and where the code lies across what was there before. */
+/* Code that is changed in place, and reads flags from before the branch that leads to it. The branches are calls
+   through pointers, jumps and returns. The code may also lie across older code. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@ static const Byte zero[] = {0x31, 0xc0, 0xc3, 0x90, 0x90, 0x90, 0x90};
 static const Byte carry[] = {0x0f, 0x92, 0xc0, 0x0f, 0xb6, 0xc0, 0xc3};
 static volatile long memory[2];
 
-/* Goes to `at` with the carry as the lowest bit of `c`, behind reads. */
+/* Goes to `at` with the carry as the lowest bit of `c`, after reads. */
 static long called(void *at, long c) {
     long r = 7;
     void *slot[1] = {at};

@@ -1,5 +1,5 @@
-/* Calls that write more memory than they say, or other memory, or although they fail. Each part prints what
-   it finds in memory. */
+/* Calls that write more memory than they say, or other memory, or although they fail. Each part prints what it finds
+   in memory. */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <errno.h>
@@ -50,7 +50,7 @@ static void childless(void) {
     long r = syscall(SYS_waitid, P_ALL, 0, i, WEXITED, 0);
     show("childless", r, i, sizeof i);
 }
-/* Its number is written before it turns out that there is no such clock, or no right to it. */
+/* Its number is written before the kernel finds that there is no clock of that kind, or no right to it. */
 static void alarm_clock(void) {
     int id = 77;
     struct sigevent e = {.sigev_notify = SIGEV_NONE};
@@ -149,7 +149,7 @@ static void direct(const char *path) {
     f = open(path, O_RDONLY);
     fcntl(f, F_SETFL, O_DIRECT);
     long r = read(f, b, 4 * PAGE);
-    /* Not every file system can do it, and what is behind the end is not the same for all. */
+    /* Not every file system can do it. The bytes after the end are not the same on all. */
     if (r < 0) r = pread(f, b, 5000, 0);
     show("direct", r, b, 5000);
     if (sum(b, 4 * PAGE) == 1) puts("unlikely");

@@ -1,4 +1,4 @@
-// The first thread waits for the one that crashes, which comes last in the order of positions or not.
+// The first thread waits for the one that crashes. That one may or may not come last in the order of positions.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-// Threads that compute, and now and then call the kernel, are cut off: by the end of their process, by a signal that
-// nobody can hold, or by another process.
+// Threads compute, and call the kernel now and then. They are cut off by the end of their process, by a signal that
+// cannot be held, or by another process.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-// Dies with known registers: of a fault, or of a signal that was sent; with another argument, while there are
-// other threads, or ("aside") in another thread than the first.
+// Dies with known registers, of a fault or of a signal that was sent. With another argument it does so while there
+// are other threads, or ("aside") in a thread other than the first.
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ __attribute__((noinline)) void dies(long *address) {
 static volatile int ready;
 static volatile long never;
 
-// Where it is, and with what, whenever it is looked at.
+// Where it is and what it holds, whenever somebody looks.
 __attribute__((noinline)) void spins(const char *bytes) {
     asm volatile("movdqu %1, %%xmm13\n\t"
                  "mov $0x1717, %%r10\n\t"

@@ -1,5 +1,6 @@
-// A page of code becomes writable while threads have it, and changes at a place where nobody was since. One of them is the
-// first who comes there; another one follows without a look at what has changed, since all that it executes is linked.
+// A page of code becomes writable while threads have it, and changes at a place that nobody has executed since. One
+// thread is the first to come there. Another one follows without a look at what has changed, because all that it
+// executes is linked.
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* A process traces its forked child, which executes no program, and looks where that is. "attach", "seize": it attaches when the
-   child waits for a byte; "young": at once; "asks": the child asks for it and stops. */
+/* A process traces its forked child, which executes no program, and looks where it stands. "attach", "seize": it
+   attaches when the child waits for a byte. "young": it attaches at once. "asks": the child asks for it and stops. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <signal.h>

@@ -60,7 +60,7 @@ __attribute__((noinline)) static long jumper(long n) {
     return leaf(n);
 }
 
-// A return that takes away more than its address, and one whose address is written anew on the way.
+// One return pops more than its address. Another one's address is written anew on the way.
 __asm__(".text\n"
         "pops: push %rbx\n mov $1500, %ecx\n 1: dec %ecx\n jnz 1b\n pop %rbx\n ret $16\n"
         "moves: mov $700, %ecx\n 1: dec %ecx\n jnz 1b\n mov %rdx, (%rsp)\n"

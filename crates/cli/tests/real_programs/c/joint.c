@@ -1,6 +1,6 @@
-// Large blocks that are read for long and not written, until the recorder has them share pages with their cells. Then
-// something happens to them that is not to show it: the first argument says what. The second names a file to
-// which goes what can be seen from outside.
+// Large blocks that are only read for a long time, until the recorder lets them share pages with their cells. Then
+// something happens to them that must not show it: the first argument says what. The second one names a file, which
+// gets what can be seen from outside.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ static void *writer(void *unused) {
     return unused;
 }
 
-// Forks a child that reads for long what is wiped in its own children, and then has one.
+// Forks a child that reads memory for a long time. That memory is wiped in its own children. Then it has a child.
 static void *forker(void *unused) {
     if (fork() == 0) {
         for (long i = 0; i < WORDS; i++)
@@ -60,7 +60,8 @@ static void *forker(void *unused) {
     return unused;
 }
 
-// What is in the process's list of mappings where the block is. Without memory from the heap, which is used otherwise.
+// The entries of the block in the process's list of mappings. It takes no memory from the heap, which has another use
+// here.
 static void listed(void) {
     static char text[100000];
     int fd = open("/proc/self/maps", O_RDONLY);

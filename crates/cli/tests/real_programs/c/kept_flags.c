@@ -1,5 +1,5 @@
-/* Flags between the instruction that makes them and an indirect branch, behind reads: as a fault's handler sees
-   them, as a timer's does, and where the branch leads. */
+/* Flags between the instruction that sets them and an indirect branch, after reads. A fault's handler sees them, a
+   timer's handler does, and so does the branch's target. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ static void tick(int s, siginfo_t *i, void *c) {
     ticks++;
 }
 
-/* Makes flags of a and b, reads memory through rsi, and reads the flags where an indirect branch leads. */
+/* Computes flags from a and b, reads memory through rsi, and reads the flags where an indirect branch leads. */
 #define WAYS(name, text)                                                                                       \
     static __attribute__((noinline)) uint64_t name(uint64_t a, uint64_t b, const long *from, int way) {       \
         uint64_t f = 0, way_ = way;                                                                           \

@@ -53,7 +53,7 @@ static int own(const char *name) {
     return 0;
 }
 
-// Makes and maps file after file of one size, as quickly as the clock of files may not tell apart.
+// Creates and maps files of one size so quickly that the clock of files may not tell them apart.
 static int many(void) {
     unsigned char bytes[8192];
     for (int i = 0; i < 60; i++) {

@@ -1,4 +1,5 @@
-/* Stores whose operand, at rdi in a segment, stands in prefixes alone: in no segment, in FS, in GS, with short addresses. */
+/* Stores whose operand is at rdi in a segment, as only prefixes say: in no segment, in FS, in GS, with 32-bit
+   addresses. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-// Threads that meet by what the C library offers: each mode by one thing. Prints what was done, which does not
-// depend on who came first.
+// Threads that meet in the ways of the C library, one for each mode. Prints what was done. That does not depend on
+// who came first.
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -81,8 +81,8 @@ static void *spins(void *arg) {
     return 0;
 }
 
-// Two variables in one word of eight bytes, of which one thread sets and clears the upper one by plain stores between
-// its operations on the lower one.
+// Two variables in one word of eight bytes. One thread sets and clears the upper one with plain stores, between its
+// operations on the lower one.
 static struct { _Atomic int low, high; } pair __attribute__((aligned(8)));
 static void *pairs(void *arg) {
     for (int i = 0; i < ROUNDS; i++) {

@@ -1,5 +1,6 @@
-// Writes again and again into the memory that the recorder shares with its collector that the collector is somebody who is
-// not there, and does what a recorder needs its collector for. Natively there is no such memory.
+// Writes into the memory that the recorder shares with its collector, again and again. It says there that the
+// collector is a process that does not exist. Then it does what a recorder needs its collector for. Natively there is
+// no memory of this kind.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>

@@ -108,8 +108,8 @@ int main(void) {
         sum += nested(i);
     printf("trampolines %ld\n", sum);
 
-    /* A child has the code as it was, and changes its own; so does its parent, at the same place, and
-       so does the child's child. */
+    /* A child has the code as it was, and changes its own copy. Its parent and the child's child do so too, at
+       the same place. */
     uint8_t *fresh = map(0, PROT_NONE, 0);
     fflush(stdout);
     for (int round = 0; round < 4; round++) {

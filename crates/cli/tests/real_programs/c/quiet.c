@@ -139,7 +139,7 @@ static void stack(void) {
     show("mapped", p, 64 * PAGE);
 }
 
-/* Two mappings with the same low address bits, one of them out of reach while the other is used. */
+/* Two mappings with the same low address bits. One of them cannot be accessed while the other is used. */
 static void twins(void) {
     char *p = fresh(PAGE);
     memset(p, 1, PAGE);
@@ -154,8 +154,8 @@ static void twins(void) {
     show("first", p, PAGE);
 }
 
-/* Reservations that share low address bits with memory in use come, are used beside it, and go: garbage
-   collected languages have them at addresses of their choice. */
+/* Reserved memory that shares low address bits with memory in use. It comes, is used beside the other, and goes.
+   Garbage collected languages reserve memory at addresses of their choice. */
 static void reserved(void) {
     char *p = fresh(16 * PAGE);
     munmap(p, 8 * PAGE);

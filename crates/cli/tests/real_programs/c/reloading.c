@@ -1,5 +1,5 @@
-// Code that comes and goes: two libraries by turns at the same address, views of the same pages written by
-// one thread and executed by another, a library's pages replaced while it is loaded, code that is moved.
+// Code that comes and goes. Two libraries take turns at the same address. One thread writes views of the same pages,
+// another executes them. A library's pages are replaced while it is loaded. Code is moved.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,4 +1,5 @@
-// Memory of code is used again for other code, which begins alike and then takes flags that the former did not need.
+// Memory of code is used again for other code. The new code begins like the old one, and then needs flags that the
+// old one did not.
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>

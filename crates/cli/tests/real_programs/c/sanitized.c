@@ -1,5 +1,4 @@
-// What sanitizers find, which have most of the address space for themselves: a race, a leak, a write behind
-// the end.
+// What sanitizers find: a race, a leak, a write after the end. They reserve most of the address space for themselves.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

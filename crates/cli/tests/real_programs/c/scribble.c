@@ -1,5 +1,5 @@
-// Writes anything into the memory that the recorder shares with its collector, in one of several ways, and then goes
-// on. Natively there is no such memory.
+// Writes anything into the memory that the recorder shares with its collector, in one of several ways. Then it goes
+// on. Natively there is no memory of this kind.
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -76,7 +76,7 @@ int main(int argc, char **argv) {
     if (!base) return 0;
     for (int round = 0; round < 3; round++) {
         scribble(base, times);
-        // Others are made amid it, and come to the same memory.
+        // Others are created meanwhile, and come to the same memory.
         pid_t child = fork();
         if (child == 0) {
             scribble(base, times / 2);

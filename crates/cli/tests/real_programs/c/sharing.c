@@ -1,5 +1,5 @@
-// Processes that share this one's memory are killed, or end with all their threads, while they are busy with all that a
-// recorder has to take care of. Who is left goes on.
+// Processes that share this one's memory are killed, or end with all their threads. Meanwhile they do everything that
+// a recorder must take care of. The others go on.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -108,7 +108,7 @@ static void inside(int rounds) {
     }
 }
 
-// Has a process kill them that shares nothing.
+// Lets a process kill them that shares nothing.
 static void outside(int rounds) {
     for (int i = 0; i < rounds; i++) {
         started = 0;

@@ -1,5 +1,5 @@
-// What a program can ask of signals beyond being interrupted: masks, queues, alternate stacks,
-// frames that handlers read and change. Prints what does not hold.
+// What a program can ask of signals apart from being interrupted: masks, queues, alternate stacks, and frames that
+// handlers read and change. Prints what does not hold.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <immintrin.h>

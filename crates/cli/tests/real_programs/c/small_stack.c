@@ -1,5 +1,5 @@
-// Waits on a stack that begins some bytes above something else, as that of a goroutine may, and says whether that
-// is as it was.
+// Waits on a stack that begins a few bytes above something else, as a goroutine's stack may. Says whether that is
+// unchanged.
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -1,5 +1,5 @@
-/* Computes with integers, doubles and vectors while a timer interrupts it; the result must not
-   depend on the interruptions. */
+/* Computes with integers, doubles and vectors while a timer interrupts it. The result must not depend on the
+   interruptions. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* A debugger in small: it lists the system calls of a program that it starts, and where that stands. The
-   child asks to be traced ("asks"), also as a child of vfork ("vfork"), or is seized when it has stopped ("seized").
-   Or it attaches to a program that runs already, looks where it is and lets it end ("attached"), or seizes one that
-   waits for its child of vfork, and lets that go on ("waits"). */
+/* A small debugger. It lists the system calls of a program that it starts, and where the program stands. The child
+   asks to be traced ("asks"), also as a child of vfork ("vfork"), or is seized when it has stopped ("seized"). Or the
+   debugger attaches to a running program, looks where it is and lets it end ("attached"). Or it seizes a program that
+   waits for its child of vfork, and lets it go on ("waits"). */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

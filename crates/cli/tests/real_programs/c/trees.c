@@ -1,5 +1,5 @@
-// Families of processes: orphans and who takes them, daemons, descriptors and memory that are handed on,
-// programs executed in unusual ways, statuses of all kinds.
+// Families of processes: orphans and who takes them, daemons, inherited descriptors and memory, programs that are
+// executed in unusual ways, and statuses of all kinds.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ static void orphans(void) {
     ended("orphan", status);
 }
 
-// A daemon in a session of its own; it is this process's in the end, which is a subreaper.
+// A daemon in a session of its own. At the end it is a child of this process, which is a subreaper.
 static void daemons(void) {
     int says[2];
     pipe(says);
@@ -74,7 +74,7 @@ static void daemons(void) {
     close(says[0]);
 }
 
-// Memory and a pipe are handed to a process that has neither, by a socket; both then count in the memory.
+// Memory and a pipe are handed through a socket to a process that has neither. Both then count in the memory.
 static void handed(void) {
     int s[2], p[2];
     socketpair(AF_UNIX, SOCK_SEQPACKET, 0, s);
@@ -119,8 +119,8 @@ static int runs(void *arg) {
     return 44;
 }
 
-// Programs executed by a thread other than the first, by a script's descriptor, after the file was deleted;
-// clones with a stack of their own, and one that is its parent's sibling.
+// Programs that are executed by a thread other than the first, by a script's descriptor, or after the file was
+// deleted. Clones with a stack of their own, and one that is its parent's sibling.
 static void unusual(void) {
     int status;
     pid_t child = fork();

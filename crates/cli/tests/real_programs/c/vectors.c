@@ -1,5 +1,5 @@
-// Loops that read vectors in pairs, over the end of what can be read, under a handler that changes what they read, and
-// beside a thread that does.
+// Loops that read vectors in pairs: over the end of readable memory, with a handler that changes what they read, and
+// beside a thread that changes it.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

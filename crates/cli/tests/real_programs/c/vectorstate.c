@@ -1,5 +1,5 @@
-/* Saves and restores the whole vector state at every place where XSAVE may put it within two pages, and
-   counts the registers that come back changed. */
+/* Saves and restores the whole vector state, at every place in two pages where XSAVE may put it. Counts the registers
+   that come back changed. */
 #include <cpuid.h>
 #include <immintrin.h>
 #include <stdint.h>

@@ -29,8 +29,8 @@ static void note(int signo, siginfo_t *info, void *context) {
     count++;
 }
 
-/* From now on an alarm every few milliseconds, since the first may come before the call that it is
-   to end; all of them count as one. */
+/* From now on an alarm comes every few milliseconds. The first may come before the call that it is to end. All of
+   them count as one. */
 static void alarm_soon(int writing) {
     struct itimerval timer = {{0, 30000}, {0, 30000}};
     alarms = 0;
