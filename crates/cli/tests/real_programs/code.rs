@@ -347,3 +347,22 @@ fn code_that_changes_behind_its_mapping() {
         scene.must_verify(&trace);
     }
 }
+
+/// A page of code that the program may not write lies directly before one that it may write. Its blocks do not
+/// make the recording of the page go to and fro between its two forms.
+#[test]
+fn pages_before_writable_ones() {
+    let scene = Scene::new();
+    let program = scene.compile("neighbours.c", &["-O1"]);
+    let argv = words(&program, &[]);
+    let native = scene.native(&argv);
+    let (recorded, trace) = scene.record(&argv);
+    assert_eq!(recorded.text(), native.text(), "{}", recorded.messages());
+    scene.must_verify(&trace);
+    let info = scene.info(&trace);
+    let streams = info["streams"].as_array().unwrap();
+    let image = streams.iter().find(|s| s["stream"] == 1).unwrap();
+    // The code is in two pages. Each change of form costs one more.
+    let bytes = image["raw_bytes"].as_u64().unwrap();
+    assert!(bytes < 12 * 4096, "{bytes} bytes");
+}

@@ -24,6 +24,9 @@ const ARCH_SET_FS: u64 = 0x1002;
 const ARCH_GET_FS: u64 = 0x1003;
 const ARCH_GET_GS: u64 = 0x1004;
 const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+
+/// Components that every kernel with this call has a number for, up to that of AMX's tiles.
+const XFEATURES: u64 = 19;
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 /// These enable shadow stacks and the like, which translated code does not support.
 const ARCH_SHSTK: core::ops::Range<u64> = 0x5001..0x5006;
@@ -182,6 +185,8 @@ fn arch_prctl(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
             t.ctx.gs_base = value;
             0
         }
+        // As on a processor that has no component with a permission of its own (AMX is not shown).
+        ARCH_REQ_XCOMP_PERM if value < XFEATURES => errno(EOPNOTSUPP),
         ARCH_REQ_XCOMP_PERM => errno(EINVAL),
         c if ARCH_SHSTK.contains(&c) => errno(EINVAL),
         _ => {

@@ -57,7 +57,9 @@ impl Recorder {
     }
 
     /// Makes sure that the stream holds `src`, the code at `pc`. If that replaces other code, a new
-    /// epoch begins. Then returns the range that is replaced.
+    /// epoch begins. Then returns the range that is replaced. `writable`: the program may write a part of it,
+    /// or of what follows. Each page decides for itself then. Otherwise a page before a writable one would be
+    /// recorded as a whole for some blocks and byte by byte for others, with a new epoch each time.
     pub fn record(&mut self, pc: u64, src: &[u8], writable: bool) -> Option<Range<u64>> {
         let mut replaced: Option<Range<u64>> = None;
         let mut at = pc;
@@ -66,7 +68,7 @@ impl Recorder {
             let stop = end.min((at & !(PAGE - 1)) + PAGE);
             let part = &src[(at - pc) as usize..(stop - pc) as usize];
             let before = self.epoch;
-            let range = if writable {
+            let range = if writable && regions().is_writable(at) {
                 self.bytes(at, part)
             } else {
                 self.whole(at & !(PAGE - 1), part, at)

@@ -76,6 +76,7 @@ int main(int argc, char **argv) {
     say("xcomp permitted", syscall(SYS_arch_prctl, 0x1022, &out));
     printf("%lx\n", out & 0xff);
     say("xcomp nonsense", syscall(SYS_arch_prctl, 0x1023, 60));
+    say("xcomp that needs no permission", syscall(SYS_arch_prctl, 0x1023, 1));
     say("tagged addresses", syscall(SYS_arch_prctl, 0x4001, &out));
     say("nonsense", syscall(SYS_arch_prctl, 0x9999, 0));
     uint64_t ssp = 0;
