@@ -6,7 +6,6 @@ mod folder;
 mod hindsight;
 mod machine;
 mod process;
-mod questions;
 mod servers;
 mod soak;
 mod stats;
@@ -174,7 +173,7 @@ fn travel(o: &Travel) -> io::Result<ExitCode> {
 }
 
 fn ask(o: &Questions) -> io::Result<ExitCode> {
-    let plan = questions::Plan {
+    let plan = hindsight_oracle::questions::Plan {
         seed: o.seed,
         rounds: o.rounds,
         limit: std::time::Duration::from_secs(o.seconds),
@@ -182,7 +181,7 @@ fn ask(o: &Questions) -> io::Result<ExitCode> {
     };
     let mut right = true;
     for trace in &o.traces {
-        let done = questions::run(trace, &plan);
+        let done = hindsight_oracle::questions::run(trace, &plan);
         right &=
             done.map_err(|e| io::Error::other(format!("{}: {e}", trace.display())))? != Some(false);
     }

@@ -2,7 +2,8 @@
 
 use crate::hindsight::Hindsight;
 use crate::process::{ExitStatus, Run, Spec, run as run_program};
-use crate::stats::{Random, median, range};
+use crate::stats::{median, range};
+use hindsight_oracle::Random;
 use crate::workload;
 use hindsight_isa::regs::RSP;
 use hindsight_timeline::breakpath::{Breakpath, StopCandidate};

@@ -1,7 +1,7 @@
 //! The benchmark's workloads: small deterministic programs of the kinds that people record.
 
 use crate::process::{ENVIRONMENT, argv};
-use crate::stats::Random;
+use hindsight_oracle::Random;
 use crate::tasks;
 use std::ffi::OsString;
 use std::fs::{self, File};

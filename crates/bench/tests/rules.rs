@@ -57,6 +57,7 @@ fn lower_crates_never_import_higher_ones() {
         "symbols",
         "mark",
         "timeline",
+        "oracle",
         "inspect",
         "gdb",
         "cli",

@@ -2,7 +2,7 @@
 //! processes and mappings.
 
 use crate::harness::Scene;
-use crate::random::{Plan, run};
+use hindsight_oracle::questions::{Plan, run};
 use std::path::Path;
 use std::time::Duration;
 

@@ -330,7 +330,7 @@ fn memory_that_moves_takes_along_what_was_written_long_ago() {
     let trace = record(&s, MOVED, &[]);
     for interval in [1000, 3000, 0] {
         let t = open(&trace, interval);
-        let log = crate::oracle::play(t.trace(), t.trace().threads()[0]);
+        let log = hindsight_oracle::plain::play(t.trace(), t.trace().threads()[0]);
         t.build_index(&|_, _| {}, &Cancel::new()).unwrap();
         let mut c = t.cursor().unwrap();
         for count in (0..log.len()).step_by(37) {

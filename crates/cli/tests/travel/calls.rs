@@ -2,7 +2,7 @@
 
 use crate::harness::{Scene, hex};
 use crate::open;
-use crate::oracle;
+use hindsight_oracle::plain as oracle;
 use hindsight_timeline::{
     Cancel, Cursor, Direction, Filter, Reason, Scope, Stops, ThreadId, Timeline, Watch, Watchpoint,
 };

@@ -14,17 +14,11 @@ mod index;
 mod interrupted;
 mod lists;
 mod naming;
-mod oracle;
 mod out;
 mod places;
 mod questions;
 mod races;
-#[path = "../../../bench/src/questions/mod.rs"]
-mod random;
 mod saved;
-#[path = "../../../bench/src/stats.rs"]
-#[allow(dead_code)]
-mod stats;
 #[path = "../../../timeline/examples/tour.rs"]
 #[allow(dead_code)]
 mod tour;

@@ -1,7 +1,7 @@
 //! Random questions about a recording of one thread.
 
 use crate::harness::Scene;
-use crate::oracle::{self, Log, Why};
+use hindsight_oracle::plain::{self as oracle, Log, Why};
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Ground, Options, Reason, Scope, Stops, ThreadId,
     ThreadInstant, Timeline, Watch, Watchpoint,

@@ -2,7 +2,7 @@
 
 use super::log::{Entry, Flow, digest, digest_of};
 use super::world::{StopSet, ThreadPosition, World};
-use crate::stats::Random;
+use crate::random::Random;
 use hindsight_timeline::{
     Cancel, Cursor, Direction, Filter, KindOf, Reason, Result, Scope, ThreadId, Timeline, Watch,
 };
