@@ -3,9 +3,9 @@
 use crate::hindsight::Hindsight;
 use crate::process::{ExitStatus, Run, Spec, run as run_program};
 use crate::stats::{median, range};
-use hindsight_oracle::Random;
 use crate::workload;
 use hindsight_isa::regs::RSP;
+use hindsight_oracle::Random;
 use hindsight_timeline::breakpath::{Breakpath, StopCandidate};
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Options, Reason, Result, Scope, Stops, ThreadId,

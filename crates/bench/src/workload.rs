@@ -1,8 +1,8 @@
 //! The benchmark's workloads: small deterministic programs of the kinds that people record.
 
 use crate::process::{ENVIRONMENT, argv};
-use hindsight_oracle::Random;
 use crate::tasks;
+use hindsight_oracle::Random;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

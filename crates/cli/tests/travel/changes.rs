@@ -1,8 +1,8 @@
 //! Watched memory that is written but does not change.
 
 use crate::harness::Scene;
-use hindsight_oracle::plain::{self as oracle, Log};
 use crate::questions::Rng;
+use hindsight_oracle::plain::{self as oracle, Log};
 use hindsight_timeline::{
     Cancel, Cursor, Direction, Reason, Scope, Stop, Stops, ThreadId, Watch, WatchedValue,
     Watchpoint,
