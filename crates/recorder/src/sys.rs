@@ -13,6 +13,7 @@ pub mod lock;
 pub mod many;
 pub mod program;
 pub mod quiet;
+pub mod range;
 pub mod resources;
 pub mod script;
 pub mod stop;

@@ -19,6 +19,7 @@ use crate::line;
 use crate::memory::maps::regions;
 use crate::stream::ring;
 use crate::sys::lock::{Guard, Lock};
+use crate::sys::range::AtomicRange;
 use crate::sys::{self, fail, generation, guard};
 use crate::thread::{Thread, borrowers, end, threads};
 use alloc::vec::Vec;
@@ -178,12 +179,9 @@ pub struct Cache {
     pub translated: u64,
 }
 
-/// The present code epoch.
-static EPOCH: AtomicU64 = AtomicU64::new(0);
-
 /// First address of the cache. Descriptors and their offsets count from here.
 pub fn base() -> u64 {
-    RANGE[0].load(Relaxed)
+    SHARED.range.start()
 }
 
 /// The descriptor of an exit.
@@ -193,8 +191,21 @@ pub fn desc(offset: u64) -> Desc {
     unsafe { Desc::of_exit(base(), offset) }
 }
 
-static CACHE: Lock<Option<Cache>> = Lock::mended(None, mend::mend);
-static RANGE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// The process's translated code. The child of a `fork` has a copy, and goes on with it.
+struct Shared {
+    /// The cache, once [`init`] has made it. Whoever translates, links or drops blocks locks it.
+    cache: Lock<Option<Cache>>,
+    /// The present epoch of the code, to be looked at without the lock. Changed with the cache locked.
+    epoch: AtomicU64,
+    /// Where the cache is. Set once, before any code is translated; signal handlers read it.
+    range: AtomicRange,
+}
+
+static SHARED: Shared = Shared {
+    cache: Lock::mended(None, mend::mend),
+    epoch: AtomicU64::new(0),
+    range: AtomicRange::new(),
+};
 
 /// The locked cache.
 pub struct LockedCache(Guard<'static, Option<Cache>>);
@@ -220,7 +231,7 @@ impl core::ops::DerefMut for LockedCache {
 
 /// Waits for the process's cache. It must have been made by [`init`].
 pub fn cache() -> LockedCache {
-    LockedCache(CACHE.lock())
+    LockedCache(SHARED.cache.lock())
 }
 
 /// Makes the cache. Ends the process with a message if there is no memory.
@@ -232,10 +243,9 @@ pub fn init(policy: Policy) {
             &line!("cannot map memory for translated code (error {e})"),
         ),
     };
-    RANGE[0].store(base, Relaxed);
-    RANGE[1].store(base + memory::LEN, Relaxed);
+    SHARED.range.set(base..base + memory::LEN);
     let chunk = |i: usize| CacheChunk::new(base + i as u64 * SIZE);
-    *CACHE.lock() = Some(Cache {
+    *SHARED.cache.lock() = Some(Cache {
         chunks: (0..CHUNKS).map(chunk).collect(),
         current: 0,
         translator: Translator::new(policy),
@@ -255,7 +265,7 @@ pub fn init(policy: Policy) {
 
 /// Whether a host address lies in translated code, or on the way from one block to another.
 pub fn contains(pc: u64) -> bool {
-    (RANGE[0].load(Relaxed)..RANGE[1].load(Relaxed)).contains(&pc) || hindsight_glue::in_search(pc)
+    SHARED.range.contains(pc) || hindsight_glue::in_search(pc)
 }
 
 impl Cache {
@@ -372,7 +382,7 @@ impl Cache {
         let mut since = 0;
         if !t.is_unrecorded() {
             if let Some(range) = self.code.record(pc, src, writable) {
-                EPOCH.store(self.code.epoch, SeqCst);
+                SHARED.epoch.store(self.code.epoch, SeqCst);
                 self.replaced(t, range);
             }
             since = self.code.since(pc..pc + src_len as u64);
@@ -554,7 +564,7 @@ pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
         t.code.enter(SeqCst);
     }
     if generation::present() != t.code.generation
-        || EPOCH.load(SeqCst) != t.code.epoch && !t.is_unrecorded()
+        || SHARED.epoch.load(SeqCst) != t.code.epoch && !t.is_unrecorded()
     {
         return None;
     }

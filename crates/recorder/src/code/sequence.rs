@@ -8,14 +8,22 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use hindsight_events::Event;
 use hindsight_events::ring::{GRANULE, STRIPES, Stripe, stripe_of};
 
-/// The locks that threads take of which nothing is recorded.
-static NOBODY: [Stripe; STRIPES] = [const {
-    Stripe {
-        owner: AtomicU32::new(0),
-    }
-}; STRIPES];
-/// The counter that they use.
-static NOTHING: AtomicU64 = AtomicU64::new(0);
+/// What threads use of which nothing is recorded, in place of the control file's.
+struct Unrecorded {
+    /// The locks that they take.
+    stripes: [Stripe; STRIPES],
+    /// The counter that they use.
+    sequence: AtomicU64,
+}
+
+static UNRECORDED: Unrecorded = Unrecorded {
+    stripes: [const {
+        Stripe {
+            owner: AtomicU32::new(0),
+        }
+    }; STRIPES],
+    sequence: AtomicU64::new(0),
+};
 
 /// How often somebody looks at a lock between two pauses in which another thread may run.
 const SPINS: u32 = 256;
@@ -52,8 +60,11 @@ impl Thread {
         self.ctx.pen = self.emit.pen() as u64;
         // 0 in a lock says that it is free.
         self.ctx.owner = recorded.map_or(0, |(ring, _)| ring as u64 + 1);
-        self.ctx.stripes = recorded.map_or(&raw const NOBODY as u64, |(_, (_, s))| s as u64);
-        self.ctx.sequence = recorded.map_or(&NOTHING, |(_, (n, _))| n).as_ptr() as u64;
+        self.ctx.stripes =
+            recorded.map_or(&raw const UNRECORDED.stripes as u64, |(_, (_, s))| s as u64);
+        self.ctx.sequence = recorded
+            .map_or(&UNRECORDED.sequence, |(_, (n, _))| n)
+            .as_ptr() as u64;
     }
 
     fn stripe(&self, i: usize) -> &'static Stripe {

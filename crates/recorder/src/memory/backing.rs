@@ -67,9 +67,6 @@ impl File {
     }
 }
 
-/// Files that the program has opened for writing, also before it was recorded.
-static WRITABLE: Lock<Vec<Id>> = Lock::new(Vec::new());
-
 /// A file that is mapped, or was.
 struct Mapped {
     file: File,
@@ -91,7 +88,18 @@ impl Mapped {
     }
 }
 
-static MAPPED: Lock<Vec<Mapped>> = Lock::new(Vec::new());
+/// The files that matter in the quiet regime, which has one thread. The child of a `fork` has a copy.
+struct Files {
+    /// Files that the program has opened for writing, also before it was recorded.
+    writable: Lock<Vec<Id>>,
+    /// Files that are mapped, or were.
+    mapped: Lock<Vec<Mapped>>,
+}
+
+static FILES: Files = Files {
+    writable: Lock::new(Vec::new()),
+    mapped: Lock::new(Vec::new()),
+};
 
 fn stat(path: &[u8]) -> Option<stat> {
     let mut z = path.to_vec();
@@ -129,14 +137,14 @@ pub fn map(fd: i32, path: &[u8]) -> Result<Held, Reason> {
     if s.st_mode & S_IFMT != S_IFREG {
         return Err("a device is mapped");
     }
-    if WRITABLE.lock().contains(&id(&s)) {
+    if FILES.writable.lock().contains(&id(&s)) {
         return Err("a file that the program may write is mapped");
     }
     if s.st_size as u64 > MAX_FILE {
         return Err("a very large file is mapped");
     }
     let file = File::of(&s);
-    let mut list = MAPPED.lock();
+    let mut list = FILES.mapped.lock();
     let same = |m: &&Mapped| m.file.id == file.id && m.path == path;
     if let Some(known) = list.iter().find(same) {
         let handed = known.handed;
@@ -168,13 +176,13 @@ pub fn loaded(fd: i32, path: &[u8]) {
         let handed = handing::hand(fd);
         let file = File::of(&s);
         let path = path.to_vec();
-        MAPPED.lock().push(Mapped { file, path, handed });
+        FILES.mapped.lock().push(Mapped { file, path, handed });
     }
 }
 
 /// The file that was mapped from this path, if only one was. What is there now does not matter.
 pub fn known(path: &[u8]) -> Result<Held, Reason> {
-    let list = MAPPED.lock();
+    let list = FILES.mapped.lock();
     let mut its = list.iter().filter(|m| m.path == path);
     match (its.next(), its.next()) {
         (Some(m), None) => Ok(Held {
@@ -197,7 +205,7 @@ pub fn as_it_was(path: &[u8]) -> Option<File> {
 /// changes it.
 fn is_in_memory(file: Id) -> bool {
     let mut found = false;
-    MAPPED.lock().retain(|m| {
+    FILES.mapped.lock().retain(|m| {
         let this = m.file.id == file && m.is_in_memory();
         found |= this;
         !this
@@ -219,7 +227,7 @@ pub fn opened(fd: i32) -> Option<Reason> {
     if is_in_memory(id(&s)) {
         return Some("a file that is in memory is opened for writing");
     }
-    let mut list = WRITABLE.lock();
+    let mut list = FILES.writable.lock();
     if !list.contains(&id(&s)) {
         list.push(id(&s));
     }
@@ -300,14 +308,14 @@ pub fn inherited() -> Option<Reason> {
 
 /// Whether there are files in memory that others may change in place.
 pub fn watched() -> bool {
-    MAPPED.lock().iter().any(|m| !is_of_system(&m.path))
+    FILES.mapped.lock().iter().any(|m| !is_of_system(&m.path))
 }
 
 /// Whether somebody has changed a file while it was in memory. Looks at files that are not in
 /// memory any more, and forgets them. With `all` it looks at all files.
 pub fn changed(all: bool) -> bool {
     let mut changed = false;
-    MAPPED.lock().retain(|m| {
+    FILES.mapped.lock().retain(|m| {
         if is_of_system(&m.path) {
             return true;
         }

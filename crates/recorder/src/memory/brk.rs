@@ -5,42 +5,54 @@ use crate::sys::lock::Lock;
 use crate::sys::{self, PAGE};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
-/// The program's heap: its lowest and its present end. A change is a single store, so it needs no
-/// mending.
-pub static BRK: Lock<(u64, u64)> = Lock::mended((0, 0), |_| {});
+/// The program's heap. The child of a `fork` has a copy, and goes on with it.
+struct Heap {
+    /// Its lowest and its present end. A change is a single store, so it needs no mending.
+    ends: Lock<(u64, u64)>,
+    /// The kernel manages it. Set before the program runs.
+    is_kernels: AtomicBool,
+}
+
+static HEAP: Heap = Heap {
+    ends: Lock::mended((0, 0), |_| {}),
+    is_kernels: AtomicBool::new(false),
+};
 
 /// Sets where the program's heap begins.
 pub fn set_brk(start: u64) {
-    *BRK.lock() = (start, start);
+    *HEAP.ends.lock() = (start, start);
 }
 
 /// Whether the kernel manages the program's heap.
-pub static KERNEL_BRK: AtomicBool = AtomicBool::new(false);
+pub fn is_kernels() -> bool {
+    HEAP.is_kernels.load(Relaxed)
+}
+
+/// Moves the end of the program's heap.
+pub fn set_end(end: u64) {
+    HEAP.ends.lock().1 = end;
+}
 
 /// Leaves the heap to the kernel, in a process that had one before it was recorded.
 pub fn keep_kernel_brk() {
-    KERNEL_BRK.store(true, Relaxed);
+    HEAP.is_kernels.store(true, Relaxed);
     let end = sys::kernel_brk();
-    *BRK.lock() = (end, end);
+    *HEAP.ends.lock() = (end, end);
 }
 
 /// The heap, if the recorder manages it. Otherwise an empty range.
 pub fn virtual_heap() -> core::ops::Range<u64> {
-    if KERNEL_BRK.load(Relaxed) {
-        0..0
-    } else {
-        heap()
-    }
+    if is_kernels() { 0..0 } else { heap() }
 }
 
 /// Keeps the heap's end from changing while the process is copied.
 pub fn hold() -> impl Sized {
-    BRK.lock()
+    HEAP.ends.lock()
 }
 
 /// The program's heap.
 pub fn heap() -> core::ops::Range<u64> {
-    let (start, end) = *BRK.lock();
+    let (start, end) = *HEAP.ends.lock();
     start..end
 }
 
@@ -67,12 +79,12 @@ fn heap_end(first: u64, last: u64) -> u64 {
 
 /// Corrects the heap's end, if somebody was killed while changing it.
 pub fn catch_up() {
-    if KERNEL_BRK.load(Relaxed) {
+    if is_kernels() {
         return;
     }
-    let (start, end) = *BRK.lock();
+    let (start, end) = *HEAP.ends.lock();
     let now = heap_end(start & !(PAGE - 1), sys::pages(end));
     if now != sys::pages(end) {
-        BRK.lock().1 = now.max(start);
+        set_end(now.max(start));
     }
 }

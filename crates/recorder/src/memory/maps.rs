@@ -91,25 +91,33 @@ const VDSO: u64 = 2 * PAGE;
 /// All mappings of the program, in order of address.
 pub struct Regions(Table);
 
-static REGIONS: Lock<Regions> = Lock::mended(Regions(Table::new()), |r| {
-    // The old value cannot be relied on. The kernel knows the mappings, except which shared memory
-    // each is.
-    core::mem::forget(core::mem::replace(r, Regions(Table::new())));
-    VERSION.fetch_add(1, AcqRel);
-    r.add_existing();
-});
+/// What is mapped in this memory. The child of a `fork` has a copy, and goes on with it.
+struct Maps {
+    /// All mappings of the program.
+    regions: Lock<Regions>,
+    /// See [`version`]. Changed with the regions locked, read without.
+    version: AtomicU64,
+}
 
-/// See [`version`].
-static VERSION: AtomicU64 = AtomicU64::new(1);
+static MAPS: Maps = Maps {
+    regions: Lock::mended(Regions(Table::new()), |r| {
+        // The old value cannot be relied on. The kernel knows the mappings, except which shared memory
+        // each is.
+        core::mem::forget(core::mem::replace(r, Regions(Table::new())));
+        MAPS.version.fetch_add(1, AcqRel);
+        r.add_existing();
+    }),
+    version: AtomicU64::new(1),
+};
 
 /// A number that grows whenever what may be executed changes.
 pub fn version() -> u64 {
-    VERSION.load(Acquire)
+    MAPS.version.load(Acquire)
 }
 
 fn changed(r: &Region) {
     if r.prot & PROT_EXEC != 0 {
-        VERSION.fetch_add(1, AcqRel);
+        MAPS.version.fetch_add(1, AcqRel);
     }
 }
 
@@ -146,7 +154,7 @@ pub fn named_object(a: u64, b: u64) -> u64 {
 
 /// Waits for the list of the process's mappings.
 pub fn regions() -> Guard<'static, Regions> {
-    REGIONS.lock()
+    MAPS.regions.lock()
 }
 
 impl Regions {

@@ -29,9 +29,27 @@ const STACK_ROOM: u64 = 256 << 20;
 /// Mappings of this many bytes or more begin at a multiple of it, for the kernel's large pages.
 const LARGE: u64 = 2 << 20;
 
-/// The stretch. While it is empty, the kernel chooses addresses.
-static BOTTOM: AtomicU64 = AtomicU64::new(0);
-static TOP: AtomicU64 = AtomicU64::new(0);
+/// Where mappings may go. Only the quiet regime uses it, which has one thread. The child of a `fork` ends it.
+struct Placement {
+    /// The stretch, from here to `top`. While it is empty, the kernel chooses addresses.
+    bottom: AtomicU64,
+    top: AtomicU64,
+    /// The stack's limit at the last look, in bytes. The program can change it, and so can others.
+    stack_limit: AtomicU64,
+    /// Memory that the program has made inaccessible and that keeps what it holds: start and length.
+    held: Lock<Vec<(u64, u64)>>,
+}
+
+const UNKNOWN: u64 = u64::MAX - 1;
+/// Most entries of [`Placement::held`].
+const MAX_HELD: usize = 1000;
+
+static PLACEMENT: Placement = Placement {
+    bottom: AtomicU64::new(0),
+    top: AtomicU64::new(0),
+    stack_limit: AtomicU64::new(UNKNOWN),
+    held: Lock::new(Vec::new()),
+};
 
 /// Chooses the stretch for a program that begins at `program`. It stays empty if there is no room.
 pub fn begin(program: u64) {
@@ -44,14 +62,14 @@ pub fn begin(program: u64) {
     let _ = sys::munmap(hole, 2 * SPAN);
     let end = hole + 2 * SPAN;
     let top = end - (end.wrapping_sub(program & !(PAGE - 1)) & (SPAN - 1));
-    TOP.store(top, Relaxed);
-    BOTTOM.store(top - SPAN + HEAP, Relaxed);
+    PLACEMENT.top.store(top, Relaxed);
+    PLACEMENT.bottom.store(top - SPAN + HEAP, Relaxed);
 }
 
 /// Leaves addresses to the kernel from now on.
 pub fn end() {
-    TOP.store(0, Relaxed);
-    BOTTOM.store(0, Relaxed);
+    PLACEMENT.top.store(0, Relaxed);
+    PLACEMENT.bottom.store(0, Relaxed);
 }
 
 /// Whether the low bits of `a..a+len` and of `b..b+other` meet. If they do: how far the first range
@@ -65,20 +83,18 @@ fn meets(a: u64, len: u64, b: u64, other: u64) -> Option<u64> {
     (behind < other).then(|| behind + len)
 }
 
-/// The stack's limit at the last look, in bytes. The program can change it, and so can others.
-static LIMIT: AtomicU64 = AtomicU64::new(UNKNOWN);
-const UNKNOWN: u64 = u64::MAX - 1;
-
 /// Reads the limit of the stack. Called once in a system call, which may need it often.
 pub fn look_at_limit() {
-    LIMIT.store(crate::sys::resources::get(RLIMIT_STACK).0, Relaxed);
+    PLACEMENT
+        .stack_limit
+        .store(crate::sys::resources::get(RLIMIT_STACK).0, Relaxed);
 }
 
 fn stack_limit() -> u64 {
-    if LIMIT.load(Relaxed) == UNKNOWN {
+    if PLACEMENT.stack_limit.load(Relaxed) == UNKNOWN {
         look_at_limit();
     }
-    LIMIT.load(Relaxed).min(STACK)
+    PLACEMENT.stack_limit.load(Relaxed).min(STACK)
 }
 
 /// Whether a program of `len` bytes at `at`, with room for its heap, would meet the stack.
@@ -124,7 +140,7 @@ pub fn choose_fresh(len: u64) -> Option<u64> {
 /// A free address for `len` bytes at a multiple of `align`. Two threads may get the same one. So
 /// the caller must map there without replacing anything.
 pub fn choose(len: u64, align: u64) -> Option<u64> {
-    let (bottom, top) = (BOTTOM.load(Relaxed), TOP.load(Relaxed));
+    let (bottom, top) = (PLACEMENT.bottom.load(Relaxed), PLACEMENT.top.load(Relaxed));
     let len = len.checked_next_multiple_of(PAGE)?;
     if top == 0 || len == 0 || len > top - bottom {
         return None;
@@ -242,13 +258,9 @@ pub fn separate_vdso(program: u64, end: u64) -> Option<u64> {
     Some(at + (last.start - start))
 }
 
-/// Memory that the program has made inaccessible and that keeps what it holds: start and length.
-static HELD: Lock<Vec<(u64, u64)>> = Lock::new(Vec::new());
-const MAX_HELD: usize = 1000;
-
 /// Notes such memory. False if there is too much of it.
 pub fn hold(addr: u64, len: u64) -> bool {
-    let mut held = HELD.lock();
+    let mut held = PLACEMENT.held.lock();
     if !held.contains(&(addr, len)) {
         held.push((addr, len));
     }
@@ -301,7 +313,7 @@ fn any_other(addr: u64, len: u64, mut is: impl FnMut(u64, u64) -> bool) -> bool 
     let near: Vec<Region> = regions().near_cells(addr, len);
     let in_use = near.iter().filter(|r| holds(r)).map(taken);
     in_use
-        .chain(HELD.lock().iter().copied())
+        .chain(PLACEMENT.held.lock().iter().copied())
         .any(|(start, size)| {
             let behind = start.saturating_add(size);
             // Of memory that overlaps the range, only the parts outside count.
@@ -316,7 +328,7 @@ fn any_other(addr: u64, len: u64, mut is: impl FnMut(u64, u64) -> bool) -> bool 
 pub fn stack_collides() -> bool {
     look_at_limit();
     let stack = regions().stack().map(taken);
-    let limit = LIMIT.load(Relaxed);
+    let limit = PLACEMENT.stack_limit.load(Relaxed);
     limit > STACK || stack.is_some_and(|(start, size)| collides(start, size))
 }
 

@@ -27,11 +27,11 @@ use crate::memory::maps::{Region, regions};
 use crate::memory::{backing, page_sharing, placement};
 use crate::stream::ring;
 use crate::sys::quiet::{MAX_MAPPING, Reason};
+use crate::sys::range::AtomicRange;
 use crate::sys::{self, PAGE, config, guard};
 use crate::thread::{Thread, clone};
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hindsight_events::Event;
 use hindsight_events::event::{MAX_BYTES, digest};
 use hindsight_syscalls as syscalls;
@@ -51,7 +51,7 @@ const PASSED_EVERY: u64 = 1000;
 const PASSED_AT_ONCE: u64 = 64;
 
 /// Start and end of the vDSO.
-static VDSO: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static VDSO: AtomicRange = AtomicRange::new();
 
 /// Begins the quiet regime behind the first key frame: records all memory that the program has.
 /// `written` is what the loader wrote besides.
@@ -85,8 +85,7 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
                 tell(t, sp.max(start), r.end - sp.max(start));
             }
             b"[vdso]" => {
-                VDSO[0].store(start, Relaxed);
-                VDSO[1].store(r.end, Relaxed);
+                VDSO.set(start..r.end);
                 tell(t, start, len);
             }
             p if p.starts_with(b"[") || r.flags & MAP_ANONYMOUS != 0 => {}
@@ -596,6 +595,6 @@ pub fn arrive(t: &mut Thread, pc: u64) {
         if let Some(why) = t.regime.take_end() {
             return leave(t, why);
         }
-        t.regime.in_vdso = (VDSO[0].load(Relaxed)..VDSO[1].load(Relaxed)).contains(&pc);
+        t.regime.in_vdso = VDSO.contains(pc);
     }
 }

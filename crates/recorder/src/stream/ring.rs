@@ -1,49 +1,24 @@
 //! The producer's side of the memory that is shared with the collector.
 
 mod emit;
+mod link;
 mod watch;
 
 use crate::line;
 use crate::stream::descriptor;
 use crate::sys::fail::{self, STATUS};
-use crate::sys::lock::Lock;
 use crate::sys::{self, PROT_READ, PROT_WRITE, arena, stop};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 pub use emit::Emitter;
 use hindsight_events::config::children;
 use hindsight_events::ring::{self, Ctl, Header, STRIPES_OFFSET, Stripe, kind, state};
 use hindsight_events::shared_cache::{self, SharedCache};
 use hindsight_events::unborn::Unborn;
 use hindsight_events::{EndKind, Event};
+use link::LINK;
 use linux_raw_sys::general::MAP_SHARED;
 pub use watch::Watch;
-
-/// Start of the mapped control file. Null when nothing is recorded.
-static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
-
-/// Number of this program image.
-static IMAGE: AtomicU32 = AtomicU32::new(0);
-/// Number of the image from which this one came.
-static PARENT: AtomicU32 = AtomicU32::new(0);
-
-/// The program's arguments, until the program runs.
-static COMMAND: Lock<&[u8]> = Lock::new(&[]);
-/// Nothing is recorded of this process. What it executes may be.
-static SILENT: AtomicBool = AtomicBool::new(false);
-
-/// This image came by `execve`, not by `fork`.
-static EXECUTED: AtomicBool = AtomicBool::new(false);
-
-/// The recording's number of this namespace of process ids. 0: the collector's namespace.
-static NAMESPACE: AtomicU32 = AtomicU32::new(0);
-
-/// Inode and length of the control file.
-static FILE: (AtomicU64, AtomicU64) = (AtomicU64::new(0), AtomicU64::new(0));
-
-/// What [`collector`] returns. It is not read from the control file, where the program may write
-/// anything.
-static COLLECTOR: (AtomicI32, AtomicI32) = (AtomicI32::new(0), AtomicI32::new(0));
 
 /// The process id, as the collector is told it.
 fn pid() -> i32 {
@@ -52,7 +27,7 @@ fn pid() -> i32 {
 
 /// The recording's number of this namespace of process ids. 0: the collector's namespace.
 pub fn namespace() -> u32 {
-    NAMESPACE.load(Relaxed)
+    LINK.namespace.load(Relaxed)
 }
 
 /// Whether the collector is in another namespace of process ids.
@@ -68,7 +43,7 @@ const PATIENCE: u64 = 20;
 
 /// The header of the control file. `None` when nothing is recorded.
 pub fn header() -> Option<&'static Header> {
-    let base = BASE.load(Acquire);
+    let base = LINK.base.load(Acquire);
     // SAFETY: if it is not null, it is the address of the mapped control file, which is never
     // unmapped. The header consists of atomics.
     (!base.is_null()).then(|| unsafe { &*base.cast::<Header>() })
@@ -88,7 +63,10 @@ pub fn nudge() {
 
 /// Address of the control page of ring `i`.
 fn ctl_at(i: usize) -> *const Ctl {
-    BASE.load(Acquire).wrapping_add(ring::ctl_offset(i)).cast()
+    LINK.base
+        .load(Acquire)
+        .wrapping_add(ring::ctl_offset(i))
+        .cast()
 }
 
 fn ctl(i: usize) -> Option<&'static Ctl> {
@@ -101,7 +79,7 @@ fn ctl(i: usize) -> Option<&'static Ctl> {
 /// program's sight. Begins a new image. It came from the image `parent`, 0 if it is the first, by
 /// an `execve` of the thread whose ring is `ring`. `command` holds the program's arguments.
 pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
-    *COMMAND.lock() = command;
+    *LINK.command.lock() = command;
     let (number, len) = sys::fstat(fd).map_or((0, 0), |s| (s.st_ino, s.st_size as u64));
     let base = match arena::map(len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) {
         Ok(b) => b as *mut u8,
@@ -110,11 +88,11 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
             &line!("cannot map the memory shared with the collector (error {e})"),
         ),
     };
-    FILE.0.store(number, Relaxed);
-    FILE.1.store(len, Relaxed);
+    LINK.file[0].store(number, Relaxed);
+    LINK.file[1].store(len, Relaxed);
     hold_file(fd);
     descriptor::hide(fd);
-    BASE.store(base, Release);
+    LINK.base.store(base, Release);
     let Some(h) = header() else { return };
     if h.magic.load(Acquire) != ring::MAGIC {
         fail::die(
@@ -129,9 +107,9 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
         0 => [&h.collector_pid, &h.collector_fd].map(|n| n.load(Relaxed)),
         _ => config.collector,
     };
-    COLLECTOR.0.store(pid, Relaxed);
-    COLLECTOR.1.store(fd, Relaxed);
-    NAMESPACE.store(config.namespace, Relaxed);
+    LINK.collector[0].store(pid, Relaxed);
+    LINK.collector[1].store(fd, Relaxed);
+    LINK.namespace.store(config.namespace, Relaxed);
     h.namespaces.fetch_max(namespace(), Relaxed);
     if parent == 0 {
         h.guest_pid.store(sys::getpid(), Release);
@@ -139,11 +117,11 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
         succeed(parent, ring);
     }
     if crate::sys::config::get().plain != 0 {
-        SILENT.store(true, Relaxed);
+        LINK.silent.store(true, Relaxed);
         // What this process executes comes from the last image that was recorded.
-        return IMAGE.store(parent, Relaxed);
+        return LINK.image.store(parent, Relaxed);
     }
-    EXECUTED.store(parent != 0, Relaxed);
+    LINK.executed.store(parent != 0, Relaxed);
     begin_image(parent);
 }
 
@@ -218,46 +196,46 @@ fn live() -> impl Iterator<Item = (usize, &'static Ctl)> {
 /// Gives the process a new image number.
 fn begin_image(parent: u32) {
     if let Some(h) = header() {
-        PARENT.store(parent, Relaxed);
-        IMAGE.store(h.next_image.fetch_add(1, AcqRel), Relaxed);
+        LINK.parent.store(parent, Relaxed);
+        LINK.image.store(h.next_image.fetch_add(1, AcqRel), Relaxed);
     }
 }
 
 /// Number of this program image.
 pub fn image() -> u32 {
-    IMAGE.load(Relaxed)
+    LINK.image.load(Relaxed)
 }
 
 /// Called in the child of a `fork`: a new image with streams of its own begins. `follow` is false
 /// if the child is not to be recorded.
 pub fn forked(follow: bool) {
-    if let Some(mut e) = PROCESS.lock().take() {
+    if let Some(mut e) = LINK.process.lock().take() {
         e.release();
     }
     if sys::getppid() == 0 {
         // The parent is outside of this namespace, and so is the collector.
         let number = header().map_or(0, |h| h.namespaces.fetch_add(1, Relaxed));
-        NAMESPACE.store(number + 1, Relaxed);
+        LINK.namespace.store(number + 1, Relaxed);
     }
-    EXECUTED.store(false, Relaxed);
+    LINK.executed.store(false, Relaxed);
     if follow {
         begin_image(image());
     } else if crate::sys::config::get().children == children::MATCHING {
-        SILENT.store(true, Relaxed);
+        LINK.silent.store(true, Relaxed);
     } else {
-        BASE.store(null_mut(), Release);
+        LINK.base.store(null_mut(), Release);
         descriptor::close();
     }
 }
 
 /// Whether this process is recorded.
 pub fn is_recorded() -> bool {
-    header().is_some() && !SILENT.load(Relaxed)
+    header().is_some() && !LINK.silent.load(Relaxed)
 }
 
 /// Keeps the process stream from changing while the process is copied.
 pub fn hold() -> impl Sized {
-    PROCESS.lock()
+    LINK.process.lock()
 }
 
 /// Sets a word of the header to `said`, unless it is `noted`, and waits until the collector has
@@ -310,19 +288,19 @@ pub fn carries(i: usize, tid: i32) -> bool {
 
 /// Whether a descriptor is that of the control file.
 pub fn is_control(fd: i32) -> bool {
-    let known = (FILE.0.load(Relaxed), FILE.1.load(Relaxed));
-    sys::fstat(fd).is_ok_and(|s| (s.st_ino, s.st_size as u64) == known)
+    let known = [0, 1].map(|i| LINK.file[i].load(Relaxed));
+    sys::fstat(fd).is_ok_and(|s| [s.st_ino, s.st_size as u64] == known)
 }
 
 /// The collector's process id, and its descriptor of the control file.
 pub fn collector() -> [i32; 2] {
-    [&COLLECTOR.0, &COLLECTOR.1].map(|n| n.load(Relaxed))
+    [0, 1].map(|i| LINK.collector[i].load(Relaxed))
 }
 
 /// The counter of order numbers, and the first of the locks for atomic operations. `None` when
 /// nothing is recorded.
 pub fn order() -> Option<(&'static AtomicU64, *const Stripe)> {
-    let stripes = BASE.load(Acquire).wrapping_add(STRIPES_OFFSET);
+    let stripes = LINK.base.load(Acquire).wrapping_add(STRIPES_OFFSET);
     header().map(|h| (&h.sequence, stripes.cast_const().cast()))
 }
 
@@ -331,7 +309,7 @@ pub fn recorder() -> Option<&'static [u8]> {
     let len = (header()?.image_len.load(Relaxed) as usize).min(ring::IMAGE_BYTES);
     // SAFETY: these bytes lie in the mapped control file, which is never unmapped. Nobody changes
     // them after the first image began.
-    Some(unsafe { core::slice::from_raw_parts(BASE.load(Acquire).add(ring::IMAGE), len) })
+    Some(unsafe { core::slice::from_raw_parts(LINK.base.load(Acquire).add(ring::IMAGE), len) })
 }
 
 /// The translations that all images of the recording share. `None` if this process is not recorded.
@@ -341,12 +319,12 @@ pub fn shared_cache() -> Option<SharedCache<'static>> {
         // A process that is not recorded has translations of another kind.
         return None;
     }
-    if FILE.1.load(Relaxed) < (at + shared_cache::LEN) as u64 {
+    if LINK.file[1].load(Relaxed) < (at + shared_cache::LEN) as u64 {
         return None;
     }
     // SAFETY: the file is long enough, as was just checked, and stays mapped. This part of it is
     // used through `SharedCache` only.
-    Some(unsafe { SharedCache::new(BASE.load(Acquire).add(at)) })
+    Some(unsafe { SharedCache::new(LINK.base.load(Acquire).add(at)) })
 }
 
 /// Draws the next order number. 0 when nothing is recorded.
@@ -486,16 +464,9 @@ fn find_free() -> Option<usize> {
     }
 }
 
-/// The emitter of the process stream.
-static PROCESS: Lock<Option<Emitter>> = Lock::mended(None, |emitter| {
-    if let Some(e) = emitter {
-        e.resume();
-    }
-});
-
 /// Appends an event to the process stream.
 pub fn emit_process(ev: &Event) {
-    let mut p = PROCESS.lock();
+    let mut p = LINK.process.lock();
     p.get_or_insert_with(|| {
         Emitter::claim(kind::IMAGE, sys::gettid()).unwrap_or_else(Emitter::silent)
     })
@@ -504,7 +475,7 @@ pub fn emit_process(ev: &Event) {
 
 /// Says that the process stream is complete.
 pub fn end_process() {
-    if let Some(e) = PROCESS.lock().as_mut() {
+    if let Some(e) = LINK.process.lock().as_mut() {
         e.end();
     }
 }

@@ -1,22 +1,34 @@
 //! What the command line has set for this process.
 
+use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use hindsight_events::config::Config;
 
-/// The command line fills this in, in the image, before the image is executed.
-#[used]
-static mut CONFIG: Config = Config::new();
+/// Where the configuration is.
+struct Configured {
+    /// The command line fills this in, in the image, before the image is executed. Nothing writes to it while the
+    /// process runs.
+    own: UnsafeCell<Config>,
+    /// Address of the configuration, if it is not `own`. An image that is mapped from the control file has it
+    /// elsewhere (see [`crate::process::exec`]). Set before anything is read.
+    elsewhere: AtomicPtr<Config>,
+}
 
-/// Address of the configuration, if it is not `CONFIG`. An image that is mapped from the control
-/// file has it elsewhere (see [`crate::process::exec`]).
-static CONFIGURED: AtomicPtr<Config> = AtomicPtr::new(null_mut());
+// SAFETY: `own` is never written while the process runs.
+unsafe impl Sync for Configured {}
+
+#[used]
+static CONFIG: Configured = Configured {
+    own: UnsafeCell::new(Config::new()),
+    elsewhere: AtomicPtr::new(null_mut()),
+};
 
 /// The configuration.
 pub fn get() -> &'static Config {
-    let elsewhere = CONFIGURED.load(Relaxed).cast_const();
+    let elsewhere = CONFIG.elsewhere.load(Relaxed).cast_const();
     let at = if elsewhere.is_null() {
-        &raw const CONFIG
+        CONFIG.own.get().cast_const()
     } else {
         elsewhere
     };
@@ -28,5 +40,5 @@ pub fn get() -> &'static Config {
 
 /// Takes the configuration from another address, unless that is null.
 pub fn set(elsewhere: *mut Config) {
-    CONFIGURED.store(elsewhere, Relaxed);
+    CONFIG.elsewhere.store(elsewhere, Relaxed);
 }

@@ -2,28 +2,36 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
-/// More than one thread or process is recorded, so their order matters.
-static MANY: AtomicBool = AtomicBool::new(false);
+/// What the program has made so far against which its threads have to be ordered. Neither is ever taken back. In the child
+/// of a `fork` both are as in the parent.
+struct Others {
+    /// More than one thread or process is recorded, so their order matters. Set before the second one begins.
+    many: AtomicBool,
+    /// The program has had memory that it can write and that other processes can have, too.
+    share: AtomicBool,
+}
 
-/// The program has had memory that it can write and that other processes can have, too.
-static SHARES: AtomicBool = AtomicBool::new(false);
+static OTHERS: Others = Others {
+    many: AtomicBool::new(false),
+    share: AtomicBool::new(false),
+};
 
 /// From now on system calls draw order numbers.
 pub fn matters() {
-    MANY.store(true, Release);
+    OTHERS.many.store(true, Release);
 }
 
 /// Whether there may be other threads or processes that a thread can be ahead of.
 pub fn is_shared() -> bool {
-    MANY.load(Relaxed)
+    OTHERS.many.load(Relaxed)
 }
 
 /// Notes that the program has memory that other processes can have, too.
 pub fn shares() {
-    SHARES.store(true, Release);
+    OTHERS.share.store(true, Release);
 }
 
 /// Whether the program has had memory that other processes can have, too.
 pub fn has_shared_memory() -> bool {
-    SHARES.load(Relaxed)
+    OTHERS.share.load(Relaxed)
 }

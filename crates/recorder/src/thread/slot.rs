@@ -2,12 +2,13 @@
 
 use crate::sys;
 use crate::sys::lock::Lock;
+use crate::sys::range::AtomicRange;
 use crate::thread::Thread;
 use crate::thread::inbox::Inbox;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::{Ctx, Predictor};
@@ -42,41 +43,44 @@ pub struct ThreadSlot {
     next: AtomicPtr<ThreadSlot>,
 }
 
-/// The slot that was made last.
-static ALL: AtomicPtr<ThreadSlot> = AtomicPtr::new(null_mut());
+/// All slots. None is ever freed.
+struct Slots {
+    /// The slot that was made last; each leads to the one before. Any thread adds some, and locks look for their
+    /// owners here, so there is no lock.
+    all: AtomicPtr<ThreadSlot>,
+    /// The slot of the thread whose runtime uses the first stack.
+    first: AtomicPtr<ThreadSlot>,
+    /// The first stack: the one that the image brings. Set before there are threads.
+    first_stack: AtomicRange,
+    /// Slots of threads that have ended. Everything but the stacks is zeroed.
+    free: Lock<Vec<&'static ThreadSlot>>,
+}
 
-/// The slot of the thread whose runtime uses the first stack.
-static FIRST: AtomicPtr<ThreadSlot> = AtomicPtr::new(null_mut());
-
-/// Start and end of the first stack: the one that the image brings.
-static FIRST_STACK: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static SLOTS: Slots = Slots {
+    all: AtomicPtr::new(null_mut()),
+    first: AtomicPtr::new(null_mut()),
+    first_stack: AtomicRange::new(),
+    free: Lock::mended(Vec::new(), |free| {
+        let idle = |p: &&ThreadSlot| {
+            !p.dead.load(Acquire) && p.taken.load(Acquire) == 0 && p.thread.load(Acquire).is_null()
+        };
+        // The old list cannot be relied on, so it is not freed either.
+        core::mem::forget(core::mem::replace(free, all().filter(idle).collect()));
+    }),
+};
 
 /// Says where the first stack lies.
 pub fn set_first_stack(stack: Range<u64>) {
-    FIRST_STACK[0].store(stack.start, Release);
-    FIRST_STACK[1].store(stack.end, Release);
-}
-
-fn is_on_first_stack(address: u64) -> bool {
-    let [start, end] = [0, 1].map(|i| FIRST_STACK[i].load(Acquire));
-    (start..end).contains(&address)
+    SLOTS.first_stack.set(stack);
 }
 
 /// All slots. None is ever freed.
 pub fn all() -> impl Iterator<Item = &'static ThreadSlot> {
     // SAFETY: null, or a slot that `ThreadSlot::add` leaked.
     let slot = |p: *mut ThreadSlot| unsafe { p.as_ref() };
-    core::iter::successors(slot(ALL.load(Acquire)), move |p| slot(p.next.load(Acquire)))
+    let last = SLOTS.all.load(Acquire);
+    core::iter::successors(slot(last), move |p| slot(p.next.load(Acquire)))
 }
-
-/// Slots of threads that have ended. Everything but the stacks is zeroed.
-pub(super) static FREE: Lock<Vec<&'static ThreadSlot>> = Lock::mended(Vec::new(), |free| {
-    let idle = |p: &&ThreadSlot| {
-        !p.dead.load(Acquire) && p.taken.load(Acquire) == 0 && p.thread.load(Acquire).is_null()
-    };
-    // The old list cannot be relied on, so it is not freed either.
-    core::mem::forget(core::mem::replace(free, all().filter(idle).collect()));
-});
 
 /// Bytes of a thread's stack in the runtime, and of the stack for signal handlers above it.
 pub const STACK: u64 = 128 << 10;
@@ -95,7 +99,7 @@ impl ThreadSlot {
     /// A free slot, the one that was given back last, or a new one. The error is the errno of the
     /// failed mapping.
     pub(super) fn take(predictor: Predictor) -> Result<&'static ThreadSlot, i32> {
-        let mut free = FREE.lock();
+        let mut free = SLOTS.free.lock();
         // A thread that has just ended may still be on its stack, on its way out. Clearing the
         // number before looking at `watched` is what counts: whoever begins to watch later sees
         // that the number is gone.
@@ -133,15 +137,17 @@ impl ThreadSlot {
         self.tid.store(tid, Release);
         self.pid.store(sys::getpid(), Release);
         if first {
-            FIRST.store(core::ptr::from_ref(self).cast_mut(), Release);
+            SLOTS
+                .first
+                .store(core::ptr::from_ref(self).cast_mut(), Release);
         }
     }
 
     /// The slot on whose stacks an address lies.
     pub fn at(address: u64) -> Option<&'static ThreadSlot> {
-        if is_on_first_stack(address) {
+        if SLOTS.first_stack.contains(address) {
             // SAFETY: null, or a slot that `ThreadSlot::add` leaked.
-            return unsafe { FIRST.load(Acquire).as_ref() };
+            return unsafe { SLOTS.first.load(Acquire).as_ref() };
         }
         all().find(|p| (p.stack..p.stack + 2 * STACK).contains(&address))
     }
@@ -186,10 +192,10 @@ impl ThreadSlot {
             thread: AtomicPtr::new(null_mut()),
             next: AtomicPtr::new(null_mut()),
         }));
-        let mut last = ALL.load(Acquire);
+        let mut last = SLOTS.all.load(Acquire);
         loop {
             slot.next.store(last, Relaxed);
-            match ALL.compare_exchange(last, slot, AcqRel, Acquire) {
+            match SLOTS.all.compare_exchange(last, slot, AcqRel, Acquire) {
                 Ok(_) => return slot,
                 Err(now) => last = now,
             }
@@ -226,15 +232,22 @@ pub(super) fn map_shared(first: u64, p: Predictor) -> Result<(), i32> {
         .try_for_each(|at| sys::duplicate_shared(first, len, at))
 }
 
+impl ThreadSlot {
+    /// Its thread has ended, and everything but the stacks is zeroed: the next thread may have it.
+    pub(super) fn give_back(&'static self) {
+        SLOTS.free.lock().push(self);
+    }
+}
+
 /// Gives up all free slots, in a child that has a copy of the memory. Their first pages are shared
 /// with the parent's.
 pub(super) fn abandon_free() {
-    for slot in core::mem::take(&mut *FREE.lock()) {
+    for slot in core::mem::take(&mut *SLOTS.free.lock()) {
         slot.dead.store(true, Release);
     }
 }
 
 /// Keeps the list of free slots from changing while the process is copied.
 pub fn hold() -> impl Sized {
-    FREE.lock()
+    SLOTS.free.lock()
 }

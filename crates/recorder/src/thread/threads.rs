@@ -11,13 +11,24 @@ use core::sync::atomic::{AtomicBool, Ordering::*};
 use hindsight_isa::Ctx;
 use hindsight_isa::xsave::Layout;
 
-/// The list of threads.
-static THREADS: Lock<Vec<ThreadPtr>> = Lock::mended(Vec::new(), |list| {
-    let known = all_slots().map(|p| p.thread.load(Acquire).cast_const());
-    let known = known.filter(|t| !t.is_null()).map(ThreadPtr).collect();
-    // The old list cannot be relied on, so it is not freed either.
-    core::mem::forget(core::mem::replace(list, known));
-});
+/// The threads that run in this memory.
+struct Threads {
+    /// The list of threads. Each adds itself or its child, and takes itself or who has left out of it.
+    list: Lock<Vec<ThreadPtr>>,
+    /// Whether there is more than one thread, or may be without having been made here. Set with the list locked, read
+    /// without. Only a child that has a copy of the memory clears it.
+    several: AtomicBool,
+}
+
+static THREADS: Threads = Threads {
+    list: Lock::mended(Vec::new(), |list| {
+        let known = all_slots().map(|p| p.thread.load(Acquire).cast_const());
+        let known = known.filter(|t| !t.is_null()).map(ThreadPtr).collect();
+        // The old list cannot be relied on, so it is not freed either.
+        core::mem::forget(core::mem::replace(list, known));
+    }),
+    several: AtomicBool::new(false),
+};
 
 /// A thread in the list.
 struct ThreadPtr(*const Thread);
@@ -28,12 +39,12 @@ unsafe impl Send for ThreadPtr {}
 
 /// Number of recorded threads in this memory.
 pub fn count() -> usize {
-    THREADS.lock().len()
+    THREADS.list.lock().len()
 }
 
 /// The oldest generation of the translation cache that any thread may be running.
 pub fn oldest_generation() -> u64 {
-    let list = THREADS.lock();
+    let list = THREADS.list.lock();
     let seen = |k: &ThreadPtr| {
         // SAFETY: see `ThreadPtr`; the list is locked.
         let t = unsafe { &*k.0 };
@@ -48,7 +59,7 @@ pub fn oldest_generation() -> u64 {
 /// The oldest code epoch that any thread in `generation`, the present one, may be running. The
 /// caller has locked the cache.
 pub fn oldest_epoch(generation: u64) -> u64 {
-    let list = THREADS.lock();
+    let list = THREADS.list.lock();
     let epoch = |k: &ThreadPtr| {
         // SAFETY: see `ThreadPtr`; the list is locked.
         let (begun, seen, announced) = unsafe {
@@ -68,7 +79,7 @@ pub fn oldest_epoch(generation: u64) -> u64 {
 /// Mask of the signals that a thread has blocked, and mask of those that the recorder holds for it.
 /// `None` if there is no thread of that number.
 pub fn masks(tid: i32) -> Option<(u64, u64)> {
-    let list = THREADS.lock();
+    let list = THREADS.list.lock();
     // SAFETY: threads leave the list before their memory is freed, and the list is locked.
     let of = |k: &ThreadPtr| unsafe { &*k.0 };
     let t = list.iter().map(of).find(|t| t.task.tid == tid)?;
@@ -78,7 +89,7 @@ pub fn masks(tid: i32) -> Option<(u64, u64)> {
 /// Another thread of the process of `t` that takes a signal if it is sent now. It has not blocked
 /// the signal, and does not wait for it in a call.
 pub fn takes(t: &Thread, signo: u32) -> Option<i32> {
-    let list = THREADS.lock();
+    let list = THREADS.list.lock();
     // SAFETY: as in `masks`.
     let others = list.iter().map(|k| unsafe { &*k.0 });
     let mut others = others.filter(|o| !core::ptr::eq(*o, t) && !o.task.borrows && !t.task.borrows);
@@ -89,7 +100,7 @@ pub fn takes(t: &Thread, signo: u32) -> Option<i32> {
 
 /// Another thread of the process of `t` that waits in a call which takes the signal.
 pub fn awaits(t: &Thread, signo: u32) -> Option<i32> {
-    let list = THREADS.lock();
+    let list = THREADS.list.lock();
     // SAFETY: as in `masks`.
     let others = list.iter().map(|k| unsafe { &*k.0 });
     let mut others = others.filter(|o| !core::ptr::eq(*o, t) && !o.task.borrows && !t.task.borrows);
@@ -100,43 +111,41 @@ pub fn awaits(t: &Thread, signo: u32) -> Option<i32> {
 pub fn one_takes(tid: i32, signo: u32) -> bool {
     // SAFETY: as in `masks`.
     let of = |k: &ThreadPtr| unsafe { (*k.0).task.tid == tid && (*k.0).signals.takes(signo) };
-    THREADS.lock().iter().any(of)
+    THREADS.list.lock().iter().any(of)
 }
 
 /// Calls `f` with the number and the filters of each thread.
 pub fn each(mut f: impl FnMut(i32, &Filters)) {
-    for k in THREADS.lock().iter() {
+    for k in THREADS.list.lock().iter() {
         // SAFETY: as in `masks`.
         let t = unsafe { &*k.0 };
         f(t.task.tid, &t.emulated.filters);
     }
 }
 
-/// Whether there is more than one thread, or may be without having been made here.
-static SEVERAL: AtomicBool = AtomicBool::new(false);
-
 /// Whether the calling thread is the only one in this memory. If it is, another one can come only
 /// from it.
 pub fn is_alone() -> bool {
-    !SEVERAL.load(Relaxed)
+    !THREADS.several.load(Relaxed)
 }
 
 /// Adds a thread to the list.
 pub fn register(t: &Thread) {
-    let mut list = THREADS.lock();
+    let mut list = THREADS.list.lock();
     t.slot
         .thread
         .store(core::ptr::from_ref(t).cast_mut(), Release);
     list.push(ThreadPtr(t));
     // In a process that the recorder has attached to, threads come that were not made here.
     let several = list.len() > 1 || config::get().attached != 0;
-    SEVERAL.fetch_or(several, SeqCst);
+    THREADS.several.fetch_or(several, SeqCst);
 }
 
 /// Whether another process runs in this memory.
 pub fn lends() -> bool {
     // SAFETY: as in `masks`.
     THREADS
+        .list
         .lock()
         .iter()
         .any(|k| unsafe { (*k.0).task.borrows })
@@ -144,7 +153,7 @@ pub fn lends() -> bool {
 
 /// All threads but `t` that have begun.
 pub fn others(t: &Thread) -> Vec<Other> {
-    let list = THREADS.lock();
+    let list = THREADS.list.lock();
     let others = list.iter().filter(|k| !core::ptr::eq(k.0, t));
     let tell = |k: &ThreadPtr| {
         // SAFETY: threads leave the list before their memory is freed. These fields do not change
@@ -165,7 +174,7 @@ pub fn others(t: &Thread) -> Vec<Other> {
 
 /// Takes a thread out of the list.
 pub fn unregister(t: *const Thread) {
-    let mut list = THREADS.lock();
+    let mut list = THREADS.list.lock();
     forget(t);
     list.retain(|k| k.0 != t);
 }
@@ -178,7 +187,7 @@ fn forget(t: *const Thread) {
 
 /// Numbers of the other processes that run in this memory.
 pub fn borrowers() -> Vec<i32> {
-    let list = THREADS.lock();
+    let list = THREADS.list.lock();
     // SAFETY: as in `masks`.
     let of = |k: &ThreadPtr| unsafe { &*k.0 };
     let all = list.iter().map(of).filter(|t| t.task.borrows);
@@ -190,7 +199,7 @@ pub fn borrowers() -> Vec<i32> {
 /// Whether the process of `t` has other threads.
 pub fn has_siblings(t: &Thread) -> bool {
     let own = t.slot.pid.load(Relaxed);
-    let list = THREADS.lock();
+    let list = THREADS.list.lock();
     list.iter().any(|k| {
         // SAFETY: as in `masks`.
         !core::ptr::eq(k.0, t) && unsafe { (*k.0).slot.pid.load(Acquire) } == own
@@ -199,19 +208,19 @@ pub fn has_siblings(t: &Thread) -> bool {
 
 /// Makes `t` the only thread, in a child that has a copy of the memory.
 pub fn alone(t: &Thread) {
-    let mut list = THREADS.lock();
+    let mut list = THREADS.list.lock();
     list.iter().for_each(|k| forget(k.0));
     list.clear();
     t.slot
         .thread
         .store(core::ptr::from_ref(t).cast_mut(), Release);
     list.push(ThreadPtr(t));
-    SEVERAL.store(false, Relaxed);
+    THREADS.several.store(false, Relaxed);
 }
 
 /// Keeps the list from changing while the process is copied.
 pub fn hold() -> impl Sized {
-    THREADS.lock()
+    THREADS.list.lock()
 }
 
 /// Another thread of a dying process. What it points to is never freed, even if the thread ends.
@@ -243,7 +252,7 @@ impl Other {
 /// Takes all threads out of the list for which `leaves` is true, and returns them.
 pub fn remove(mut leaves: impl FnMut(*const Thread) -> bool) -> Vec<*const Thread> {
     let mut left = Vec::new();
-    THREADS.lock().retain(|k| {
+    THREADS.list.lock().retain(|k| {
         let gone = leaves(k.0);
         if gone {
             forget(k.0);

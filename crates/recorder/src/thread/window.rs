@@ -1,6 +1,6 @@
 //! A thread's shadow memory, as far as the runtime itself touches it.
 
-use super::slot::{FREE, SHARED};
+use super::slot::SHARED;
 use crate::sys;
 use crate::thread::Thread;
 use hindsight_isa::Predictor;
@@ -99,6 +99,6 @@ impl Thread {
         // ended, so nothing uses the block now.
         unsafe { core::ptr::write_bytes(ctx as *mut u8, 0, (whole.0 - ctx) as usize) };
         sys::madvise_dontneed(whole.0, whole.1 - whole.0);
-        FREE.lock().push(self.slot);
+        self.slot.give_back();
     }
 }

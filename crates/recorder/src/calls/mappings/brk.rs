@@ -1,23 +1,23 @@
 //! The call that moves the end of the program's heap.
 
 use super::forget_code;
-use crate::memory::brk::{BRK, KERNEL_BRK};
+use crate::memory::brk;
 use crate::memory::maps::regions;
 use crate::memory::{limits, regime};
 use crate::sys::{self, arena};
 use crate::thread::Thread;
 use crate::thread::call::returned;
-use core::sync::atomic::Ordering::*;
+use core::ops::Range;
 use linux_raw_sys::general::*;
 
 /// Performs `brk`. The kernel's heap belongs to the recorder's image, so the recorder keeps the
 /// program's. If the program ran before it was recorded, the kernel's heap is the program's.
 pub(super) fn perform(t: &mut Thread, wanted: u64) {
-    let (start, end) = *BRK.lock();
+    let Range { start, end } = brk::heap();
     let (old, new) = (sys::pages(end), sys::pages(wanted));
     let prot = PROT_READ | PROT_WRITE;
     let flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    let done = if KERNEL_BRK.load(Relaxed) {
+    let done = if brk::is_kernels() {
         (new <= old || limits::allow(t, new - old, None, true))
             && sys::set_kernel_brk(wanted) == wanted
     } else if wanted < start
@@ -37,7 +37,7 @@ pub(super) fn perform(t: &mut Thread, wanted: u64) {
         returned(t, end);
         return;
     }
-    BRK.lock().1 = wanted;
+    brk::set_end(wanted);
     returned(t, wanted);
     if new > old {
         regions().add(old, new - old, prot, flags, 0, b"[heap]");

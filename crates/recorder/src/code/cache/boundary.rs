@@ -1,6 +1,6 @@
 //! From addresses in translated code back to guest instructions.
 
-use super::{CACHE, Cache, SIZE, base, cache, mode};
+use super::{Cache, SHARED, SIZE, base, cache, mode};
 use crate::sys::context::{Context, R11, RIP};
 use crate::thread::Thread;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
@@ -44,7 +44,7 @@ pub struct Busy;
 /// recorder.
 pub fn boundary(pc: u64, count: u64, beyond: u64) -> Result<Option<Boundary>, Busy> {
     // Never waits: the owner of the lock may be waiting for this thread to leave old code.
-    let mut cache = CACHE.try_lock().ok_or(Busy)?;
+    let mut cache = SHARED.cache.try_lock().ok_or(Busy)?;
     let at = Some((count, beyond));
     Ok(cache.as_mut().and_then(|c| c.entry(pc, at)))
 }

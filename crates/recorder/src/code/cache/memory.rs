@@ -29,22 +29,29 @@ const PIECES: usize = (LEN / PIECE) as usize;
 /// A bit for each piece.
 type Pieces = [AtomicU64; PIECES.div_ceil(64)];
 
-/// Pieces that hold something.
-static USED: Pieces = [const { AtomicU64::new(0) }; PIECES.div_ceil(64)];
+/// The memory, and who may have it. The owner of the cache's lock changes it. The child of a `fork` has a copy.
+struct CodeMemory {
+    /// Pieces that hold something.
+    used: Pieces,
+    /// Pieces that other processes may have, too.
+    shared: Pieces,
+    /// Address at which the memory is executed, address at which it is written, and that of a piece's room for copies.
+    /// Set once, before any code is translated.
+    places: [AtomicU64; 3],
+}
 
-/// Pieces that other processes may have, too.
-static SHARED: Pieces = [const { AtomicU64::new(0) }; PIECES.div_ceil(64)];
-
-/// Address at which the memory is executed, address at which it is written, and that of a piece's
-/// room for copies.
-static PLACES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+static MEMORY: CodeMemory = CodeMemory {
+    used: [const { AtomicU64::new(0) }; PIECES.div_ceil(64)],
+    shared: [const { AtomicU64::new(0) }; PIECES.div_ceil(64)],
+    places: [const { AtomicU64::new(0) }; 3],
+};
 
 const READ_WRITE: u32 = PROT_READ | PROT_WRITE;
 const READ_EXEC: u32 = PROT_READ | PROT_EXEC;
 const FRESH: u32 = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
 
 fn places() -> [u64; 3] {
-    [0, 1, 2].map(|i| PLACES[i].load(Relaxed))
+    [0, 1, 2].map(|i| MEMORY.places[i].load(Relaxed))
 }
 
 /// Maps the memory. Returns the address at which it is executed.
@@ -55,7 +62,7 @@ pub fn map() -> sys::Result<u64> {
     let room = arena::map(PIECE, PROT_NONE, reserved, -1, 0)?;
     sys::duplicate_shared(run, LEN, write)?;
     sys::mprotect(write, LEN, READ_WRITE)?;
-    for (to, place) in PLACES.iter().zip([run, write, room]) {
+    for (to, place) in MEMORY.places.iter().zip([run, write, room]) {
         to.store(place, Relaxed);
     }
     Ok(run)
@@ -85,12 +92,12 @@ pub fn writable(at: u64, len: u64) -> *mut u8 {
     let (first, last) = ((at - run) / PIECE, (at - run + len - 1) / PIECE);
     for piece in first..=last {
         let (word, bit) = (piece as usize / 64, 1 << (piece % 64));
-        if SHARED[word].load(Relaxed) & bit != 0 {
+        if MEMORY.shared[word].load(Relaxed) & bit != 0 {
             copy(piece);
-            SHARED[word].fetch_and(!bit, Relaxed);
+            MEMORY.shared[word].fetch_and(!bit, Relaxed);
         }
-        if USED[word].load(Relaxed) & bit == 0 {
-            USED[word].fetch_or(bit, Relaxed);
+        if MEMORY.used[word].load(Relaxed) & bit == 0 {
+            MEMORY.used[word].fetch_or(bit, Relaxed);
         }
     }
     (at - run + write) as *mut u8
@@ -122,7 +129,7 @@ fn copy(piece: u64) {
 /// Called before a child is made that has the same pages. What they hold does not change from here
 /// on. The caller holds the cache until the child has been made.
 pub fn share() {
-    for (shared, used) in SHARED.iter().zip(&USED) {
+    for (shared, used) in MEMORY.shared.iter().zip(&MEMORY.used) {
         let used = used.load(Relaxed);
         if used != 0 {
             shared.fetch_or(used, Relaxed);
@@ -148,7 +155,7 @@ pub fn leave() {
 /// The first piece from `from` on that is in use, or that is not. [`PIECES`] if there is none.
 fn next(mut from: usize, used: bool) -> usize {
     while from < PIECES {
-        let word = USED[from / 64].load(Relaxed);
+        let word = MEMORY.used[from / 64].load(Relaxed);
         let found = if used { word } else { !word };
         let wanted = found >> (from % 64);
         if wanted != 0 {
@@ -176,7 +183,7 @@ mod tests {
     #[test]
     fn runs_of_pieces() {
         for used in [0usize, 5, 6, 62, 63, 64, 65, 127, 200, PIECES - 1] {
-            USED[used / 64].fetch_or(1 << (used % 64), Relaxed);
+            MEMORY.used[used / 64].fetch_or(1 << (used % 64), Relaxed);
         }
         let (mut at, mut runs) = (0, alloc::vec::Vec::new());
         while at < PIECES {

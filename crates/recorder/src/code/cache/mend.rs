@@ -1,6 +1,6 @@
 //! Begins the cache anew, after somebody was killed while changing it (see [`crate::sys::lock`]).
 
-use super::{Cache, EPOCH, codecheck, sets};
+use super::{Cache, SHARED, codecheck, sets};
 use crate::code::epochs;
 use alloc::vec::Vec;
 use core::mem::{forget, replace, take};
@@ -22,10 +22,10 @@ pub(super) fn mend(cache: &mut Option<Cache>) {
     forget(replace(&mut c.sets, sets::Sets::new()));
     forget(replace(&mut c.codecheck, codecheck::CodeCheck::new()));
     // Nobody knows what the stream holds of the code. So it is recorded again, with a new epoch.
-    let epoch = c.code.epoch.max(EPOCH.load(SeqCst)) + 1;
+    let epoch = c.code.epoch.max(SHARED.epoch.load(SeqCst)) + 1;
     forget(replace(&mut c.code, epochs::Recorder::new()));
     c.code.epoch = epoch;
-    EPOCH.store(epoch, SeqCst);
+    SHARED.epoch.store(epoch, SeqCst);
     (c.mapped, c.refused) = (None, 0);
     // Whoever comes for code next begins a new generation.
     (c.mended, c.outdated) = (true, true);

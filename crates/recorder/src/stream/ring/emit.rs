@@ -1,9 +1,7 @@
 //! The writer of event streams.
 
-use super::{
-    BASE, COMMAND, EXECUTED, IMAGE, PARENT, SETTLE_MS, Watch, attention, ctl, find_free, header,
-    is_recorded, pid, wake,
-};
+use super::link::LINK;
+use super::{SETTLE_MS, Watch, attention, ctl, find_free, header, is_recorded, pid, wake};
 use crate::sys;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::*;
@@ -64,7 +62,7 @@ impl Emitter {
         Some(Emitter {
             ctl: Some(c),
             ring: i,
-            data: BASE.load(Relaxed).wrapping_add(ring::data_offset(i)),
+            data: LINK.base.load(Relaxed).wrapping_add(ring::data_offset(i)),
             pen: Pen {
                 head: c.head.as_ptr() as u64,
                 ..Pen::default()
@@ -83,8 +81,8 @@ impl Emitter {
         let i = find_free()?;
         let c = ctl(i)?;
         c.kind.store(kind, Relaxed);
-        c.image.store(IMAGE.load(Relaxed), Relaxed);
-        c.parent.store(PARENT.load(Relaxed), Relaxed);
+        c.image.store(LINK.image.load(Relaxed), Relaxed);
+        c.parent.store(LINK.parent.load(Relaxed), Relaxed);
         c.pid.store(pid(), Relaxed);
         c.tid.store(tid, Relaxed);
         for n in [&c.position, &c.mispredictions, &c.translated, &c.flushes] {
@@ -92,14 +90,15 @@ impl Emitter {
         }
         c.exits.iter().for_each(|n| n.store(0, Relaxed));
         let command = if kind == kind::IMAGE {
-            core::mem::take(&mut *COMMAND.lock())
+            core::mem::take(&mut *LINK.command.lock())
         } else {
             &[]
         };
         c.set_command(command);
         c.wishes.store(0, Relaxed);
         c.lost_file.store(0, Relaxed);
-        c.executed.store(EXECUTED.load(Relaxed) as u32, Relaxed);
+        c.executed
+            .store(LINK.executed.load(Relaxed) as u32, Relaxed);
         c.state.store(state::LIVE, Release);
         Emitter::of(i)
     }
