@@ -6,7 +6,7 @@
 
 mod brk;
 
-use crate::code::mapping::MAPPING;
+use crate::code::mapping;
 use crate::code::sequence;
 use crate::memory::maps::{Region, fresh_object, kernel_mappings, named_object, regions};
 use crate::memory::{limits, page_sharing, placement, regime};
@@ -36,7 +36,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
     ) {
         return None;
     }
-    let _order = MAPPING.lock_to_change();
+    let _order = mapping::change();
     if t.regime.quiet {
         placement::look_at_limit();
     }

@@ -8,19 +8,19 @@
 mod boundary;
 mod codecheck;
 mod invalidate;
+mod make;
 pub mod memory;
 mod mend;
 mod sets;
 
 pub use boundary::{boundary, fault_state};
 
-use crate::code::{epochs, select, shared_translations};
+use crate::code::epochs;
 use crate::line;
-use crate::memory::maps::regions;
 use crate::stream::ring;
 use crate::sys::lock::{Guard, Lock};
 use crate::sys::range::AtomicRange;
-use crate::sys::{self, fail, generation, guard};
+use crate::sys::{self, fail, generation};
 use crate::thread::{Thread, borrowers, end, threads};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -29,8 +29,7 @@ use hashbrown::HashMap;
 use hindsight_events::Event;
 use hindsight_isa::Desc;
 use hindsight_isa::ctx::table;
-use hindsight_translate::{Input, Mode, Policy, Translator};
-use linux_raw_sys::general::PROT_EXEC;
+use hindsight_translate::{Mode, Policy, Translator};
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
@@ -297,165 +296,6 @@ impl Cache {
             t.event(&Event::CodeEpoch { epoch });
         }
         t.code.announce(epoch);
-    }
-
-    #[cold]
-    fn translate(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
-        let (exec_end, writable, bucket, new) = {
-            let mut r = regions();
-            if r.find(pc).is_none() {
-                r.refresh_stack();
-            }
-            let Some(region) = r.find(pc) else {
-                return Err(Fetch::NotMapped);
-            };
-            if region.prot & PROT_EXEC == 0 {
-                return Err(Fetch::NotExecutable);
-            }
-            let mut end = region.end;
-            while end - pc < SOURCE as u64 && r.is_exec(end) {
-                end = r.find(end).map_or(end, |n| n.end);
-            }
-            let path = r.path(region);
-            let bucket = shared_translations::bucket(path, region.offset + (pc - region.start));
-            let writable = r.is_writable(pc) || r.is_writable(end - 1);
-            let new = match writable {
-                true => None,
-                false => self.sets.first_look(region, path, t.is_plain()),
-            };
-            (end, writable, bucket, new)
-        };
-        if let Some(file) = new
-            && self.take_set(t, &file)
-            && let Some(i) = self.by_pc.get(&key(pc, t.is_plain()))
-        {
-            return Ok(base() + self.chunks[self.current].blocks[*i as usize].hot as u64);
-        }
-        let mut source = [0; SOURCE];
-        let n = SOURCE.min((exec_end - pc) as usize);
-        let n = match guard::read(pc, &mut source[..n]) {
-            Ok(()) => n,
-            // Perhaps behind the end of a file: up to the end of the page then.
-            Err(_) => {
-                let n = n.min((4096 - pc % 4096) as usize);
-                if guard::read(pc, &mut source[..n]).is_err() {
-                    return Err(Fetch::NotMapped);
-                }
-                n
-            }
-        };
-        let plain = t.is_plain();
-        let mut pages = core::mem::take(&mut self.pages);
-        pages.clear();
-        self.mapped = None;
-        self.translator.want_map = false;
-        self.translator.policy.mode = mode(plain);
-        // An address at which recording begins or ends begins a block, unless an instruction lies
-        // across it.
-        let limit = select::room(pc, n);
-        let known = &source[..limit];
-        let restored = !writable
-            && !core::mem::take(&mut self.codecheck.anew)
-            && shared_translations::restore(&mut self.translator, pc, known, bucket, &mut pages);
-        if !restored {
-            let mut translate = |n: usize| {
-                let input = Input {
-                    pc,
-                    code: &source[..n],
-                    max_instrs: u32::MAX,
-                    self_check: writable,
-                    peeked: &[],
-                };
-                let peek = &mut |at| epochs::peek(at, &mut pages);
-                self.translator.translate(&input, peek).is_ok()
-            };
-            let within = translate(limit);
-            if !(within || limit < n && translate(n)) {
-                return Err(Fetch::NotMapped);
-            }
-            if within && !writable && self.translator.refused.is_empty() {
-                shared_translations::put(&self.translator, pc, known, bucket);
-            }
-        }
-        let src_len = self.translator.block.src_len as usize;
-        let src = &source[..src_len];
-        let mut since = 0;
-        if !t.is_unrecorded() {
-            if let Some(range) = self.code.record(pc, src, writable) {
-                SHARED.epoch.store(self.code.epoch, SeqCst);
-                self.replaced(t, range);
-            }
-            since = self.code.since(pc..pc + src_len as u64);
-        }
-        self.tell_epoch(t);
-        let (hot_len, cold_len) = (
-            self.translator.block.hot.len() as u64,
-            self.translator.block.cold.len() as u64,
-        );
-        let s = &self.chunks[self.current];
-        if s.hot + hot_len + cold_len + MARGIN > s.cold {
-            self.flush(t);
-        }
-        let s = &mut self.chunks[self.current];
-        let before = (s.hot, s.cold);
-        let (hot, cold) = s.take(hot_len, cold_len);
-        self.translator.relocate(hot, cold, base());
-        if let Err(refusal) = self.read(hot, cold) {
-            let s = &mut self.chunks[self.current];
-            (s.hot, s.cold) = before;
-            self.pages = pages;
-            self.refuse(pc, src, writable, restored, &refusal);
-            return self.translate(t, pc);
-        }
-        let s = &mut self.chunks[self.current];
-        let b = &self.translator.block;
-        // SAFETY: `take` gave out both ranges, which lie in the chunk between its two ends, where
-        // nothing is. So nobody else uses these bytes.
-        unsafe {
-            let (to_hot, to_cold) = (
-                memory::writable(hot, hot_len),
-                memory::writable(cold, cold_len),
-            );
-            core::ptr::copy_nonoverlapping(b.hot.as_ptr(), to_hot, b.hot.len());
-            core::ptr::copy_nonoverlapping(b.cold.as_ptr(), to_cold, b.cold.len());
-        }
-        self.translated += b.instrs as u64;
-        if let Some(c) = t.emit.ctl() {
-            c.translated.store(self.translated, Relaxed);
-            c.flushes.store(generation::present() - 1, Relaxed);
-        }
-        s.prepare();
-        let index = s.blocks.len() as u32;
-        mend::make_room(&mut s.blocks, 1);
-        s.blocks.push(Block {
-            pc,
-            src_len: src_len as u32,
-            hot: (hot - base()) as u32,
-            hot_len: hot_len as u32,
-            self_check: writable,
-            plain,
-            ordered: self.translator.ordered,
-            fuse: self.translator.fuse,
-            live: true,
-            takes_flags: self.translator.block.takes_flags,
-            since,
-            bytes: s.bytes.len() as u32,
-            peeked: self.translator.block.peeked.len() as u8,
-        });
-        let peeked = &self.translator.block.peeked;
-        mend::make_room(&mut s.bytes, src.len() + peeked.len());
-        s.bytes.extend_from_slice(src);
-        s.bytes.extend_from_slice(peeked);
-        self.by_pc.insert(key(pc, plain), index);
-        // The pages that were looked at count, too: other code there may need other flags.
-        pages.extend(pc >> 12..=(pc + src_len as u64 - 1) >> 12);
-        pages.sort_unstable();
-        pages.dedup();
-        for page in &pages {
-            self.by_page.entry(*page).or_default().push(index);
-        }
-        self.pages = pages;
-        Ok(hot)
     }
 
     /// What is translated may be wrong. Whoever comes for code next begins a new generation.

@@ -3,11 +3,16 @@
 use crate::code::cache;
 use crate::memory::brk;
 use crate::memory::maps::regions;
-use crate::sys::lock::Lock;
+use crate::sys::lock::{Guard, Lock};
 
 /// Held from before a call that changes mappings until the tables are up to date. So the tables
 /// change in the kernel's order.
-pub static MAPPING: Lock<()> = Lock::mended((), |()| catch_up());
+static MAPPING: Lock<()> = Lock::mended((), |()| catch_up());
+
+/// A call that changes mappings is about to be made. To be held until the tables are up to date.
+pub fn change() -> Guard<'static, ()> {
+    MAPPING.lock_to_change()
+}
 
 /// Keeps what is mapped from changing. Waits until the tables are up to date.
 pub fn hold_order() -> impl Sized {

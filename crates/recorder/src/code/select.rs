@@ -14,13 +14,12 @@ use crate::stream::ring;
 use crate::sys::lock::Lock;
 use crate::sys::symtab::{self, Sought};
 use crate::sys::{config, guard, program};
-use crate::thread::selection::{FLAGS, Return, flag};
+use crate::thread::selection::{self, Return, flag};
 use crate::thread::{Thread, gap};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::ops::Range;
-use core::sync::atomic::Ordering::*;
 use hindsight_events::GapReason;
 use hindsight_events::select::{Function, What, module_matches, rules};
 use hindsight_isa::regs::RSP;
@@ -77,12 +76,12 @@ pub fn init() {
             What::Stopped => flag::STOPPED,
         }
     });
-    FLAGS.store(flags, Relaxed);
+    selection::ask(flags);
 }
 
 /// The program has asked for the calling thread to be recorded, or not to be.
 pub fn set_stopped(t: &mut Thread, stopped: bool) {
-    FLAGS.fetch_or(flag::USED, Relaxed);
+    selection::ask(flag::USED);
     if stopped {
         crate::memory::regime::leave_soon(t, "the program stopped its recording");
     }
@@ -96,7 +95,7 @@ pub fn is_on(t: &Thread) -> bool {
 
 /// Begins or ends a gap. The thread stands between two instructions, before the one at `pc`.
 pub fn arrive(t: &mut Thread, pc: u64) {
-    let flags = FLAGS.load(Relaxed);
+    let flags = selection::flags();
     if flags == 0 {
         return;
     }
@@ -130,14 +129,14 @@ pub fn arrive(t: &mut Thread, pc: u64) {
 
 /// Whether the thread has to come to the runtime each time that it comes to `pc`.
 pub fn is_watched(t: &Thread, pc: u64) -> bool {
-    FLAGS.load(Relaxed) & (flag::FROM | flag::TO) != 0
+    selection::flags() & (flag::FROM | flag::TO) != 0
         && (t.selection.until.as_ref().is_some_and(|u| u.pc == pc)
             || TABLE.lock().triggers.iter().any(|t| t.addr == pc))
 }
 
 /// How many of the `n` bytes from `pc` on may be in one block.
 pub fn room(pc: u64, n: usize) -> usize {
-    if FLAGS.load(Relaxed) & (flag::FROM | flag::TO) == 0 {
+    if selection::flags() & (flag::FROM | flag::TO) == 0 {
         return n;
     }
     let table = TABLE.lock();

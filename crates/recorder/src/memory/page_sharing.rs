@@ -20,12 +20,11 @@ use crate::line;
 use crate::memory::maps::{Region, regions};
 use crate::sys::lock::Lock;
 use crate::sys::{self, PAGE, PROT_READ, PROT_WRITE, fail, resources};
-use crate::thread::shared_pages::{MAX_ENDS, NEVER, PageHistory, common, fresh_cells, take};
+use crate::thread::shared_pages::{self, MAX_ENDS, PageHistory, common, fresh_cells, take};
 use crate::thread::{SHARED, Thread, threads};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::Ordering::Relaxed;
 use hindsight_events::event::digest;
 use hindsight_isa::Predictor;
 use linux_raw_sys::general::*;
@@ -61,7 +60,7 @@ pub fn look(t: &mut Thread) {
         pass(t);
     }
     let j = &mut t.shared_pages;
-    if NEVER.load(Relaxed) {
+    if !shared_pages::is_allowed() {
         j.next = u64::MAX;
     }
     if j.next != u64::MAX {
@@ -73,7 +72,7 @@ pub fn look(t: &mut Thread) {
 fn may_share(t: &Thread) -> bool {
     let (most, _) = resources::get(RLIMIT_FSIZE);
     threads::is_alone()
-        && !NEVER.load(Relaxed)
+        && shared_pages::is_allowed()
         && !t.regime.quiet
         && !t.is_plain()
         && t.window.predictor() == Predictor::WINDOW
@@ -340,7 +339,7 @@ pub fn end(t: &mut Thread) {
 /// As [`end`], for good, and for all threads that this process may still get.
 pub fn never(t: &mut Thread) {
     end(t);
-    NEVER.store(true, Relaxed);
+    shared_pages::forbid();
     t.shared_pages.next = u64::MAX;
 }
 

@@ -13,7 +13,6 @@ use crate::thread::signal_state::{AltStack, State};
 use crate::thread::{STACK, Thread, borrowers, clone, owners, pass, threads};
 use alloc::sync::Arc;
 use core::arch::asm;
-use core::sync::atomic::Ordering::*;
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::regs::{R11, RAX, RCX, RSP};
 use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL};
@@ -85,7 +84,7 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
     }
     let unborn = child.task.unborn;
     if child.task.borrows && r.flags & CLONE_VFORK as u64 == 0 {
-        borrowers::BORROWERS.store(true, Release);
+        borrowers::expect();
     }
     threads::register(child);
     let child: *mut Thread = child;

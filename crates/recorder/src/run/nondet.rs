@@ -44,31 +44,20 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         Cpuid if t.emulated.forbidden.cpuid => return Err(Fault::GP),
         Rdtsc | Rdtscp if t.emulated.forbidden.tsc => return Err(Fault::GP),
         Cpuid => {
-            let (leaf, sub) = (t.ctx.gpr[RAX] as u32, t.ctx.gpr[RCX] as u32);
-            let r = processor::ask(leaf, sub);
-            let size = if leaf == 0xd { area_size() } else { 0 };
-            let r = [r.eax, r.ebx, r.ecx, r.edx];
-            let r = baseline().filter(leaf, sub, r, host_xcr0(), size);
-            for (n, v) in [RAX, RBX, RCX, RDX].into_iter().zip(r) {
+            for (n, v) in [RAX, RBX, RCX, RDX].into_iter().zip(cpuid(t)) {
                 set(n, v as u64);
             }
         }
-        Rdtsc | Rdtscp => {
-            let (lo, hi, aux): (u32, u32, u32);
-            // SAFETY: reads counters and changes only the registers that are declared.
-            unsafe {
-                if i.mnemonic() == Rdtsc {
-                    asm!("rdtsc", out("eax") lo, out("edx") hi, options(nomem, nostack));
-                    aux = 0;
-                } else {
-                    asm!("rdtscp", out("eax") lo, out("edx") hi, out("ecx") aux, options(nomem, nostack));
-                }
-            }
-            set(RAX, lo as u64);
-            set(RDX, hi as u64);
-            if i.mnemonic() == Rdtscp {
-                set(RCX, aux as u64);
-            }
+        Rdtsc => {
+            let [lo, hi] = rdtsc();
+            set(RAX, lo);
+            set(RDX, hi);
+        }
+        Rdtscp => {
+            let [lo, hi, aux] = rdtscp();
+            set(RAX, lo);
+            set(RDX, hi);
+            set(RCX, aux);
         }
         Xgetbv => {
             let v = match t.ctx.gpr[RCX] as u32 {
@@ -83,54 +72,28 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             set(RDX, v >> 32);
         }
         Rdpid => {
-            let aux: u32;
-            // SAFETY: reads a counter and changes only the registers that are declared.
-            unsafe {
-                asm!("rdtscp", out("eax") _, out("edx") _, out("ecx") aux, options(nomem, nostack))
-            };
-            set(i.op_register(0).full_register().number(), aux as u64);
+            let [_, _, aux] = rdtscp();
+            set(i.op_register(0).full_register().number(), aux);
         }
         Rdrand | Rdseed => {
             let r = i.op_register(0);
             let n = r.full_register().number();
-            let (v, ok): (u64, u8);
-            // SAFETY: changes only the registers that are declared. The instruction exists: `cpuid`
-            // shows it to the program only if the processor has it.
-            unsafe {
-                if i.mnemonic() == Rdrand {
-                    asm!("rdrand {v}", "setc {c}", v = out(reg) v, c = out(reg_byte) ok, options(nomem, nostack));
-                } else {
-                    asm!("rdseed {v}", "setc {c}", v = out(reg) v, c = out(reg_byte) ok, options(nomem, nostack));
-                }
-            }
-            let old = t.ctx.gpr[n];
-            set(
-                n,
-                match r.size() {
-                    8 => v,
-                    4 => v as u32 as u64,
-                    _ => old & !0xffff | v & 0xffff,
-                },
-            );
+            let (v, ok) = random(i.mnemonic() == Rdseed);
+            let v = match r.size() {
+                8 => v,
+                4 => v as u32 as u64,
+                _ => t.ctx.gpr[n] & !0xffff | v & 0xffff,
+            };
+            set(n, v);
             set(recorded::FLAGS, t.ctx.rflags & !0x8d5 | ok as u64);
         }
         Lsl | Lar if i.op1_kind() == iced_x86::OpKind::Register => {
-            let n = i.op_register(0).full_register().number();
             let selector = Registers::from(&*t.ctx)
                 .value(i.op1_register())
                 .unwrap_or(0);
-            let (v, ok): (u64, u8);
-            // SAFETY: reads the limit or the rights of a descriptor. It changes only the registers
-            // that are declared.
-            unsafe {
-                if i.mnemonic() == Lsl {
-                    asm!("xor {v:e}, {v:e}", "lsl {v:e}, {s:e}", "setz {z}", v = out(reg) v, s = in(reg) selector, z = out(reg_byte) ok, options(nomem, nostack));
-                } else {
-                    asm!("xor {v:e}, {v:e}", "lar {v:e}, {s:e}", "setz {z}", v = out(reg) v, s = in(reg) selector, z = out(reg_byte) ok, options(nomem, nostack));
-                }
-            }
-            if ok != 0 && i.op_register(0).size() >= 4 {
-                set(n, v);
+            let (v, ok) = descriptor(selector, i.mnemonic() == Lar);
+            if ok && i.op_register(0).size() >= 4 {
+                set(i.op_register(0).full_register().number(), v);
             }
             set(recorded::FLAGS, t.ctx.rflags & !0x40 | (ok as u64) << 6);
         }
@@ -150,4 +113,60 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
         values,
     });
     Ok(())
+}
+
+/// What `cpuid` shows to the program: eax, ebx, ecx, edx.
+fn cpuid(t: &Thread) -> [u32; 4] {
+    let (leaf, sub) = (t.ctx.gpr[RAX] as u32, t.ctx.gpr[RCX] as u32);
+    let r = processor::ask(leaf, sub);
+    let size = if leaf == 0xd { area_size() } else { 0 };
+    baseline().filter(leaf, sub, [r.eax, r.ebx, r.ecx, r.edx], host_xcr0(), size)
+}
+
+/// The time stamp: eax and edx.
+fn rdtsc() -> [u64; 2] {
+    let (lo, hi): (u32, u32);
+    // SAFETY: reads a counter and changes only the registers that are declared.
+    unsafe { asm!("rdtsc", out("eax") lo, out("edx") hi, options(nomem, nostack)) };
+    [lo as u64, hi as u64]
+}
+
+/// The time stamp and the processor's number: eax, edx, ecx.
+fn rdtscp() -> [u64; 3] {
+    let (lo, hi, aux): (u32, u32, u32);
+    // SAFETY: reads counters and changes only the registers that are declared.
+    unsafe {
+        asm!("rdtscp", out("eax") lo, out("edx") hi, out("ecx") aux, options(nomem, nostack))
+    };
+    [lo as u64, hi as u64, aux as u64]
+}
+
+/// A random number, or one to seed others with, and the carry flag: whether there was one.
+fn random(seed: bool) -> (u64, u8) {
+    let (v, ok): (u64, u8);
+    // SAFETY: changes only the registers that are declared. The instruction exists: `cpuid`
+    // shows it to the program only if the processor has it.
+    unsafe {
+        if seed {
+            asm!("rdseed {v}", "setc {c}", v = out(reg) v, c = out(reg_byte) ok, options(nomem, nostack));
+        } else {
+            asm!("rdrand {v}", "setc {c}", v = out(reg) v, c = out(reg_byte) ok, options(nomem, nostack));
+        }
+    }
+    (v, ok)
+}
+
+/// The limit of a segment, or its rights, and whether there is such a segment.
+fn descriptor(selector: u64, rights: bool) -> (u64, bool) {
+    let (v, ok): (u64, u8);
+    // SAFETY: reads the limit or the rights of a descriptor. It changes only the registers
+    // that are declared.
+    unsafe {
+        if rights {
+            asm!("xor {v:e}, {v:e}", "lar {v:e}, {s:e}", "setz {z}", v = out(reg) v, s = in(reg) selector, z = out(reg_byte) ok, options(nomem, nostack));
+        } else {
+            asm!("xor {v:e}, {v:e}", "lsl {v:e}, {s:e}", "setz {z}", v = out(reg) v, s = in(reg) selector, z = out(reg_byte) ok, options(nomem, nostack));
+        }
+    }
+    (v, ok != 0)
 }

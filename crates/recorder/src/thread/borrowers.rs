@@ -7,7 +7,12 @@ use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
 /// Whether there have been children that borrow this memory and for whose end nobody waits.
-pub static BORROWERS: AtomicBool = AtomicBool::new(false);
+static BORROWERS: AtomicBool = AtomicBool::new(false);
+
+/// Says that such a child is about to be made.
+pub fn expect() {
+    BORROWERS.store(true, Release);
+}
 
 /// Discards children that borrowed this memory, were not made by `vfork`, and have left it.
 pub fn sweep() {

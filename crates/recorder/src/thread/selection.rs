@@ -22,7 +22,17 @@ pub mod flag {
 }
 
 /// The bits in [`flag`] that apply.
-pub static FLAGS: AtomicU32 = AtomicU32::new(0);
+static FLAGS: AtomicU32 = AtomicU32::new(0);
+
+/// What asks for parts of the program: bits of [`flag`].
+pub fn flags() -> u32 {
+    FLAGS.load(Relaxed)
+}
+
+/// More asks for parts of the program. Nothing ever asks no more.
+pub fn ask(more: u32) {
+    FLAGS.fetch_or(more, Relaxed);
+}
 
 /// What one thread is to record.
 #[derive(Clone)]
@@ -49,7 +59,7 @@ pub struct Return {
 impl SelectionState {
     /// The state of a program's first thread.
     pub fn new() -> SelectionState {
-        let flags = FLAGS.load(Relaxed);
+        let flags = flags();
         SelectionState {
             stopped: flags & flag::STOPPED != 0,
             on: flags & flag::FROM == 0,

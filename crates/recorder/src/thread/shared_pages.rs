@@ -17,7 +17,17 @@ pub const INTERVAL: u64 = 32 << 20;
 pub const MAX_ENDS: u32 = 3;
 
 /// This process shares nothing any more. Its children inherit that.
-pub static NEVER: AtomicBool = AtomicBool::new(false);
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process may share pages.
+pub fn is_allowed() -> bool {
+    !NEVER.load(Relaxed)
+}
+
+/// This process shares no pages any more.
+pub fn forbid() {
+    NEVER.store(true, Relaxed);
+}
 
 /// What is known of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +91,7 @@ impl SharedPages {
     pub fn begin(&mut self, pos: u64) {
         self.history.clear();
         self.interval = INTERVAL;
-        let never = config::get().page_sharing == 0 || NEVER.load(Relaxed);
+        let never = config::get().page_sharing == 0 || !is_allowed();
         self.next = match self.ends > MAX_ENDS || never {
             true => u64::MAX,
             false => pos.saturating_add(INTERVAL),

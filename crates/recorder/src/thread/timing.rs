@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hindsight_events::ring::Header;
 
 /// Number of threads made so far.
-static THREADS: AtomicU64 = AtomicU64::new(0);
+static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// What one thread has drawn.
 pub struct State {
@@ -21,7 +21,7 @@ pub struct State {
 impl State {
     /// The state of the next thread. It depends on the seed, the image and the thread's number.
     pub fn new() -> State {
-        let number = THREADS.fetch_add(1, Relaxed);
+        let number = MADE.fetch_add(1, Relaxed);
         if config::get().chaos != 0
             && let Some(header) = ring::header()
         {
