@@ -3,6 +3,9 @@
 //! The layout is that of Linux, in `arch/x86/kernel/signal_64.c` (`struct rt_sigframe`) and
 //! `fpu/signal.c`.
 
+mod layout;
+
+use self::layout::{FRAME, HEADER, MAGIC2, SOFTWARE, SignalFrame, UC_FLAGS, mark_area};
 use crate::sys::context::{CR2, Context, EFLAGS, ERROR, Info, TF, TRAPNO};
 use crate::sys::{self, SigAction, guard};
 use crate::thread::Thread;
@@ -15,27 +18,6 @@ use hindsight_isa::regs::{RAX, RDI, RDX, RSI, RSP};
 use hindsight_isa::xsave::{AREA_LEN, Area};
 use linux_raw_sys::general::{SA_ONSTACK, SA_RESTORER, SS_AUTODISARM};
 
-/// Return address, context, information.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct SignalFrame {
-    restorer: u64,
-    uc: Context,
-    info: Info,
-}
-
-const FRAME: usize = size_of::<SignalFrame>();
-const _: () = assert!(FRAME == 440);
-
-const MAGIC1: u32 = 0x4650_5853;
-const MAGIC2: u32 = 0x4650_5845;
-/// Offset of the software bytes in the XSAVE area: magic, size with trailer, components, size.
-const SOFTWARE: usize = 464;
-const HEADER: usize = 512;
-/// Bytes. A larger area in a frame is not taken for one.
-const LARGEST: usize = 16 << 10;
-/// Flags of the context: there is an XSAVE area, and ss is valid and has to be restored.
-const UC_FLAGS: u64 = 7;
 const RED_ZONE: u64 = 128;
 /// The flag that the processor sets in the flags that it saves at a fault.
 const RESUME: u64 = 1 << 16;
@@ -62,16 +44,6 @@ fn area_size(mask: u64) -> usize {
         .max()
         .unwrap_or(HEADER + 64);
     size.min(AREA_LEN)
-}
-
-/// Writes the bytes by which the kernel recognises an XSAVE area of `size` bytes. The caller writes
-/// a trailing word behind the area.
-fn mark_area(image: &mut [u8; AREA_LEN], components: u64, size: usize) {
-    image[SOFTWARE..HEADER].fill(0);
-    image[SOFTWARE..SOFTWARE + 4].copy_from_slice(&MAGIC1.to_le_bytes());
-    image[SOFTWARE + 4..SOFTWARE + 8].copy_from_slice(&(size as u32 + 4).to_le_bytes());
-    image[SOFTWARE + 8..SOFTWARE + 16].copy_from_slice(&components.to_le_bytes());
-    image[SOFTWARE + 16..SOFTWARE + 20].copy_from_slice(&(size as u32).to_le_bytes());
 }
 
 /// Gives the thread the program's registers and the signal mask `mask`, and leaves the recorder for
@@ -135,8 +107,7 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
         sp = alt.base.wrapping_add(alt.size);
     }
     let (components, size) = shape(t);
-    let fpstate = sp.wrapping_sub(size as u64 + 4) & !63;
-    let frame_at = (fpstate.wrapping_sub(FRAME as u64) & !15).wrapping_sub(8);
+    let (fpstate, frame_at) = layout::addresses(sp, size);
     if (nested || entering) && !(AltStack { flags: 0, ..alt }).contains(frame_at) {
         return false;
     }
@@ -161,12 +132,10 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
     let area = t.area();
     let image = &mut area.0;
     mark_area(image, components, size);
-    // SAFETY: `SignalFrame` holds plain integers without padding, as the assertion on `FRAME`
-    // checks.
-    let bytes = unsafe { core::slice::from_raw_parts((&raw const frame).cast::<u8>(), FRAME) };
+    let bytes = frame.bytes();
     let written = guard::write(fpstate, &image[..size])
         .and_then(|()| guard::write(fpstate + size as u64, &MAGIC2.to_le_bytes()))
-        .and_then(|()| guard::write(frame_at, bytes));
+        .and_then(|()| guard::write(frame_at, &bytes));
     image[SOFTWARE..HEADER].fill(0);
     if written.is_err() {
         return false;
@@ -179,7 +148,7 @@ pub fn push(t: &mut Thread, info: &Info, a: &SigAction, mask: u64, fault: bool) 
         false => {
             let rest = frame_at + FRAME as u64;
             crate::memory::regime::changed(t, rest, fpstate + size as u64 + 4 - rest);
-            t.put(frame_at, bytes);
+            t.put(frame_at, &bytes);
         }
     }
     if alt.flags & SS_AUTODISARM != 0 {
@@ -219,10 +188,9 @@ pub struct Restored {
 /// Takes the registers from the frame that the stack pointer stands in. `None`: the frame cannot be
 /// read, or the processor would not accept it.
 pub fn pop(t: &mut Thread) -> Option<Restored> {
-    let mut frame = SignalFrame::default();
-    // SAFETY: `SignalFrame` holds plain integers, which are valid whatever their bytes.
-    let bytes = unsafe { core::slice::from_raw_parts_mut((&raw mut frame).cast::<u8>(), FRAME) };
-    guard::read(t.ctx.gpr[RSP].wrapping_sub(8), bytes).ok()?;
+    let mut bytes = [0; FRAME];
+    guard::read(t.ctx.gpr[RSP].wrapping_sub(8), &mut bytes).ok()?;
+    let frame = SignalFrame::from_bytes(&bytes);
     let area = read_area(t, frame.uc.fpstate)?;
     let mut cpu = t.cpu();
     frame.uc.to_cpu(&mut cpu);
@@ -243,24 +211,16 @@ fn read_area(t: &Thread, addr: u64) -> Option<Area> {
     }
     let (components, size) = shape(t);
     guard::read(addr, &mut area.0[..HEADER]).ok()?;
-    let word =
-        |a: &Area, at: usize| u32::from_le_bytes([a.0[at], a.0[at + 1], a.0[at + 2], a.0[at + 3]]);
-    let says = word(&area, SOFTWARE + 16) as usize;
-    let mut trailer = [0; 4];
-    let whole = word(&area, SOFTWARE) == MAGIC1
-        // The kernel's own frames have room for components that the recorder does not know.
-        && (HEADER + 64..=LARGEST).contains(&says)
-        && guard::read(addr + says as u64, &mut trailer).is_ok()
-        && u32::from_le_bytes(trailer) == MAGIC2;
-    let mut present = 3;
-    if whole {
+    let mut present = layout::X87_AND_SSE;
+    if let Some(says) = layout::size_of_area(&area)
+        && layout::has_trailer(addr, says)
+    {
         guard::read(addr, &mut area.0[..says.min(size)]).ok()?;
-        let bits = |at: usize| word(&area, at) as u64 | (word(&area, at + 4) as u64) << 32;
-        present = bits(HEADER) & bits(SOFTWARE + 8) & components;
+        present = layout::components(&area) & components;
     }
     area.0[SOFTWARE..HEADER].fill(0);
     area.0[HEADER..HEADER + 64].fill(0);
     area.0[HEADER..HEADER + 8].copy_from_slice(&present.to_le_bytes());
     // Bits of MXCSR that must be 0.
-    (word(&area, 24) & 0xffff_0000 == 0).then_some(area)
+    (layout::word(&area, 24) & 0xffff_0000 == 0).then_some(area)
 }

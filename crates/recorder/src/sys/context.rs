@@ -155,3 +155,39 @@ impl Info {
         if self.is_fault() { self.rest[0] } else { 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux_raw_sys::general::{SIGSEGV, SIGUSR1};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn registers_come_back_from_a_context(gpr in any::<[u64; 16]>(), rip in any::<u64>(), rflags in any::<u64>()) {
+            let cpu = CpuState { gpr, rip, rflags, fs_base: 1, gs_base: 2 };
+            let context = Context::from_cpu(&cpu);
+            let mut back = CpuState { fs_base: 3, gs_base: 4, ..CpuState::default() };
+            context.to_cpu(&mut back);
+            prop_assert_eq!((back.gpr, back.rip, back.rflags), (gpr, rip, rflags & RFLAGS_MASK));
+            // Segment bases are not part of it.
+            prop_assert_eq!((back.fs_base, back.gs_base), (3, 4));
+        }
+    }
+
+    #[test]
+    fn a_hint_is_known_by_its_value_and_only_faults_have_an_address() {
+        let hint = Info::hint(SIGUSR1);
+        assert!(hint.is_hint() && !hint.is_fault());
+        assert_eq!(hint.addr(), 0);
+        let other = Info {
+            rest: [7; 14],
+            ..hint
+        };
+        assert!(!other.is_hint());
+        let fault = Info::fault(SIGSEGV as u8, 1, 0x1000);
+        assert!(fault.is_fault() && !fault.is_hint());
+        assert_eq!(fault.addr(), 0x1000);
+        assert_eq!(Info::from_bytes(&fault.bytes()).bytes(), fault.bytes());
+    }
+}
