@@ -1,29 +1,32 @@
-//! Builds the recorder, which is freestanding and has its own profile, so that the command line
-//! can carry it in itself.
+//! Builds the recorder, which is freestanding and has its own profile, so that the library can carry it in itself.
 
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+
+/// What the recorder is made of.
+const CRATES: [&str; 8] = [
+    "image",
+    "recorder",
+    "isa",
+    "events",
+    "glue",
+    "syscalls",
+    "translate",
+    "confine",
+];
 
 fn main() {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let cargo = env::var_os("CARGO").expect("cargo sets it");
-    let crates = here.parent().expect("the crates' folder").to_path_buf();
-    for name in [
-        "image",
-        "recorder",
-        "isa",
-        "events",
-        "glue",
-        "syscalls",
-        "translate",
-        "confine",
-    ] {
+    for name in CRATES {
         for part in ["src", "Cargo.toml", "build.rs", "Cargo.lock"] {
-            let path = crates.join(name).join(part);
-            if path.exists() {
-                println!("cargo:rerun-if-changed={}", path.display());
+            // Relative to this crate: a copy of the tree, with what was built in it, looks at its own files.
+            let path = format!("../{name}/{part}");
+            if here.join(&path).exists() {
+                println!("cargo:rerun-if-changed={path}");
             }
         }
     }
@@ -35,7 +38,7 @@ fn main() {
         .arg("build")
         .arg("--release")
         .arg("--manifest-path")
-        .arg(crates.join("image/Cargo.toml"))
+        .arg(here.join("../image/Cargo.toml"))
         .arg("--target-dir")
         .arg(&target);
     // What the outer build was told (flags, wrappers, another target folder) is not meant for a
@@ -70,8 +73,6 @@ fn main() {
     build.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     let status = build.status().expect("cargo runs");
     assert!(status.success(), "the recorder could not be built");
-    println!(
-        "cargo:rustc-env=HINDSIGHT_RECORDER={}",
-        target.join("release/hindsight-recorder").display()
-    );
+    let built = target.join("release/hindsight-recorder");
+    fs::copy(built, out.join("hindsight-recorder")).expect("the recorder is copied");
 }

@@ -1,9 +1,10 @@
 //! `hindsight at` and `hindsight backtrace`: a place of a recording in words.
 
 use crate::hex::hex;
+use crate::numbers::local_time;
 use crate::out::println;
 use crate::words::Spot;
-use crate::{args, os, travel};
+use crate::{args, travel};
 use anyhow::Result;
 use hindsight_inspect::symbols::{self, CallFrame, InlineFrame, Location};
 use hindsight_inspect::{Inspector, Line, Value};
@@ -179,7 +180,7 @@ impl Shown {
         if let Some(m) = self.when {
             let at = self.started_ms / 1000
                 + (m.estimate.as_millis() as u64 + self.started_ms % 1000) / 1000;
-            let _ = writeln!(out, "time {m}, {}", os::local_time(at as i64, true));
+            let _ = writeln!(out, "time {m}, {}", local_time(at as i64));
         }
         let place = self
             .location

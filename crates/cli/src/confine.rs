@@ -2,7 +2,8 @@
 //! those that belong to the recording, for which it asks, connects to nothing, and starts nothing. So it does not
 //! matter who made the recording.
 
-use crate::{limits, os, store};
+use crate::numbers::local_time;
+use crate::{limits, store};
 use anyhow::{Context, Result, bail};
 use hindsight_guard::broker::{self, Allowed, ExitStatus, Inside, Side};
 use hindsight_guard::sandbox::Walls;
@@ -65,7 +66,7 @@ fn is_called(file: &File, name: &[u8; 16]) -> bool {
 /// Gives up what is not needed.
 pub fn lock(inside: Inside, recording: &Path) {
     // What takes files of the system, which this process then has not.
-    os::local_time(0, true);
+    local_time(0);
     hindsight_guard::processors();
     hindsight_replay::prepare();
     limits::prepare();

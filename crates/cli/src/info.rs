@@ -1,9 +1,9 @@
 //! `hindsight info`.
 
-use crate::numbers::{grouped, size, total};
+use crate::numbers::{grouped, local_time, size, total};
 use crate::out::println;
 use crate::tree::{self, Node};
-use crate::{args, limits, os, store};
+use crate::{args, limits, store};
 use anyhow::{Context, Result};
 use hindsight_text::line;
 use hindsight_trace::meta::{Circular, Dropped, Ending, Gaps};
@@ -170,10 +170,7 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
     row("command", h.command());
     row("directory", h.cwd.to_string());
     row("program", h.exe.to_string());
-    row(
-        "started",
-        os::local_time((h.started_ms / 1000) as i64, true),
-    );
+    row("started", local_time((h.started_ms / 1000) as i64));
     row(
         "machine",
         format!(

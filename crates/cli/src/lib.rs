@@ -2,65 +2,31 @@
 
 mod args;
 mod at;
-#[path = "../../launch/src/attach.rs"]
 mod attach;
 mod bar;
 mod breakpath;
+mod cache;
 mod calls;
 mod confine;
 mod debugger;
-#[path = "../../launch/src/detach.rs"]
-mod detach;
-#[path = "../../launch/src/dump.rs"]
 mod dump;
 mod export;
-#[path = "../../launch/src/front/proxy.rs"]
-mod face;
 mod hex;
-#[path = "../../launch/src/recorder_binary.rs"]
-mod image;
 mod info;
 mod interrupts;
-#[path = "../../launch/src/retention.rs"]
-mod keep;
-#[path = "../../launch/src/front/watch.rs"]
-mod launch;
 mod limits;
 mod numbers;
-#[path = "../../launch/src/sys.rs"]
-mod os;
 mod out;
 mod parse;
 mod printers;
-#[path = "../../launch/src/program.rs"]
-mod program;
-#[path = "../../launch/src/record.rs"]
+mod receive;
 mod record;
 mod replay;
-#[path = "../../launch/src/selection.rs"]
-mod select;
-#[path = "../../launch/src/destination.rs"]
-mod sink;
 mod status;
-#[path = "../../launch/src/store.rs"]
 mod store;
-#[path = "../../launch/src/receive.rs"]
-mod stream;
-#[path = "../../launch/src/explain.rs"]
-mod symbols;
-#[path = "../../launch/src/attach/takeover.rs"]
-mod takeover;
-#[path = "../../launch/src/attach/candidate.rs"]
-mod target;
-#[path = "../../launch/src/translations.rs"]
-mod translations;
 mod travel;
 mod tree;
-#[path = "../../launch/src/front/untaken.rs"]
-mod untaken;
 mod waits;
-#[path = "../../launch/src/front/group_probe.rs"]
-mod witness;
 mod words;
 
 use args::{Args, Command};
@@ -94,7 +60,7 @@ pub fn run() -> i32 {
     let result = match args.command {
         Command::Record(a) => return record::run(a),
         Command::Attach(a) => return attach::run(&a),
-        Command::Detach(a) => detach::run(&a),
+        Command::Detach(a) => attach::detach(&a),
         Command::Replay(a) if a.verify.is_none() => debugger::run(&a),
         Command::Replay(a) => confine::run(a.file.as_deref(), || replay::run(&a)),
         Command::Gdbserver(a) => debugger::serve(&a),
@@ -132,9 +98,9 @@ pub fn run() -> i32 {
         Command::Ls(a) => limits::within(|| store::list(&a)),
         Command::Rm(a) => limits::within(|| store::remove(&a)),
         Command::Export(a) => limits::within(|| export::run(&a)),
-        Command::Cache(a) => translations::run(&a),
+        Command::Cache(a) => cache::run(&a),
         Command::Dump(a) => dump::run(&a),
-        Command::Receive(a) => stream::receive(&a),
+        Command::Receive(a) => receive::run(&a),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "hindsight", &mut text);

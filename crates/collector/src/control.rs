@@ -140,6 +140,12 @@ impl Control {
         self.set_constants();
     }
 
+    /// Processes that this one makes from now on do not have the memory. Otherwise they would be taken for recorded ones.
+    pub fn keep_from_children(&self) {
+        // SAFETY: the mapping of this length stays as it is in this process.
+        unsafe { libc::madvise(self.base.cast(), self.len, libc::MADV_DONTFORK) };
+    }
+
     /// Looks whether the program has overwritten what the recorder relies on, and restores it.
     pub(crate) fn inspect(&self) {
         if !self.set_constants() {

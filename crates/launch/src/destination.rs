@@ -1,7 +1,7 @@
 //! Where a recording goes.
 
-use crate::{os, store};
-use anyhow::{Context, Result, bail};
+use crate::error::{During, Error, Result};
+use crate::{store, sys};
 use hindsight_guard::private;
 use hindsight_trace::files::Files;
 use std::ffi::OsStr;
@@ -12,32 +12,36 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// A destination that is not open yet.
+/// Where a recording goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Target {
-    /// A new file in the store.
+pub enum Destination {
+    /// A new file in the [store](crate::store).
     Store {
-        /// With a copy of all files of its own.
+        /// Whether it has a copy of all files of its own. Otherwise recordings in the store share one copy.
         contained: bool,
     },
+    /// A file, which is emptied if it is there. It may be a pipe or a device.
     File(PathBuf),
+    /// Standard output of this process. The program's own goes to standard error.
     StandardOutput,
+    /// Another machine that listens at `HOST:PORT`, such as by [`crate::receive`].
     Tcp(String),
 }
 
 /// What is written.
-pub type Out = Box<dyn Write + Send>;
+pub(crate) type Out = Box<dyn Write + Send>;
 
 /// An opened destination.
-pub struct Sink {
+pub(crate) struct Sink {
     pub out: Out,
     /// With what the recording shares the content of files.
     pub files: Option<Files>,
-    pub place: Place,
+    pub written: Written,
 }
 
-/// Where a recording is or goes.
-pub struct Place {
+/// Where a recording is being written.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
     /// For people.
     pub name: String,
     /// The file in the store that this is, if it is one.
@@ -46,7 +50,7 @@ pub struct Place {
     pub file: Option<PathBuf>,
 }
 
-impl Place {
+impl Written {
     /// Deletes the file.
     pub fn discard(&self) {
         // Devices and the like stay.
@@ -58,33 +62,34 @@ impl Place {
     }
 }
 
-impl Target {
-    /// What `-o` says; by default a new file in the store. `contained`: that needs no other files.
-    pub fn of(output: Option<&OsStr>, contained: bool) -> Target {
+impl Destination {
+    /// What a user says: a file, `-` for standard output, or `tcp:HOST:PORT`; by default a new file in the store.
+    /// `contained`: that needs no other files.
+    pub fn of(output: Option<&OsStr>, contained: bool) -> Destination {
         let Some(output) = output else {
-            return Target::Store { contained };
+            return Destination::Store { contained };
         };
         if output == "-" {
-            return Target::StandardOutput;
+            return Destination::StandardOutput;
         }
         match output.as_bytes().strip_prefix(b"tcp:") {
-            Some(address) => Target::Tcp(String::from_utf8_lossy(address).into_owned()),
-            None => Target::File(output.into()),
+            Some(address) => Destination::Tcp(String::from_utf8_lossy(address).into_owned()),
+            None => Destination::File(output.into()),
         }
     }
 
     /// Whether a recording that is not to be kept can be deleted.
     pub fn is_file(&self) -> bool {
-        matches!(self, Target::Store { .. } | Target::File(_))
+        matches!(self, Destination::Store { .. } | Destination::File(_))
     }
 
     /// Opens it for a recording of `program`, which is part of the name in the store.
-    pub fn open(&self, program: &str, seconds: i64) -> Result<Sink> {
+    pub(crate) fn open(&self, program: &str, seconds: i64) -> Result<Sink> {
         let sink = |file: File, name: String, path: Option<&Path>| -> Result<Sink> {
             Ok(Sink {
-                out: Box::new(os::raise(file)?),
+                out: Box::new(sys::files::raise(file)?),
                 files: None,
-                place: Place {
+                written: Written {
                     name,
                     stored: None,
                     file: path.map(PathBuf::from),
@@ -92,32 +97,30 @@ impl Target {
             })
         };
         match self {
-            Target::Store { contained } => {
+            Destination::Store { contained } => {
                 let (path, file) = store::create(program, seconds)?;
                 let mut sink = sink(file, path.display().to_string(), Some(&path))?;
                 // Where this cannot be, the recording has all itself.
                 let files = || Files::open(path.parent()?).ok();
                 sink.files = (!contained).then(files).flatten();
-                sink.place.stored = Some(path);
+                sink.written.stored = Some(path);
                 Ok(sink)
             }
-            Target::File(path) => {
+            Destination::File(path) => {
                 let file = private::create_named(path)
-                    .with_context(|| format!("cannot create {}", path.display()))?;
+                    .during_with(|| format!("cannot create {}", path.display()))?;
                 sink(file, path.display().to_string(), Some(path))
             }
-            Target::StandardOutput => {
+            Destination::StandardOutput => {
                 if std::io::stdout().is_terminal() {
-                    bail!(
-                        "a recording is not for a terminal: redirect standard output, or name a file"
-                    );
+                    return Err(Error::Terminal);
                 }
                 let file = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
                 sink(file, "standard output".into(), None)
             }
-            Target::Tcp(address) => {
+            Destination::Tcp(address) => {
                 let stream = TcpStream::connect(address)
-                    .with_context(|| format!("cannot connect to {address}"))?;
+                    .during_with(|| format!("cannot connect to {address}"))?;
                 let file = File::from(std::os::fd::OwnedFd::from(stream));
                 sink(file, format!("tcp:{address}"), None)
             }
@@ -125,10 +128,10 @@ impl Target {
     }
 
     /// An unnamed file on the disk where the recording goes.
-    pub fn scratch(&self) -> Result<File> {
+    pub(crate) fn scratch(&self) -> Result<File> {
         let folder = match self {
-            Target::Store { .. } => store::folder()?,
-            Target::File(path) => match path.parent() {
+            Destination::Store { .. } => store::folder()?,
+            Destination::File(path) => match path.parent() {
                 Some(p) if !p.as_os_str().is_empty() => p.into(),
                 _ => PathBuf::from("."),
             },
@@ -136,8 +139,8 @@ impl Target {
         };
         let path = folder.join(format!(".hindsight-ring-{}", std::process::id()));
         let file = private::create_new(&path)
-            .with_context(|| format!("cannot create {}", path.display()))?;
-        std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
-        Ok(os::raise(file)?)
+            .during_with(|| format!("cannot create {}", path.display()))?;
+        std::fs::remove_file(&path).during_with(|| path.display().to_string())?;
+        Ok(sys::files::raise(file)?)
     }
 }

@@ -1,12 +1,12 @@
-//! `hindsight detach`, and how the recording process leaves a recorded one (see
-//! [`hindsight_events::attach`]).
+//! How a recorded process is left (see [`hindsight_events::attach`]): asking the process that records it, and what that
+//! does.
 
-#[path = "detach/kernel.rs"]
 mod kernel;
 
-use crate::target::{ARENA, FAR};
-use crate::{args, image, os, say};
-use anyhow::{Context, Result, bail};
+use crate::arena::{ARENA, FAR};
+use crate::error::{DetachError, During, Error, Result};
+use crate::notice::{Notice, Tell};
+use crate::recorder_binary;
 use hindsight_collector::Control;
 use hindsight_events::attach::{Handoff, Plain, leave as reason};
 use hindsight_events::ring::{DETACHED, Header, NOT_DETACHED};
@@ -31,28 +31,34 @@ const ROUND: Duration = Duration::from_millis(3);
 /// Time after which a word is said about what is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// `hindsight detach`: asks the process that records `pid`.
-pub fn run(a: &args::Detach) -> Result<i32> {
-    let file = shared_memory(a.pid)?;
-    let shared = Shared::map(&file).context("cannot map the memory shared with the recorder")?;
+/// How a process was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// It goes on by itself.
+    GoesOn,
+    /// It has ended meanwhile.
+    Ended,
+}
+
+/// Has a recorded process go on by itself. Asks the process that records it, whichever that is, and waits for it.
+///
+/// # Errors
+/// The process is not recorded, or cannot be left.
+pub fn detach(pid: i32) -> Result<Left> {
+    let file = shared_memory(pid)?;
+    let shared = Shared::map(&file)?;
     let header = shared.header();
-    let collector = header.collector_pid.load(Relaxed);
-    header.detach.store(a.pid, Release);
+    let recorder = header.collector_pid.load(Relaxed);
+    header.detach.store(pid, Release);
     loop {
         std::thread::sleep(Duration::from_millis(5));
         match header.detach.load(Acquire) {
-            DETACHED => return Ok(0),
-            NOT_DETACHED => bail!(
-                "process {} could not be detached; process {collector}, which records it, says why",
-                a.pid
-            ),
-            _ if !fs::exists(format!("/proc/{collector}")).unwrap_or(true) => {
-                bail!("the process that records it, {collector}, is gone");
+            DETACHED => return Ok(Left::GoesOn),
+            NOT_DETACHED => return Err(DetachError::Refused { pid, recorder }.into()),
+            _ if !fs::exists(format!("/proc/{recorder}")).unwrap_or(true) => {
+                return Err(DetachError::RecorderGone(recorder).into());
             }
-            _ if !fs::exists(format!("/proc/{}", a.pid)).unwrap_or(true) => {
-                say(&format!("process {} has ended", a.pid));
-                return Ok(0);
-            }
+            _ if !fs::exists(format!("/proc/{pid}")).unwrap_or(true) => return Ok(Left::Ended),
             _ => {}
         }
     }
@@ -61,14 +67,14 @@ pub fn run(a: &args::Detach) -> Result<i32> {
 /// The memory that a recorded process shares with its collector, opened where the collector has it.
 fn shared_memory(pid: i32) -> Result<File> {
     if !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
-        bail!("there is no process {pid}");
+        return Err(DetachError::NoProcess(pid).into());
     }
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))
-        .with_context(|| format!("cannot see what process {pid} has mapped"))?;
+        .during_with(|| format!("cannot see what process {pid} has mapped"))?;
     let line = maps.lines().find(|l| l.ends_with(RINGS_NAME));
     let inode = line.and_then(|l| l.split_whitespace().nth(4)?.parse::<u64>().ok());
     let Some(inode) = inode else {
-        bail!("process {pid} is not recorded");
+        return Err(DetachError::NotRecorded(pid).into());
     };
     let processes = fs::read_dir("/proc")?.flatten();
     for p in processes.filter(|p| p.file_name().to_string_lossy().parse::<i32>().is_ok()) {
@@ -88,7 +94,7 @@ fn shared_memory(pid: i32) -> Result<File> {
             }
         }
     }
-    bail!("the process that records {pid} cannot be found: does it belong to another user?")
+    Err(DetachError::NoRecorder(pid).into())
 }
 
 /// The first page of the memory shared with a recorded process.
@@ -96,8 +102,10 @@ struct Shared(*mut Header);
 
 impl Shared {
     fn map(file: &File) -> Result<Shared> {
-        if file.metadata()?.len() < size_of::<Header>() as u64 {
-            bail!("it has another form");
+        let foreign = |why: String| Error::from(DetachError::Foreign(why));
+        let size = file.metadata().map_err(|e| foreign(e.to_string()))?.len();
+        if size < size_of::<Header>() as u64 {
+            return Err(foreign("it has another form".into()));
         }
         // SAFETY: a new mapping, at an address the kernel chooses, of a file that is longer.
         let at = unsafe {
@@ -111,11 +119,13 @@ impl Shared {
             )
         };
         if at == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error().into());
+            return Err(foreign(std::io::Error::last_os_error().to_string()));
         }
         let shared = Shared(at.cast());
         if shared.header().magic.load(Acquire) != hindsight_events::ring::MAGIC {
-            bail!("it was made by another version of hindsight");
+            return Err(foreign(
+                "it was made by another version of hindsight".into(),
+            ));
         }
         Ok(shared)
     }
@@ -133,8 +143,10 @@ impl Drop for Shared {
     }
 }
 
-/// Does what `hindsight detach` asks for, or a recorded process that is about to trace another one, if they do.
-pub fn serve(control: &Control) {
+/// Does what [`detach`] asks for, or a recorded process that is about to trace another one, if they do.
+///
+/// `told_to_end`: whether somebody waits for an end, so that threads that do not come to rest are not waited for.
+pub(crate) fn serve(control: &Control, tell: &Tell, told_to_end: &dyn Fn() -> bool) {
     let header = control.header();
     for (wish, why) in [
         (&header.detach, reason::ASKED),
@@ -147,10 +159,10 @@ pub fn serve(control: &Control) {
         let answer = if !is_ours(control, pid) {
             NOT_DETACHED
         } else {
-            match leave(pid, why) {
+            match leave(pid, why, (tell, told_to_end)) {
                 Ok(()) => DETACHED,
                 Err(e) => {
-                    say(&format!("process {pid} could not be detached: {e:#}"));
+                    tell(&Notice::NotDetached { pid, why: &e });
                     NOT_DETACHED
                 }
             }
@@ -159,8 +171,18 @@ pub fn serve(control: &Control) {
     }
 }
 
+/// Has all recorded processes go on by themselves.
+pub(crate) fn leave_all(control: &Control, tell: &Tell, told_to_end: &dyn Fn() -> bool) {
+    let ours = |pid: &i32| control.is_shared_with(*pid);
+    for pid in recorded(control).into_iter().filter(ours) {
+        if let Err(e) = leave(pid, reason::ASKED, (tell, told_to_end)) {
+            tell(&Notice::NotDetached { pid, why: &e });
+        }
+    }
+}
+
 /// The processes that are being recorded.
-pub fn recorded(control: &Control) -> BTreeSet<i32> {
+fn recorded(control: &Control) -> BTreeSet<i32> {
     let all = control.producers();
     let pids = all
         .iter()
@@ -170,7 +192,7 @@ pub fn recorded(control: &Control) -> BTreeSet<i32> {
 }
 
 /// Whether a process is being recorded.
-pub fn is_recorded(control: &Control, pid: i32) -> bool {
+pub(crate) fn is_recorded(control: &Control, pid: i32) -> bool {
     recorded(control).contains(&pid)
 }
 
@@ -201,7 +223,7 @@ impl Places {
             syscall,
             cancel,
             finish,
-        ] = image::symbols([
+        ] = recorder_binary::symbols([
             "HINDSIGHT_FILTERED",
             "HINDSIGHT_DETACH",
             "hindsight_parked",
@@ -223,29 +245,33 @@ impl Places {
     }
 }
 
+/// Who is told what happens, and whether there is an end to be waited for.
+type User<'u> = (&'u Tell, &'u dyn Fn() -> bool);
+
 /// Has a recorded process go on by itself, for a [`reason`]. If it ends meanwhile that is as well.
-pub fn leave(pid: i32, why: u32) -> Result<()> {
+fn leave(pid: i32, why: u32, user: User) -> Result<()> {
+    let tell = user.0;
     let places = Places::find()?;
     let mut process = match Process::open(pid) {
         Ok(p) => p,
         Err(_) if gone(pid) => return Ok(()),
-        Err(e) => return Err(e).context("its memory is out of reach"),
+        Err(e) => return Err(e).during("its memory is out of reach"),
     };
     let mut filtered = [0; 4];
     if process.read(places.filtered, &mut filtered).is_ok() && filtered != [0; 4] {
-        bail!("it has set filters for system calls (seccomp), which it would lose");
+        return Err(DetachError::Filtered.into());
     }
     if why == reason::TRACED {
         // Who waits for this does something in the meantime that others may wait for, such as this process.
         let began = Instant::now();
         while let Some(tid) = uninterruptible(pid) {
             if began.elapsed() > PATIENCE {
-                bail!("its thread {tid} {NEVER_RESTS}");
+                return Err(DetachError::NeverRests(format!("its thread {tid}")).into());
             }
             std::thread::sleep(ROUND);
         }
     }
-    let Some(blocked) = bring_to_rest(&mut process, &places, why)? else {
+    let Some(blocked) = bring_to_rest(&mut process, &places, why, user)? else {
         return Ok(());
     };
     let threads = process.threads().to_vec();
@@ -254,7 +280,7 @@ pub fn leave(pid: i32, why: u32) -> Result<()> {
         let regs = t.regs()?;
         let mut bytes = vec![0; size_of::<Handoff>()];
         process.read(regs.rbx, &mut bytes)?;
-        let handoff = Handoff::from_bytes(&bytes).context("too few bytes")?;
+        let handoff = Handoff::from_bytes(&bytes).ok_or_else(|| Error::other("too few bytes"))?;
         rests.push((*t, regs, handoff));
     }
     let Some(&(first, regs, handoff)) = rests.first() else {
@@ -266,10 +292,15 @@ pub fn leave(pid: i32, why: u32) -> Result<()> {
     let syscall = process.syscall_instruction()?;
     let caller = Caller::new(&process, first, syscall, regs.rsp);
     if handoff.heap[1] != 0 {
-        caller
-            .tell_heap(handoff.heap)
-            .context("its heap cannot be made known to the kernel (CONFIG_CHECKPOINT_RESTORE)")
-            .unwrap_or_else(|e| say(&format!("process {pid}: {e:#}")));
+        let told = caller.tell_heap(handoff.heap);
+        if let Err(e) = told {
+            let what = "its heap cannot be made known to the kernel (CONFIG_CHECKPOINT_RESTORE)";
+            let why = &Error::Io {
+                what: what.into(),
+                cause: e,
+            };
+            tell(&Notice::HeapUnknown { pid, why });
+        }
     }
     if handoff.threads as usize == threads.len() {
         // Opened as long as there is the recorder's memory for its name.
@@ -291,10 +322,7 @@ pub fn leave(pid: i32, why: u32) -> Result<()> {
             let _ = process.call(first, syscall, (libc::SYS_munmap, args));
         }
     } else {
-        say(&format!(
-            "process {pid} shares its memory with a process that is still recorded: the recorder \
-             stays in it"
-        ));
+        tell(&Notice::StaysIn(pid));
     }
     for (t, regs, handoff) in &rests {
         let mut r = guest(regs, handoff);
@@ -311,10 +339,6 @@ pub fn leave(pid: i32, why: u32) -> Result<()> {
     process.release();
     Ok(())
 }
-
-/// Why a process is not left.
-const NEVER_RESTS: &str = "waits in a system call that cannot be interrupted, such as vfork; it stays recorded, and who \
-                           traces it sees the recorder in it";
 
 /// A thread that waits in a system call that cannot be interrupted.
 fn uninterruptible(pid: i32) -> Option<i32> {
@@ -346,6 +370,7 @@ fn bring_to_rest(
     process: &mut Process,
     places: &Places,
     why: u32,
+    (tell, told_to_end): User,
 ) -> Result<Option<HashMap<i32, u64>>> {
     let (mut resting, mut blocked) = (BTreeSet::new(), HashMap::new());
     let began = Instant::now();
@@ -404,18 +429,18 @@ fn bring_to_rest(
         }
         if why == reason::TRACED && resting.is_empty() && began.elapsed() > PATIENCE {
             process.write(places.flag, &0u32.to_le_bytes())?;
-            bail!("none of its threads can be brought to rest: it {NEVER_RESTS}");
+            return Err(DetachError::NeverRests(
+                "none of its threads can be brought to rest: it".into(),
+            )
+            .into());
         }
-        if began.elapsed() > PATIENCE && os::is_told_to_end() {
+        if began.elapsed() > PATIENCE && told_to_end() {
             process.write(places.flag, &0u32.to_le_bytes())?;
-            bail!("its threads do not come to rest");
+            return Err(DetachError::Restless.into());
         }
         if !told && began.elapsed() > PATIENCE {
             told = true;
-            say(&format!(
-                "process {}: waiting for threads in system calls that cannot be interrupted",
-                process.pid()
-            ));
+            tell(&Notice::WaitsForThreads(process.pid()));
         }
     }
 }

@@ -1,20 +1,19 @@
-//! `hindsight dump`: takes what a circular recording holds while it goes on.
+//! Takes what a circular recording holds while it goes on.
 //!
 //! The recording process listens on a socket named after its process id, in a folder of its user;
 //! whoever wants its ring asks all of them for the process.
 
-use crate::out;
-use crate::{args, os, say, store};
-use anyhow::{Context, Result, bail};
+use crate::error::{During, Error, Result};
+use crate::{store, sys};
 use hindsight_collector::{Control, Producer, Requests};
 use hindsight_guard::private;
 use hindsight_trace::Summary;
-use serde_json::json;
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 /// Longest time that one side waits for the other.
@@ -29,23 +28,23 @@ fn folder() -> Result<PathBuf> {
     let run = std::env::var_os("XDG_RUNTIME_DIR").filter(|v| !v.is_empty());
     let dir = match run.map(PathBuf::from).filter(|d| d.is_dir()) {
         Some(d) => d.join("hindsight"),
-        None => PathBuf::from(format!("/tmp/hindsight-{}", os::user())),
+        None => PathBuf::from(format!("/tmp/hindsight-{}", sys::process::user())),
     };
     match DirBuilder::new().mode(0o700).create(&dir) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(e).with_context(|| format!("cannot create {}", dir.display()));
+            return Err(e).during_with(|| format!("cannot create {}", dir.display()));
         }
         _ => {}
     }
-    let m = fs::symlink_metadata(&dir).with_context(|| dir.display().to_string())?;
-    if !m.is_dir() || m.uid() != os::user() || m.mode() & 0o022 != 0 {
-        bail!("{} is not a folder of this user alone", dir.display());
+    let m = fs::symlink_metadata(&dir).during_with(|| dir.display().to_string())?;
+    if !m.is_dir() || m.uid() != sys::process::user() || m.mode() & 0o022 != 0 {
+        return Err(Error::NotPrivate(dir));
     }
     Ok(dir)
 }
 
 /// Where a recording process is asked.
-pub struct Listener {
+pub(crate) struct Listener {
     socket: UnixListener,
     path: PathBuf,
     /// The process that was started to record.
@@ -55,12 +54,19 @@ pub struct Listener {
 impl Listener {
     /// Begins to listen.
     pub fn new(front: i32) -> Result<Listener> {
-        let path = folder()?.join(std::process::id().to_string());
+        static RECORDINGS: AtomicU32 = AtomicU32::new(0);
+        let own = std::process::id();
+        let name = match RECORDINGS.fetch_add(1, Relaxed) {
+            0 => own.to_string(),
+            // A process may record several programs.
+            n => format!("{own}-{n}"),
+        };
+        let path = folder()?.join(name);
         // Of a process of the same number that was killed.
         let _ = fs::remove_file(&path);
         let socket = UnixListener::bind(&path)
             .and_then(|s| s.set_nonblocking(true).map(|()| s))
-            .with_context(|| format!("cannot listen on {}", path.display()))?;
+            .during_with(|| format!("cannot listen on {}", path.display()))?;
         Ok(Listener {
             socket,
             path,
@@ -81,7 +87,7 @@ impl Drop for Listener {
 }
 
 /// Answers one who asks; `summary` is what is known of the recording.
-pub fn answer(
+pub(crate) fn answer(
     peer: UnixStream,
     front: i32,
     control: &Control,
@@ -124,60 +130,41 @@ fn is_ours(control: &Control, pid: i32) -> bool {
     pid == std::process::id() as i32 || control.producers().iter().any(recorded)
 }
 
-/// Runs `hindsight dump`.
-pub fn run(a: &args::Dump) -> Result<i32> {
+/// Takes what the circular recording of a process holds, and writes it to `output`, or to a new file in the store; the
+/// file. The recording goes on. `pid` is a recorded process, or the one that records it.
+///
+/// # Errors
+/// There is no such recording of this user, or the file cannot be written.
+pub fn dump(pid: i32, output: Option<&Path>) -> Result<PathBuf> {
     for entry in fs::read_dir(folder()?)?.flatten() {
         let Ok(mut peer) = UnixStream::connect(entry.path()) else {
             continue;
         };
         // A recording that ends just now does not answer.
-        if peer.set_read_timeout(Some(PATIENCE)).is_err() || writeln!(peer, "{}", a.pid).is_err() {
+        if peer.set_read_timeout(Some(PATIENCE)).is_err() || writeln!(peer, "{pid}").is_err() {
             continue;
         }
         let mut peer = BufReader::new(peer);
         let mut line = String::new();
         if peer.read_line(&mut line).is_ok() && line == YES {
-            return receive(a, peer);
+            return receive(pid, output, peer);
         }
     }
-    bail!(
-        "no circular recording (`record --ring`) of process {} goes on",
-        a.pid
-    )
+    Err(Error::NoRing(pid))
 }
 
-fn receive(a: &args::Dump, mut from: impl Read) -> Result<i32> {
-    let (path, mut file) = match &a.output {
+fn receive(pid: i32, output: Option<&Path>, mut from: impl Read) -> Result<PathBuf> {
+    let (path, mut file) = match output {
         Some(p) => (
-            p.clone(),
-            private::create_named(p).with_context(|| format!("cannot create {}", p.display()))?,
+            p.to_path_buf(),
+            private::create_named(p).during_with(|| format!("cannot create {}", p.display()))?,
         ),
         None => {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             let seconds = now.unwrap_or_default().as_secs() as i64;
-            store::create(&format!("dump-{}", a.pid), seconds)?
+            store::create(&format!("dump-{pid}"), seconds)?
         }
     };
-    io::copy(&mut from, &mut file).with_context(|| path.display().to_string())?;
-    let t = hindsight_trace::Trace::open(&path).with_context(|| path.display().to_string())?;
-    let kept: u64 = t.summary().map_or(0, |s| s.totals.instructions);
-    let whole = t.summary().is_some();
-    if a.json {
-        let written = json!({
-            "path": path,
-            "command": t.header().command(),
-            "complete": whole,
-            "instructions": kept,
-        });
-        out::println(&serde_json::to_string_pretty(&written)?);
-        return Ok(!whole as i32);
-    }
-    say(&format!(
-        "{}: {}, {} instructions: {}",
-        t.header().command(),
-        t.completeness(),
-        crate::numbers::grouped(kept),
-        path.display()
-    ));
-    Ok(!whole as i32)
+    io::copy(&mut from, &mut file).during_with(|| path.display().to_string())?;
+    Ok(path)
 }

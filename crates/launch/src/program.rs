@@ -1,6 +1,6 @@
 //! Finds the file that the kernel would run for a command.
 
-use crate::os;
+use crate::sys;
 use hindsight_events::script::{self, LINE};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,35 +12,56 @@ use std::path::{Path, PathBuf};
 const DEPTH: usize = 5;
 
 /// What to run.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Program {
     /// The ELF file, absolute and without symbolic links.
     pub exe: PathBuf,
     /// The path that was executed, which names the process and appears as AT_EXECFN.
     pub execfn: PathBuf,
+    /// The arguments, the program's name first. For a script they begin with its interpreter.
     pub argv: Vec<OsString>,
 }
 
-/// Why a command cannot be run, and the exit status that says so.
-#[derive(Debug, PartialEq, Eq)]
+/// Why a command cannot be run, or cannot be recorded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {why}", .path.display())]
+#[non_exhaustive]
 pub struct Refusal {
-    pub status: i32,
-    pub message: String,
+    /// The program or script.
+    pub path: PathBuf,
+    /// Whether it, or its interpreter, was not found at all.
+    pub missing: bool,
+    /// What is wrong with it.
+    pub why: String,
 }
 
-fn refuse<T>(status: i32, path: &Path, why: impl std::fmt::Display) -> Result<T, Refusal> {
-    Err(Refusal {
-        status,
-        message: format!("{}: {why}", path.display()),
-    })
+impl Refusal {
+    /// The exit status with which a shell says this: 127 if it was not found, otherwise 126.
+    pub fn shell_status(&self) -> i32 {
+        if self.missing { 127 } else { 126 }
+    }
 }
 
 /// Not found.
-const MISSING: i32 = 127;
+const MISSING: bool = true;
 /// Found, cannot be executed.
-const UNUSABLE: i32 = 126;
+const UNUSABLE: bool = false;
 
-/// Finds what `command` (a program and its arguments) runs.
+fn refuse<T>(missing: bool, path: &Path, why: impl std::fmt::Display) -> Result<T, Refusal> {
+    Err(Refusal {
+        path: path.into(),
+        missing,
+        why: why.to_string(),
+    })
+}
+
+/// Finds what `command` (a program and its arguments) runs, as `execvp` and the kernel would.
+///
+/// `search` is the PATH in which a name without a slash is looked for; without one, that is `/bin:/usr/bin`.
+///
+/// # Errors
+/// There is no such program, it may not be executed or read, or it is none for x86-64.
 pub fn resolve(command: &[OsString], search: Option<&OsStr>) -> Result<Program, Refusal> {
     let Some(name) = command.first() else {
         return refuse(MISSING, Path::new(""), "no program");
@@ -116,7 +137,7 @@ fn find(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, Refusal> {
 
 fn usable(path: &Path) -> std::io::Result<()> {
     let m = std::fs::metadata(path)?;
-    if !m.is_file() || !os::executable(path) {
+    if !m.is_file() || !sys::files::executable(path) {
         return Err(std::io::ErrorKind::PermissionDenied.into());
     }
     Ok(())
@@ -249,19 +270,19 @@ mod tests {
         let status = |c: &str| {
             resolve(&[c.into()], Some(OsStr::new("/bin:/usr/bin")))
                 .unwrap_err()
-                .status
+                .shell_status()
         };
-        assert_eq!(status("no-such-program-anywhere"), MISSING);
-        assert_eq!(status("/no/such/file"), MISSING);
-        assert_eq!(status("/etc/passwd"), UNUSABLE);
-        assert_eq!(status("/tmp"), UNUSABLE);
+        assert_eq!(status("no-such-program-anywhere"), 127);
+        assert_eq!(status("/no/such/file"), 127);
+        assert_eq!(status("/etc/passwd"), 126);
+        assert_eq!(status("/tmp"), 126);
         let circle = d.path().join("circle");
         script(d.path(), "circle", &format!("#!{}\n", circle.display()));
-        assert_eq!(status(circle.to_str().unwrap()), UNUSABLE);
+        assert_eq!(status(circle.to_str().unwrap()), 126);
         let text = script(d.path(), "text", "hello\n");
-        assert_eq!(status(text.to_str().unwrap()), UNUSABLE);
+        assert_eq!(status(text.to_str().unwrap()), 126);
         let orphan = script(d.path(), "orphan", "#!/no/such/interpreter\n");
-        assert_eq!(status(orphan.to_str().unwrap()), MISSING);
+        assert_eq!(status(orphan.to_str().unwrap()), 127);
     }
 
     #[test]

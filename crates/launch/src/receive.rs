@@ -1,104 +1,133 @@
-//! `hindsight receive`: the other end of `record -o tcp:HOST:PORT`. Anybody may connect, so nobody is waited for who says
-//! nothing, and no more is taken than was agreed to.
+//! The other end of [`Destination::Tcp`](crate::Destination::Tcp).
+//!
+//! Anybody may connect. So nobody is waited for who says nothing, and no more is taken than was agreed to.
 
-use crate::bar::Bar;
-use crate::numbers::size;
-use crate::{args, confine, say, store};
-use anyhow::{Context, Result};
-use hindsight_guard::{keep_alive, private};
-use hindsight_trace::Completeness;
+use crate::error::{During, Error, Result};
+use hindsight_guard::keep_alive;
 use hindsight_trace::chunk::{ChunkHeader, HEADER_LEN, Kind};
-use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
-/// Accepts one recording.
-pub fn receive(a: &args::Receive) -> Result<i32> {
-    let listener =
-        TcpListener::bind(&a.listen).with_context(|| format!("cannot listen on {}", a.listen))?;
-    say(&format!("listening on {}", listener.local_addr()?));
-    let (mut from, begin, peer) = loop {
-        let (mut from, peer) = listener.accept().context("no connection")?;
-        match begin(&mut from, a.timeout) {
-            Ok(begin) => break (from, begin, peer),
-            Err(e) => say(&format!("{peer} sends no recording: {e}")),
-        }
-    };
-    // Nobody else is to wait for his turn, which does not come.
-    drop(listener);
-    let (path, mut file) = open(a)?;
-    let idle = Some(a.idle).filter(|t| !t.is_zero());
-    let set = keep_alive(&from).and_then(|()| from.set_read_timeout(idle));
-    // A connection that breaks leaves a trace that is readable up to there.
-    let mut bar = Bar::new(true);
-    let copied = set.and_then(|()| copy(&begin, &mut from, &mut file, a.max_size, &mut bar));
-    bar.clear();
-    if let Err(e) = copied {
-        say(&match e.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
-                "{peer} has sent nothing for {} seconds, and is left (--idle)",
-                a.idle.as_secs()
-            ),
-            ErrorKind::FileTooLarge => format!(
-                "{peer} sends more than {}, and is left (--max-size)",
-                size(a.max_size)
-            ),
-            _ => format!("the connection to {peer} broke: {e}"),
-        });
-    }
-    drop((from, file));
-    confine::run(Some(&path), || tell(&path, &peer.to_string()))
+/// Waits for recordings.
+pub struct Receiver(TcpListener);
+
+/// A recording that is being received.
+pub struct Incoming {
+    from: TcpStream,
+    peer: SocketAddr,
+    begin: Vec<u8>,
 }
 
-/// The file for the recording.
-fn open(a: &args::Receive) -> Result<(PathBuf, File)> {
-    let Some(p) = &a.output else {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        return store::create("received", now.unwrap_or_default().as_secs() as i64);
-    };
-    let file =
-        private::create_named(p).with_context(|| format!("cannot create {}", p.display()))?;
-    Ok((p.clone(), file))
+/// How much is taken of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// The most bytes.
+    pub bytes: u64,
+    /// The longest time without a byte. `None`: until the kernel finds the other machine gone.
+    pub idle: Option<Duration>,
+}
+
+impl Receiver {
+    /// Listens at `HOST:PORT`; port 0 takes a free one. The connection is neither encrypted nor authenticated.
+    ///
+    /// # Errors
+    /// The address is none of this machine, or is taken.
+    pub fn listen(address: &str) -> Result<Receiver> {
+        let listener =
+            TcpListener::bind(address).during_with(|| format!("cannot listen on {address}"))?;
+        Ok(Receiver(listener))
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn address(&self) -> Result<SocketAddr> {
+        Ok(self.0.local_addr()?)
+    }
+
+    /// Waits for somebody who begins with a recording within `timeout`. `turned_away` is told of the others, and why.
+    ///
+    /// # Errors
+    /// No connection can be accepted.
+    pub fn accept(
+        &self,
+        timeout: Duration,
+        mut turned_away: impl FnMut(SocketAddr, &Error),
+    ) -> Result<Incoming> {
+        loop {
+            let (mut from, peer) = self.0.accept().during("no connection")?;
+            match begin(&mut from, timeout) {
+                Ok(begin) => return Ok(Incoming { from, peer, begin }),
+                Err(e) => turned_away(peer, &e),
+            }
+        }
+    }
+}
+
+impl Incoming {
+    /// Who sends it.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Writes it to `to`, until its sender ends. `progress` is told how many bytes have come.
+    ///
+    /// # Errors
+    /// The connection breaks, or `to` takes nothing. The kind of the error is [`ErrorKind::FileTooLarge`] if more is sent than
+    /// `bounds` allow, and [`ErrorKind::WouldBlock`] or [`ErrorKind::TimedOut`] if nothing came for too long. What was
+    /// written is readable.
+    pub fn copy(
+        mut self,
+        to: &mut impl Write,
+        bounds: Bounds,
+        progress: impl FnMut(u64),
+    ) -> io::Result<()> {
+        keep_alive(&self.from)?;
+        self.from.set_read_timeout(bounds.idle)?;
+        copy(&self.begin, &mut self.from, to, bounds.bytes, progress)
+    }
 }
 
 /// Reads what a recording begins with, and sees that it is that.
 fn begin(from: &mut TcpStream, timeout: Duration) -> Result<Vec<u8>> {
+    let no = |why: String| Err(Error::NoBeginning(why));
+    let late = || format!("it does not begin within {} seconds", timeout.as_secs());
     let until = Instant::now() + timeout;
-    let mut bytes = vec![0; HEADER_LEN];
+    let mut bytes = [0; HEADER_LEN];
     let mut have = 0;
     while have < bytes.len() {
         // Also for one that sends a byte now and then.
         let left = until.saturating_duration_since(Instant::now());
         from.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         match from.read(&mut bytes[have..]) {
-            Ok(0) => anyhow::bail!("the connection ends"),
+            Ok(0) => return no("the connection ends".into()),
             Ok(n) => have += n,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                anyhow::bail!("it does not begin within {} seconds", timeout.as_secs())
+                return no(late());
             }
             Err(e) => return Err(e.into()),
         }
         if Instant::now() > until && have < bytes.len() {
-            anyhow::bail!("it does not begin within {} seconds", timeout.as_secs());
+            return no(late());
         }
     }
-    let head = ChunkHeader::from_bytes(bytes.first_chunk().context("no bytes")?, 0)?;
-    match head.kind {
-        Kind::Header => Ok(bytes),
-        _ => anyhow::bail!("it begins in the middle"),
+    match ChunkHeader::from_bytes(&bytes, 0) {
+        Ok(head) if head.kind == Kind::Header => Ok(bytes.to_vec()),
+        Ok(_) => no("it begins in the middle".into()),
+        Err(e) => no(e.to_string()),
     }
 }
 
-/// Copies at most so much, and shows how far it is; more is an error.
+/// Copies at most so much, and tells how far it is; more is an error.
 fn copy(
     begin: &[u8],
     from: &mut impl Read,
     to: &mut impl Write,
     most: u64,
-    bar: &mut Bar,
+    mut progress: impl FnMut(u64),
 ) -> io::Result<()> {
     let mut left = most;
     let mut part = vec![0; 1 << 16];
@@ -111,7 +140,7 @@ fn copy(
             return Err(ErrorKind::FileTooLarge.into());
         }
         left -= n as u64;
-        bar.bytes(most - left);
+        progress(most - left);
         n = loop {
             match from.read(&mut part) {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -122,14 +151,21 @@ fn copy(
     Ok(())
 }
 
-/// Says what has come.
-fn tell(path: &Path, peer: &str) -> Result<i32> {
-    let t = hindsight_trace::Trace::open(path).with_context(|| path.display().to_string())?;
-    say(&format!(
-        "{} from {peer}: {}: {}",
-        t.header().command(),
-        t.completeness(),
-        path.display()
-    ));
-    Ok((t.completeness() != Completeness::Complete) as i32)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_taken_than_was_agreed_to() {
+        let sent = vec![7; 200_000];
+        let (mut to, mut last) = (Vec::new(), 0);
+        copy(&sent[..64], &mut &sent[64..], &mut to, 200_000, |n| {
+            last = n
+        })
+        .unwrap();
+        assert!(to == sent && last == 200_000);
+        let mut to = Vec::new();
+        let e = copy(&sent[..64], &mut &sent[64..], &mut to, 100_000, |_| {}).unwrap_err();
+        assert_eq!((e.kind(), to.len()), (ErrorKind::FileTooLarge, 100_000));
+    }
 }

@@ -1,405 +1,501 @@
-//! `hindsight record`.
+//! Recording a program that is started for that.
 
-use crate::face::Run;
-use crate::launch::{BEAT, Watch};
-use crate::numbers::grouped;
-use crate::numbers::size;
-use crate::program::Program;
-use crate::sink::{Out, Target};
-use crate::status::FAILED;
-use crate::{args, image, os, program, say, select};
-use anyhow::{Context, Result, bail};
-use hindsight_collector::{Collected, Collector, Control, discard};
-use hindsight_events::config::{Config, children, regime};
-use hindsight_text::Shown;
-use hindsight_trace::files::Files;
-use hindsight_trace::meta::Machine;
-use hindsight_trace::{Header, Summary, Text};
-use std::io::{IsTerminal, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering::Release};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+mod collect;
+mod config;
+mod deadline;
+mod own;
+mod work;
 
-#[path = "record/deadline.rs"]
-mod hang;
-#[path = "record/run.rs"]
-mod run;
-use run::once;
+pub(crate) use collect::{Meanwhile, await_others, collect, ending_of, finish, share};
+pub(crate) use config::{common, header, texts};
+
+use crate::destination::Destination;
+use crate::detach;
+use crate::error::{During, Error, Result};
+use crate::front::foreground::Foreground;
+use crate::front::parent::Parent;
+use crate::front::proxy::Worker;
+use crate::notice::{Listener, Notice};
+use crate::outcome::{Outcome, Status};
+use crate::program::{self, Program};
+use crate::recorder_binary;
+use crate::recording::Recording;
+use crate::retention::KeepOn;
+use crate::selection::Selection;
+use crate::sys::files::{c_string, close};
+use crate::sys::signals::{Signals, is_told_to_end};
+use crate::sys::spawn::{Exec, spawn};
+use hindsight_collector::Control;
+use hindsight_events::config::Config;
+use hindsight_events::ring::file_len;
+use hindsight_isa::Predictor;
+use hindsight_isa::cpuid::Baseline;
+use hindsight_trace::Limit;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Instructions between key frames if nothing is said.
 const KEYFRAME_INTERVAL: u64 = 1_000_000_000;
 
-fn keyframe_interval(a: &args::Record) -> u64 {
-    a.keyframe_interval.unwrap_or(KEYFRAME_INTERVAL)
+/// Instructions between digests if nothing is said.
+const DIGEST_INTERVAL: u64 = 1_000_000;
+
+/// Recordings of one program that the store keeps if nothing is said.
+const KEEP: usize = 5;
+
+/// How reads are recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Regime {
+    /// Not checked as long as nobody but the kernel can change the program's memory, and all that it changes is known.
+    Quiet,
+    /// Checked from the beginning.
+    Checked,
 }
 
-/// Records a program; this process's exit status is the program's.
-pub fn run(a: args::Record) -> i32 {
-    let search = std::env::var_os("PATH");
-    let program = match program::resolve(&a.program, search.as_deref()) {
-        Ok(p) => p,
-        Err(refusal) => {
-            say(&refusal.message);
-            return refusal.status;
-        }
-    };
-    let end = if a.plain {
-        plain(&a, &program)
-    } else {
-        record(&a, &program)
-    };
-    match end {
-        Ok(Ok(status)) => status,
-        Ok(Err(signal)) => os::die_by(signal),
-        Err(e) => {
-            say(&format!("{e:#}"));
-            FAILED
-        }
-    }
+/// What becomes of processes that the program makes.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub enum Children {
+    /// They are recorded too.
+    #[default]
+    Follow,
+    /// They run unrecorded.
+    None,
+    /// Those are recorded whose program's name matches this pattern, with `*` and `?`; or its path, if the pattern has a
+    /// slash.
+    Matching(String),
 }
 
-/// Says of a run that it took too long, and what it waited for.
-fn tell_hang(a: &args::Record, run: &Run, before: &str, watch: &Watch) {
-    let Some(limit) = a.timeout.filter(|_| run.hung) else {
-        return;
-    };
-    say(&format!(
-        "{before}it took longer than {limit:?} and was ended"
-    ));
-    let Some(file) = run.file.as_ref().filter(|_| !a.quiet) else {
-        return;
-    };
-    if let Err(e) = hang::report(file, watch) {
-        say(&format!("what it waited for cannot be shown: {e:#}"));
-    }
+/// Changes that tests of the recorder make.
+#[doc(hidden)]
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Trials {
+    /// Every program image ends its quiet regime when it has come to the runtime so often; 0: not for that reason.
+    pub leave_quiet_after: u64,
+    /// Every quiet thread restates its memory each so many instructions, if it can; 0: as it would.
+    pub restate_every: u64,
+    /// What this system call wrote is left out, as if the table of calls were wrong.
+    pub untold: Option<u64>,
+    /// Whether memory that is only read shares its pages with what it is compared with; else by the processor.
+    pub joint: Option<bool>,
 }
 
-/// Longest time in which the recording is to be complete when somebody wants its end.
-const LAST: Duration = Duration::from_secs(20);
-
-/// The same if nothing is done for it: whoever is to read the recording does not.
-const STANDS: Duration = Duration::from_millis(500);
-
-/// Processor time that is more than looking whether something is done.
-const WORK: Duration = Duration::from_millis(3);
-
-/// Time after which a word is said about what is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Time between words about runs where nobody watches.
-const REPORT_EVERY: Duration = Duration::from_secs(10);
-
-/// Exit status or deadly signal.
-type Status = Result<i32, i32>;
-
-fn plain(a: &args::Record, program: &Program) -> Result<Status> {
-    let image = image::file(&config(a, program, -1, 0)?)?;
-    let watch = Watch::new();
-    let pid = os::spawn(&exec(&image, program, &watch)?)?;
-    Ok(watch.wait(pid, || {}, |_| {})?.status)
+/// What both ways of recording have.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub destination: Destination,
+    pub keep: usize,
+    pub predictor: Predictor,
+    pub keyframe_interval: Option<u64>,
+    pub digest_interval: u64,
+    pub children: Children,
+    pub tell: Listener,
 }
 
-/// Runs the program as often as the options say.
-fn record(a: &args::Record, program: &Program) -> Result<Status> {
-    let target = Target::of(a.output.as_deref(), a.self_contained);
-    if !target.is_file() && a.ring.is_none() && (a.keep_on.is_some() || a.retry.is_some()) {
-        bail!(
-            "what is sent as it is recorded cannot be taken back: --keep-on and --retry need a file, or --ring"
-        );
-    }
-    let watch = Watch::new();
-    let Some(retry) = a.retry else {
-        let run = once(a, program, &target, &watch, 0)?;
-        tell_hang(a, &run, "", &watch);
-        return Ok(run.status);
-    };
-    let mut told = Instant::now();
-    let terminal = std::io::stderr().is_terminal();
-    for n in 1..=retry.0 {
-        let run = once(a, program, &target, &watch, n - 1)?;
-        // What came when the program had ended is still to be taken.
-        watch.told_to_end();
-        let interrupted = watch.interrupted();
-        if run.kept || interrupted.is_some() {
-            if run.hung && interrupted.is_none() {
-                tell_hang(a, &run, &format!("run {n}: "), &watch);
-            } else {
-                say(&format!("run {n}: {}", run.ending));
-            }
-            // Whoever waits for a run that is kept learns that there was none, however the program took the signal.
-            let gone = interrupted.filter(|_| !run.kept);
-            return Ok(gone.map_or(run.status, Err));
-        }
-        if !a.quiet && (terminal || told.elapsed() > REPORT_EVERY) {
-            told = Instant::now();
-            let end = if terminal { "\r" } else { "\n" };
-            let ending = match run.hung {
-                true => "took too long".into(),
-                false => Shown(&run.ending).to_string(),
-            };
-            let line = format!("hindsight: run {n}: {ending}, not kept{end}");
-            let _ = std::io::stderr().write_all(line.as_bytes());
-        }
-    }
-    if !a.quiet {
-        say(&format!(
-            "none of {} runs ended so that it is kept",
-            retry.0
-        ));
-    }
-    Ok(Ok(0))
-}
-
-/// Lets a recording share the content of files, if its place has them.
-pub fn share<'c>(collector: Collector<'c, Out>, files: Option<Files>) -> Collector<'c, Out> {
-    match files {
-        Some(f) => collector.share(f),
-        None => collector,
-    }
-}
-
-/// Collects. If that fails by an error of its own, the program goes on unrecorded.
-pub fn collect(
-    collector: Collector<Out>,
-    control: &Control,
-    over: &AtomicBool,
-    stop: &AtomicBool,
-) -> Option<Collected<Out>> {
-    // Nothing of it is used when it has panicked.
-    let run = AssertUnwindSafe(|| collector.run(over, stop));
-    match catch_unwind(run) {
-        Ok(collected) => Some(collected),
-        Err(_) => {
-            say("the collector failed; the program goes on, unrecorded");
-            discard(control, over, stop);
-            None
-        }
-    }
-}
-
-/// Whether this process does anything.
-struct Idle {
-    cpu: Duration,
-    since: Instant,
-}
-
-impl Idle {
-    fn new() -> Idle {
-        Idle {
-            cpu: os::own_cpu(),
-            since: Instant::now(),
+impl Common {
+    pub fn new() -> Common {
+        Common {
+            destination: Destination::Store { contained: false },
+            keep: KEEP,
+            predictor: Predictor::WINDOW,
+            keyframe_interval: None,
+            digest_interval: DIGEST_INTERVAL,
+            children: Children::default(),
+            tell: Arc::new(|_| ()),
         }
     }
 
-    /// Whether a thread besides this one wants a processor, or waits for a disk.
-    fn is_about_to(&self) -> bool {
-        let threads = |letter| os::threads_in(os::own_id(), letter);
-        threads(b'R') > 1 || threads(b'D') > 0
-    }
-
-    /// Whether it has done nothing for a while, and waits for no disk: who reads what it writes does not.
-    fn look(&mut self) -> bool {
-        let cpu = os::own_cpu();
-        if cpu > self.cpu + WORK || self.is_about_to() {
-            (self.cpu, self.since) = (cpu, Instant::now());
-        }
-        self.since.elapsed() > STANDS
+    pub fn keyframe_interval(&self) -> u64 {
+        self.keyframe_interval.unwrap_or(KEYFRAME_INTERVAL)
     }
 }
 
-/// Sees to the other recorded processes when the program itself has ended, until the collector
-/// says through `finished` that all have.
-pub fn await_others(
-    told_to_end: impl Fn() -> bool,
-    beat: impl Fn(),
-    control: &Control,
-    finished: &mpsc::Receiver<()>,
-    stop: &AtomicBool,
-    quiet: bool,
-) {
-    let mut told = quiet;
-    let since = Instant::now();
-    let mut stopped = None;
-    let mut idle = Idle::new();
-    while finished.recv_timeout(BEAT) == Err(mpsc::RecvTimeoutError::Timeout) {
-        beat();
-        let stands = idle.look();
-        if told_to_end() {
-            stop.store(true, Release);
-            control.wake();
-            if stopped.is_none() {
-                // How long it stood before says nothing.
-                idle = Idle::new();
-            }
-            stopped = stopped.or(Some(Instant::now()));
+/// The setters that both builders have.
+macro_rules! common_setters {
+    () => {
+        /// Where the recording goes. Default: a new file in the [store](crate::store), which shares copies of files with
+        /// others.
+        pub fn destination(mut self, to: $crate::Destination) -> Self {
+            self.common.destination = to;
+            self
         }
-        if stopped.is_some_and(|s: Instant| stands && s.elapsed() > STANDS || s.elapsed() > LAST) {
-            say("the end of the recording cannot be written; what was written stays readable");
-            std::process::exit(FAILED);
+
+        /// How many recordings of this program the store keeps, this one included. The oldest of the others are deleted
+        /// when it is finished. Default: 5.
+        pub fn keep_in_store(mut self, recordings: usize) -> Self {
+            self.common.keep = recordings;
+            self
         }
-        if !told && since.elapsed() > PATIENCE {
-            told = true;
-            say("the program has ended; waiting for other processes that are recorded with it");
+
+        /// What predicts the values that the program reads. Default: [`Predictor::WINDOW`], a full shadow of its memory.
+        pub fn predictor(mut self, predictor: Predictor) -> Self {
+            self.common.predictor = predictor;
+            self
         }
-    }
-}
 
-pub fn finish(collected: &mut Collected<Out>, summary: Summary) -> Summary {
-    let told = collected.error.is_some();
-    let (_, summary) = collected.finish(summary);
-    if let (false, Some(e)) = (told, &collected.error) {
-        say(&format!(
-            "the end of the trace could not be written: {e}; what was written stays readable"
-        ));
-    }
-    summary
-}
+        /// Instructions between points from which replay can start, of what is checked; 0: only from the beginning.
+        /// They are at least 64 instructions apart for each byte of memory that the process has had. Default: 1,000,000,000.
+        pub fn keyframe_interval(mut self, instructions: u64) -> Self {
+            self.common.keyframe_interval = Some(instructions);
+            self
+        }
 
-/// The line at the end.
-pub fn report(s: &Summary, file: &str) -> String {
-    if s.trace_bytes == 0 {
-        // It has no end, and so no figures of its own.
-        return format!(
-            "{} instructions, of which the trace has what could be written, peak memory {}: {file}",
-            grouped(s.totals.instructions),
-            size(s.peak_memory_kib << 10),
-        );
-    }
-    let bits = s.trace_bytes as f64 * 8.0 / s.totals.instructions.max(1) as f64;
-    let shared = match s.shared_bytes {
-        0 => String::new(),
-        n => format!(" and {} of shared files", size(n)),
-    };
-    format!(
-        "{} instructions, {} unpredicted reads, trace {}{shared} ({bits:.4} bit per instruction), peak memory {}: {file}",
-        grouped(s.totals.instructions),
-        grouped(s.totals.unpredicted_reads),
-        size(s.trace_bytes),
-        size(s.peak_memory_kib << 10),
-    )
-}
+        /// Instructions between digests of all registers, which replay compares; 0: none. Default: 1,000,000.
+        pub fn digest_interval(mut self, instructions: u64) -> Self {
+            self.common.digest_interval = instructions;
+            self
+        }
 
-/// Says what becomes of processes that the program makes.
-pub fn set_children(c: &mut Config, which: &args::Children) {
-    c.children = match which {
-        args::Children::Follow => children::FOLLOW,
-        args::Children::None => children::NONE,
-        args::Children::Matching(pattern) => {
-            c.matching[..pattern.len()].copy_from_slice(pattern.as_bytes());
-            children::MATCHING
+        /// What becomes of processes that the program makes. Default: they are recorded.
+        pub fn children(mut self, which: $crate::Children) -> Self {
+            self.common.children = which;
+            self
+        }
+
+        /// Has `tell` called when something happens that a user may want to know, from threads and processes of this
+        /// library. Default: nobody is told.
+        pub fn on_notice(mut self, tell: impl Fn(&$crate::Notice) + Send + Sync + 'static) -> Self {
+            self.common.tell = std::sync::Arc::new(tell);
+            self
         }
     };
 }
+pub(crate) use common_setters;
 
-fn config(a: &args::Record, p: &Program, ctl_fd: i32, number: u64) -> Result<Config> {
-    let mut c = Config::new();
-    c.ctl_fd = ctl_fd;
-    c.predictor_bits = a.predictor.bits;
-    c.baseline = a.cpu as u8;
-    c.plain = a.plain as u8;
-    set_children(&mut c, &a.children);
-    select::fill(&mut c.select, a)?;
-    c.limits = os::memory_limits();
-    // 0 would be none.
-    c.chaos = a.chaos.map_or(0, |seed| seed as u64 + number + 1);
-    c.keyframe_interval = keyframe_interval(a);
-    let quiet = match a.regime {
-        Some(r) => r == args::Regime::Quiet,
-        // What is dropped at the front of a ring ends at a key frame.
-        None => a.keyframe_interval.is_none() && a.ring.is_none(),
-    };
-    c.regime = match quiet {
-        true => regime::QUIET,
-        false => regime::CHECKED,
-    };
-    c.digest_interval = a.digest_interval;
-    c.quiet_for = a.leave_quiet_after;
-    c.restate_every = a.restate_every;
-    c.untold = a.untold.map_or(0, |nr| nr + 1);
-    c.page_sharing = a.joint.unwrap_or_else(gains_by_common_pages).into();
-    image::set_path(&mut c.exe, p.exe.as_os_str()).context("the program's path")?;
-    image::set_path(&mut c.execfn, p.execfn.as_os_str()).context("the program's path")?;
-    Ok(c)
+/// A program that is to be recorded, and how. Made by [`Recording::builder`].
+pub struct Builder {
+    pub(crate) common: Common,
+    command: Vec<OsString>,
+    /// Without one, that of this process.
+    env: Option<Vec<(OsString, OsString)>>,
+    folder: Option<PathBuf>,
+    streams: [Option<OwnedFd>; 3],
+    regime: Option<Regime>,
+    baseline: Baseline,
+    selection: Selection,
+    ring: Option<Limit>,
+    ring_on_disk: bool,
+    keep_on: Option<KeepOn>,
+    timeout: Option<Duration>,
+    chaos: Option<u64>,
+    cache: bool,
+    trials: Trials,
 }
 
-/// Whether the processor finds a line in its first cache by whatever address it was brought there. AMD's guess where it is
-/// from the address, and guess wrong each time if memory is read by two of them (docs/speed.md).
-fn gains_by_common_pages() -> bool {
-    let r = core::arch::x86_64::__cpuid(0);
-    let name = [r.ebx, r.edx, r.ecx].map(u32::to_le_bytes);
-    !matches!(name.as_flattened(), b"AuthenticAMD" | b"HygonGenuine")
-}
-
-fn exec<'a>(image: &'a std::fs::File, p: &Program, watch: &Watch) -> Result<os::Exec<'a>> {
-    let env = std::env::vars_os().map(|(mut k, v)| {
-        k.push("=");
-        k.push(v);
-        os::c_string(&k)
-    });
-    Ok(os::Exec {
-        image,
-        argv: p
-            .argv
-            .iter()
-            .map(|a| os::c_string(a))
-            .collect::<Result<_, _>>()?,
-        env: env.collect::<Result<_, _>>()?,
-        blocked: watch.inherited(),
-        ignore_child: watch.child_ignored(),
-        keep: None,
-        merge_output: false,
-    })
-}
-
-fn header(a: &args::Record, p: &Program) -> Header {
-    let text = |s: &std::path::Path| Text::from(s.as_os_str());
-    let env = std::env::vars_os().map(|(mut k, v)| {
-        k.push("=");
-        k.push(v);
-        Text::from(k.as_os_str())
-    });
-    Header {
-        hindsight: env!("CARGO_PKG_VERSION").into(),
-        exe: text(&p.exe),
-        execfn: text(&p.execfn),
-        argv: p.argv.iter().map(|a| Text::from(a.as_os_str())).collect(),
-        env: env.collect(),
-        cwd: std::env::current_dir().map_or(Text::default(), |d| text(&d)),
-        machine: machine(),
-        baseline: a.cpu.name().into(),
-        predictor_bits: a.predictor.bits,
-        keyframe_interval: keyframe_interval(a),
-        digest_interval: a.digest_interval,
-        part: select::options(a),
-        ..Header::default()
+impl Recording {
+    /// Begins to say how a program is recorded. A name without a slash is looked for in PATH.
+    pub fn builder(program: impl Into<OsString>) -> Builder {
+        Builder {
+            common: Common::new(),
+            command: vec![program.into()],
+            env: None,
+            folder: None,
+            streams: [None, None, None],
+            regime: None,
+            baseline: Baseline::Host,
+            selection: Selection::default(),
+            ring: None,
+            ring_on_disk: false,
+            keep_on: None,
+            timeout: None,
+            chaos: None,
+            cache: true,
+            trials: Trials::default(),
+        }
     }
 }
 
-pub fn machine() -> Machine {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo
-        .lines()
-        .find_map(|l| l.strip_prefix("model name")?.split_once(':'));
-    Machine {
-        arch: "x86_64".into(),
-        byte_order: "little".into(),
-        kernel: os::kernel(),
-        processor: model.map_or(String::new(), |(_, m)| m.trim().into()),
-        page_size: 4096,
+/// The program.
+impl Builder {
+    /// Adds an argument.
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Builder {
+        self.command.push(arg.into());
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Builder {
+        self.command.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets a variable of the program's environment, which is otherwise this process's.
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Builder {
+        let name = name.into();
+        let env = self
+            .env
+            .get_or_insert_with(|| std::env::vars_os().collect());
+        env.retain(|(n, _)| *n != name);
+        env.push((name, value.into()));
+        self
+    }
+
+    /// Takes a variable out of the program's environment.
+    pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Builder {
+        let env = self
+            .env
+            .get_or_insert_with(|| std::env::vars_os().collect());
+        env.retain(|(n, _)| n != name.as_ref());
+        self
+    }
+
+    /// Begins with an empty environment.
+    pub fn env_clear(mut self) -> Builder {
+        self.env = Some(Vec::new());
+        self
+    }
+
+    /// The folder in which the program starts. It is looked for from the folder of this process.
+    pub fn current_dir(mut self, folder: impl Into<PathBuf>) -> Builder {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// What the program reads as standard input.
+    pub fn stdin(mut self, from: impl Into<OwnedFd>) -> Builder {
+        self.streams[0] = Some(from.into());
+        self
+    }
+
+    /// Where the program's standard output goes.
+    pub fn stdout(mut self, to: impl Into<OwnedFd>) -> Builder {
+        self.streams[1] = Some(to.into());
+        self
+    }
+
+    /// Where the program's standard error goes.
+    pub fn stderr(mut self, to: impl Into<OwnedFd>) -> Builder {
+        self.streams[2] = Some(to.into());
+        self
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// How it is recorded.
+impl Builder {
+    common_setters!();
 
-    #[test]
-    fn numbers_are_easy_to_read() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(123), "123");
-        assert_eq!(grouped(1234567), "1 234 567");
-        assert_eq!(size(9999), "9999 B");
-        assert_eq!(size(10 << 20), "10.0 MiB");
+    /// How reads are recorded. Default: quiet, unless key frames are asked for or a ring is.
+    pub fn regime(mut self, regime: Regime) -> Builder {
+        self.regime = Some(regime);
+        self
     }
+
+    /// The processor that the program is shown, for a recording that is to be replayed on others. Default:
+    /// [`Baseline::Host`], this one.
+    pub fn baseline(mut self, processor: Baseline) -> Builder {
+        self.baseline = processor;
+        self
+    }
+
+    /// The part of the program that is recorded. Default: all.
+    pub fn selection(mut self, part: Selection) -> Builder {
+        self.selection = part;
+        self
+    }
+
+    /// Keeps only the latest part of the recording, in memory. It is written when the program ends (see
+    /// [`Builder::keep_on`]) and by [`dump`](crate::dump).
+    pub fn ring(mut self, limit: Limit) -> Builder {
+        self.ring = Some(limit);
+        self
+    }
+
+    /// Holds the ring in a file without a name, where the recording is to go.
+    pub fn ring_on_disk(mut self, on_disk: bool) -> Builder {
+        self.ring_on_disk = on_disk;
+        self
+    }
+
+    /// Keeps the recording only if the program ends like this. Default: [`KeepOn::Failure`] with a ring, otherwise
+    /// [`KeepOn::Always`].
+    pub fn keep_on(mut self, ends: KeepOn) -> Builder {
+        self.keep_on = Some(ends);
+        self
+    }
+
+    /// Kills the program and all processes that are recorded with it when it takes longer.
+    pub fn timeout(mut self, limit: Duration) -> Builder {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// Disturbs the timing of threads and processes, to bring rare interleavings out. Every seed disturbs in another way.
+    pub fn chaos(mut self, seed: u64) -> Builder {
+        self.chaos = Some(seed);
+        self
+    }
+
+    /// Whether translations of earlier recordings are used and kept (see [`translations`](crate::translations)). Default:
+    /// they are.
+    pub fn cache(mut self, used: bool) -> Builder {
+        self.cache = used;
+        self
+    }
+
+    /// Changes that tests of the recorder make.
+    #[doc(hidden)]
+    pub fn trials(mut self, trials: Trials) -> Builder {
+        self.trials = trials;
+        self
+    }
+}
+
+impl Builder {
+    /// Finds what would be run.
+    ///
+    /// # Errors
+    /// There is no such program, or it cannot be recorded.
+    pub fn find(&self) -> Result<Program> {
+        let search = std::env::var_os("PATH");
+        Ok(program::resolve(&self.command, search.as_deref())?)
+    }
+
+    /// Starts the program, and records it in threads of this process, which may do other things meanwhile.
+    ///
+    /// The program is a child of this process. It gets no signals but its own. Do not wait for children without naming them
+    /// (`waitpid(-1)`): the recording would not learn how the program ended.
+    ///
+    /// # Errors
+    /// The program cannot be found or started, the recording cannot be written, or this process ignores SIGCHLD.
+    pub fn start(self) -> Result<Recording> {
+        own::start(self)
+    }
+
+    /// Runs the program and records it to its end, with this process standing for it: see [`Foreground`]. Another process
+    /// collects, so that the recording is finished whatever becomes of this one.
+    ///
+    /// # Errors
+    /// As [`Builder::start`]; or the process that collects is gone.
+    pub fn run_in(self, front: &Foreground) -> Result<Outcome> {
+        let program = self.find()?;
+        let shared = Shared::new(&self, &program)?;
+        let mut exec = self.exec(&shared.config, &program)?;
+        exec.blocked = front.inherited();
+        exec.ignore_child = front.child_ignored();
+        exec.keep = Some(shared.theirs.as_raw_fd());
+        let Shared {
+            control,
+            config,
+            theirs,
+        } = shared;
+        let worker = Worker::start(|face| {
+            // Only who is recorded has it.
+            close(theirs.as_raw_fd());
+            work::work(&self, &program, &control, &config, face as &dyn Parent)
+        })?;
+        let pid = spawn(&exec).during(NOT_STARTED)?;
+        drop(theirs);
+        worker.started(pid);
+        let beat = || {
+            worker.look();
+            // Where tracing is allowed to parents only, it is to this process.
+            detach::serve(&control, &*self.common.tell, &is_told_to_end);
+        };
+        let ended = front.wait(pid, beat, |news| worker.tell(news))?;
+        worker.finish(&ended, front, beat)
+    }
+
+    /// Runs the program translated to its end, but records nothing: for measurements.
+    ///
+    /// # Errors
+    /// The program cannot be found or started.
+    pub fn run_unrecorded(self, front: &Foreground) -> Result<Status> {
+        let program = self.find()?;
+        let mut config = config::config(&self, &program, -1)?;
+        config.plain = 1;
+        let mut exec = self.exec(&config, &program)?;
+        exec.blocked = front.inherited();
+        exec.ignore_child = front.child_ignored();
+        exec.merge_output = false;
+        let pid = spawn(&exec).during(NOT_STARTED)?;
+        Ok(front.wait(pid, || {}, |_| {})?.status())
+    }
+
+    /// Which recordings are kept.
+    fn kept_on(&self) -> KeepOn {
+        self.keep_on.unwrap_or(match self.ring {
+            None => KeepOn::Always,
+            Some(_) => KeepOn::Failure,
+        })
+    }
+
+    /// Variables as the program gets them.
+    fn environment(&self) -> Vec<OsString> {
+        let join = |(mut name, value): (OsString, OsString)| {
+            name.push("=");
+            name.push(value);
+            name
+        };
+        match &self.env {
+            Some(env) => env.iter().cloned().map(join).collect(),
+            None => std::env::vars_os().map(join).collect(),
+        }
+    }
+
+    /// How the program is started.
+    fn exec(&self, config: &Config, p: &Program) -> Result<Exec> {
+        let strings = |list: &[OsString]| list.iter().map(|s| c_string(s)).collect();
+        let folder = self.folder.as_ref().map(|f| c_string(f.as_os_str()));
+        let argv: io::Result<Vec<CString>> = strings(&p.argv);
+        let env: io::Result<Vec<CString>> = strings(&self.environment());
+        let streams = self.streams.each_ref();
+        let copies = streams.map(|s| s.as_ref().map(OwnedFd::try_clone).transpose());
+        let [input, output, errors] = copies;
+        Ok(Exec {
+            image: recorder_binary::file(config)?,
+            argv: argv?,
+            env: env?,
+            folder: folder.transpose()?,
+            streams: [input?, output?, errors?],
+            blocked: Signals::of(&[]),
+            ignore_child: false,
+            default_pipe: false,
+            keep: None,
+            merge_output: self.common.destination == Destination::StandardOutput,
+        })
+    }
+}
+
+/// What the error says if the recorder cannot be executed.
+const NOT_STARTED: &str = "the recorder could not be started";
+
+/// What the program and the collector share.
+struct Shared {
+    control: Control,
+    config: Config,
+    /// The program's own open file of the memory.
+    theirs: File,
+}
+
+impl Shared {
+    fn new(b: &Builder, program: &Program) -> Result<Shared> {
+        if !b.common.destination.is_file() && b.ring.is_none() && b.kept_on() != KeepOn::Always {
+            return Err(Error::CannotTakeBack);
+        }
+        let control = Control::new().map_err(|cause| Error::SharedMemory {
+            mebibytes: (file_len(2) >> 20) + 1,
+            cause,
+        })?;
+        control
+            .set_image(recorder_binary::IMAGE)
+            .during("the recorder's image")?;
+        let theirs = control
+            .for_program()
+            .during("the memory shared with the program")?;
+        let config = config::config(b, program, theirs.as_raw_fd())?;
+        Ok(Shared {
+            control,
+            config,
+            theirs,
+        })
+    }
+}
+
+/// Tells that the recording is over.
+pub(crate) fn tell_end(options: &Common, outcome: &Outcome) {
+    (options.tell)(&Notice::Finished(outcome));
 }

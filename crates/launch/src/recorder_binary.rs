@@ -1,6 +1,6 @@
 //! The recorder's executable image with its configuration filled in.
 
-use crate::os;
+use crate::sys;
 use hindsight_events::config::{Config, MARKER};
 use object::{Object, ObjectSymbol};
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
 /// The recorder's executable, not configured.
-pub static IMAGE: &[u8] = include_bytes!(env!("HINDSIGHT_RECORDER"));
+pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hindsight-recorder"));
 
 /// Copies a path into a zero-terminated field.
 pub fn set_path(field: &mut [u8], path: &OsStr) -> io::Result<()> {
@@ -24,9 +24,9 @@ pub fn set_path(field: &mut [u8], path: &OsStr) -> io::Result<()> {
 
 /// A memory file that holds the recorder with this configuration.
 pub fn file(config: &Config) -> io::Result<File> {
-    let at = place()?;
+    let at = config_offset()?;
     let block = config.as_bytes();
-    let mut f = os::memory_file(c"hindsight")?;
+    let mut f = sys::files::memory_file(c"hindsight")?;
     f.write_all(&IMAGE[..at])?;
     f.write_all(block)?;
     f.write_all(&IMAGE[at + block.len()..])?;
@@ -35,7 +35,7 @@ pub fn file(config: &Config) -> io::Result<File> {
 
 /// The recorder with this configuration.
 pub fn bytes(config: &Config) -> io::Result<Vec<u8>> {
-    let at = place()?;
+    let at = config_offset()?;
     let mut image = IMAGE.to_vec();
     let block = config.as_bytes();
     image[at..at + block.len()].copy_from_slice(block);
@@ -63,7 +63,8 @@ pub fn symbols<const N: usize>(names: [&str; N]) -> io::Result<[u64; N]> {
     }
 }
 
-fn place() -> io::Result<usize> {
+/// Where the configuration is in the image.
+fn config_offset() -> io::Result<usize> {
     find(IMAGE).ok_or_else(|| io::Error::other("the recorder's image has no configuration block"))
 }
 

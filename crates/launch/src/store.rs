@@ -1,20 +1,24 @@
-//! The store of recent recordings: a folder of trace files.
+//! The store of recent recordings: a folder of trace files, and of copies of the files that they share.
+//!
+//! ```no_run
+//! for recording in hindsight_launch::store::list()? {
+//!     println!("{} ({} bytes)", recording.name, recording.bytes);
+//! }
+//! # Ok::<(), hindsight_launch::Error>(())
+//! ```
 
-use crate::numbers::{grouped, size};
-use crate::out::println;
-use crate::{args, confine, os, say};
-use anyhow::{Context, Result, bail};
+use crate::error::{During, Error, Result};
+use crate::notice::{Notice, Tell};
+use crate::sys::time::LocalTime;
 use hindsight_guard::private;
 use hindsight_guard::regular::{self, Links};
-use hindsight_text::line;
 use hindsight_trace::files;
-use hindsight_trace::meta::Ending;
-use hindsight_trace::{Brief, Trace};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const EXTENSION: &str = "hst";
+/// With what the name of a recording's file ends.
+pub const EXTENSION: &str = "hst";
 
 /// Recordings look for files that no recording uses after this time, and leave those alone that have been
 /// used within it: the next recording of the program is likely to need them.
@@ -24,18 +28,26 @@ const SWEEP_EVERY: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A recording in the store.
-#[derive(Clone, Debug)]
-struct Entry {
-    path: PathBuf,
-    name: String,
-    /// The name it was filed under.
-    program: String,
-    modified: SystemTime,
-    bytes: u64,
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Stored {
+    /// The file.
+    pub path: PathBuf,
+    /// Its name without the extension: `PROGRAM-DATE-TIME-NUMBER`.
+    pub name: String,
+    /// The name that it was filed under: the program's, as far as that can be part of a file's name.
+    pub program: String,
+    /// When it was last written to.
+    pub modified: SystemTime,
+    /// Its length in bytes, without files that it shares with others.
+    pub bytes: u64,
 }
 
 /// The store's folder: `$HINDSIGHT_DIR`, or `hindsight` among the user's data.
-fn dir() -> Result<PathBuf> {
+///
+/// # Errors
+/// Neither this variable, nor XDG_DATA_HOME, nor HOME says where it is.
+pub fn dir() -> Result<PathBuf> {
     let var = |n: &str| {
         std::env::var_os(n)
             .filter(|v| !v.is_empty())
@@ -50,9 +62,7 @@ fn dir() -> Result<PathBuf> {
     }
     match var("HOME") {
         Some(h) => Ok(h.join(".local/share/hindsight")),
-        None => bail!(
-            "where to keep recordings is not known: set HINDSIGHT_DIR, or name a file with -o"
-        ),
+        None => Err(Error::NoStore),
     }
 }
 
@@ -74,16 +84,23 @@ fn file_safe(program: &str) -> String {
 }
 
 /// The store's folder, made if it is not there.
-pub fn folder() -> Result<PathBuf> {
+pub(crate) fn folder() -> Result<PathBuf> {
     let dir = dir()?;
-    private::create_folder(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    private::create_folder(&dir).during_with(|| format!("cannot create {}", dir.display()))?;
     Ok(dir)
 }
 
-/// A new file for a recording of `program`, locked as long as it is written.
+/// A new file for a recording of `program` at this time (in seconds after the beginning of 1970, UTC). It is locked as
+/// long as it is open, so nobody deletes it.
+///
+/// # Errors
+/// There is no store, or no file can be made in it.
 pub fn create(program: &str, seconds: i64) -> Result<(PathBuf, File)> {
     let dir = folder()?;
-    let stem = format!("{}-{}", file_safe(program), os::local_time(seconds, false));
+    let t = LocalTime::at(seconds);
+    let date = format!("{}{:02}{:02}", t.year, t.month, t.day);
+    let time = format!("{:02}{:02}", t.hour, t.minute);
+    let stem = format!("{}-{date}-{time}", file_safe(program));
     for n in 1.. {
         let path = dir.join(format!("{stem}-{n}.{EXTENSION}"));
         match private::create_new(&path) {
@@ -94,26 +111,29 @@ pub fn create(program: &str, seconds: i64) -> Result<(PathBuf, File)> {
                 return Ok((path, f));
             }
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(e).with_context(|| format!("cannot create {}", path.display())),
+            Err(e) => return Err(e).during_with(|| format!("cannot create {}", path.display())),
         }
     }
     unreachable!("there are more numbers than files")
 }
 
-/// All recordings, the latest last.
-fn entries() -> Result<Vec<Entry>> {
+/// All recordings, the latest last. Empty, if there is no store yet.
+///
+/// # Errors
+/// Nobody knows where the store is, or it cannot be read.
+pub fn list() -> Result<Vec<Stored>> {
     let dir = dir()?;
     let read = match std::fs::read_dir(&dir) {
         Ok(r) => r,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(e).with_context(|| dir.display().to_string()),
+        Err(e) => return Err(e).during_with(|| dir.display().to_string()),
     };
-    let mut list: Vec<Entry> = read.flatten().filter_map(|e| entry(&e.path())).collect();
+    let mut list: Vec<Stored> = read.flatten().filter_map(|e| entry(&e.path())).collect();
     list.sort_by(|a, b| (a.modified, &a.name).cmp(&(b.modified, &b.name)));
     Ok(list)
 }
 
-fn entry(path: &Path) -> Option<Entry> {
+fn entry(path: &Path) -> Option<Stored> {
     if path.extension()? != EXTENSION {
         return None;
     }
@@ -121,7 +141,7 @@ fn entry(path: &Path) -> Option<Entry> {
     let m = path.metadata().ok().filter(|m| m.is_file())?;
     // PROGRAM-DATE-TIME-NUMBER
     let program = name.rsplitn(4, '-').nth(3).unwrap_or(&name).to_string();
-    Some(Entry {
+    Some(Stored {
         path: path.into(),
         program,
         modified: m.modified().unwrap_or(UNIX_EPOCH),
@@ -131,23 +151,20 @@ fn entry(path: &Path) -> Option<Entry> {
 }
 
 /// Whether a recording is still being written.
-fn busy(path: &Path) -> bool {
+pub fn is_busy(path: &Path) -> bool {
     match regular::open(path, Links::Follow) {
         Ok(f) => matches!(f.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)),
         Err(_) => false,
     }
 }
 
-/// The file that the user means: by default the latest recording.
+/// The recording that a user means: a path, or a name in the store with or without extension; by default the latest one.
+///
+/// # Errors
+/// There is no such file, or none at all.
 pub fn find(file: Option<&Path>) -> Result<PathBuf> {
-    if let Some(found) = confine::recording() {
-        return Ok(found.into());
-    }
     let Some(file) = file else {
-        let latest = entries()?.pop();
-        return latest
-            .map(|e| e.path)
-            .context("the store is empty: name a file");
+        return list()?.pop().map(|e| e.path).ok_or(Error::StoreEmpty);
     };
     if file.exists() || file.components().count() > 1 {
         return Ok(file.into());
@@ -158,19 +175,46 @@ pub fn find(file: Option<&Path>) -> Result<PathBuf> {
             return Ok(candidate.clone());
         }
     }
-    bail!(
-        "{}: no such file, and no such recording in the store",
-        file.display()
-    )
+    Err(Error::NoRecording(file.into()))
 }
 
-/// Whether a word of the command line means a recording, if it could also be something else.
-pub fn is_meant(word: &str) -> bool {
-    let path = Path::new(word);
-    if path.is_file() || path.extension().is_some_and(|e| e == EXTENSION) {
-        return true;
+/// The file of a recording in the store, by its name with or without extension. Files elsewhere are not meant.
+///
+/// # Errors
+/// It is no name, or there is no such recording.
+pub fn named(name: &Path) -> Result<PathBuf> {
+    if name.components().count() != 1 {
+        return Err(Error::NotAName(name.into()));
     }
-    word.parse::<hindsight_timeline::Place>().is_err() && find(Some(path)).is_ok_and(|f| f.exists())
+    let exact = dir()?.join(name);
+    let path = if exact.exists() {
+        exact
+    } else {
+        exact.with_added_extension(EXTENSION)
+    };
+    match entry(&path) {
+        Some(_) => Ok(path),
+        None => Err(Error::NotStored(name.into())),
+    }
+}
+
+/// Deletes a recording with its index. Call [`sweep`] when all are deleted that are to be.
+///
+/// # Errors
+/// It is still being recorded, or cannot be deleted.
+pub fn remove(path: &Path) -> Result<()> {
+    if is_busy(path) {
+        return Err(Error::Busy);
+    }
+    Ok(delete(path)?)
+}
+
+/// Deletes the copies of files that no recording uses any more. It waits two seconds at most for recordings that begin.
+///
+/// # Errors
+/// They cannot be listed or deleted. `Ok(false)`: recordings that begin kept it from looking.
+pub fn sweep() -> Result<bool> {
+    clean(Duration::ZERO, PATIENCE).map_err(Error::Sweep)
 }
 
 /// Deletes a recording and its index.
@@ -180,198 +224,47 @@ fn delete(path: &Path) -> std::io::Result<()> {
 }
 
 /// Deletes the oldest recordings of `program` beyond `keep`, but not `current`.
-pub fn prune(program: &str, keep: usize, current: &Path) {
+pub(crate) fn prune(program: &str, keep: usize, current: &Path, tell: &Tell) {
     let program = file_safe(program);
-    let mine = entries()
+    let mine = list()
         .unwrap_or_default()
         .into_iter()
         .filter(|e| e.program == program);
     let old: Vec<_> = mine.filter(|e| e.path != current).collect();
     let excess = (old.len() + 1).saturating_sub(keep.max(1));
     for e in old.iter().take(excess) {
-        if !busy(&e.path)
-            && let Err(error) = delete(&e.path)
+        if !is_busy(&e.path)
+            && let Err(cause) = delete(&e.path)
         {
-            say(&format!(
-                "cannot delete the old recording {}: {error}",
-                e.path.display()
-            ));
+            tell(&Notice::NotDeleted {
+                path: e.path.clone(),
+                cause: &cause,
+            });
         }
     }
-    sweep_sometimes();
+    sweep_sometimes(tell);
 }
 
-/// Deletes the files that no recording uses; says so if that cannot be.
-fn sweep(unused: Duration, patience: Duration) -> bool {
-    let Ok(dir) = dir() else { return false };
-    let list = || {
-        let all = entries().map_err(|e| std::io::Error::other(format!("{e:#}")))?;
+/// Deletes the files that no recording uses and that nobody has used for so long.
+fn clean(
+    unused: Duration,
+    patience: Duration,
+) -> std::result::Result<bool, hindsight_trace::Error> {
+    let Ok(dir) = dir() else { return Ok(false) };
+    let paths = || {
+        let all = list().map_err(std::io::Error::other)?;
         Ok(all.into_iter().map(|e| e.path).collect())
     };
-    match files::sweep(&dir, list, unused, patience) {
-        Ok(done) => done.is_some() || !dir.join("files").exists(),
-        Err(e) => {
-            say(&format!(
-                "files that no recording uses stay in the store: {e}"
-            ));
-            false
-        }
-    }
+    let done = files::sweep(&dir, paths, unused, patience)?;
+    Ok(done.is_some() || !dir.join("files").exists())
 }
 
 /// The same, if that was long ago.
-pub fn sweep_sometimes() {
+pub(crate) fn sweep_sometimes(tell: &Tell) {
     let last = dir().ok().and_then(|d| files::swept(&d));
-    if last.is_some_and(|t| t.elapsed().is_ok_and(|age| age > SWEEP_EVERY)) {
-        sweep(SWEEP_EVERY, Duration::ZERO);
+    if last.is_some_and(|t| t.elapsed().is_ok_and(|age| age > SWEEP_EVERY))
+        && let Err(e) = clean(SWEEP_EVERY, Duration::ZERO)
+    {
+        tell(&Notice::FilesStay(&e));
     }
-}
-
-/// How a recording ended, in a word or two.
-fn ending(path: &Path, t: &Result<Brief, hindsight_trace::Error>) -> String {
-    match t {
-        _ if busy(path) => "being recorded".into(),
-        Err(e) => e.to_string(),
-        Ok(t) => match t.summary.as_ref().and_then(|s| s.ending.as_ref()) {
-            Some(Ending::Unsupported(_)) => "not recorded further".into(),
-            Some(e) => e.to_string(),
-            None => t.completeness.to_string(),
-        },
-    }
-}
-
-/// `hindsight ls`.
-pub fn list(a: &args::List) -> Result<i32> {
-    let mut rows = Vec::new();
-    let mut json = Vec::new();
-    let mut own = 0;
-    for e in entries()? {
-        let t = Trace::brief(&e.path);
-        let (command, started, instructions) = match &t {
-            Ok(t) => {
-                let n = t.summary.as_ref().map(|s| s.totals.instructions);
-                (t.header.command(), t.header.started_ms, n)
-            }
-            Err(_) => (e.program.clone(), modified_ms(&e), None),
-        };
-        let ended = ending(&e.path, &t);
-        let used = t.map_or(Ok(0), |t| t.shared);
-        let ended = match &used {
-            Err(e) => format!("{ended}, but {e}"),
-            Ok(_) => ended,
-        };
-        if a.json {
-            json.push(serde_json::json!({
-                "name": e.name, "file": e.path, "program": e.program, "command": command,
-                "started_ms": started, "ended": ended, "bytes": e.bytes,
-                "shared_bytes": used.ok(), "instructions": instructions,
-            }));
-            continue;
-        }
-        let when = os::local_time((started / 1000) as i64, true);
-        let command: String = line(&command).chars().take(60).collect();
-        let n = instructions.map_or("-".into(), grouped);
-        let used = used.map_or("?".into(), size);
-        own += e.bytes;
-        rows.push([e.name, when, ended, n, size(e.bytes), used, command]);
-    }
-    if a.json {
-        println(&serde_json::to_string_pretty(&json)?);
-    } else if rows.is_empty() {
-        say("the store is empty");
-    } else {
-        let head = [
-            "NAME",
-            "STARTED",
-            "ENDED",
-            "INSTRUCTIONS",
-            "SIZE",
-            "SHARED",
-            "COMMAND",
-        ]
-        .map(String::from);
-        rows.insert(0, head);
-        println(&table(&rows));
-        let (number, bytes) = files::total(&dir()?);
-        if number > 0 {
-            say(&format!(
-                "recordings {}, and {number} files that they share, {}",
-                size(own),
-                size(bytes)
-            ));
-        }
-    }
-    Ok(0)
-}
-
-fn modified_ms(e: &Entry) -> u64 {
-    e.modified
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_millis() as u64
-}
-
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |i: usize| {
-        rows.iter()
-            .map(|r| line(&r[i]).chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let row = |r: &[String; N]| {
-        let cells: Vec<_> = r
-            .iter()
-            .enumerate()
-            .map(|(i, c)| format!("{:<1$}", line(c), width(i)))
-            .collect();
-        cells.join("  ").trim_end().to_string()
-    };
-    rows.iter().map(row).collect::<Vec<_>>().join("\n")
-}
-
-/// `hindsight rm`.
-pub fn remove(a: &args::Remove) -> Result<i32> {
-    let paths = if a.all {
-        entries()?.into_iter().map(|e| e.path).collect()
-    } else {
-        let dir = dir()?;
-        let mut list = Vec::new();
-        for n in &a.names {
-            // Names only: files elsewhere are the user's own business.
-            if n.components().count() != 1 {
-                bail!("{}: not a name in the store", n.display());
-            }
-            let exact = dir.join(n);
-            let path = if exact.exists() {
-                exact
-            } else {
-                exact.with_added_extension(EXTENSION)
-            };
-            if entry(&path).is_none() {
-                bail!("{}: no such recording in the store", n.display());
-            }
-            list.push(path);
-        }
-        list
-    };
-    let mut status = 0;
-    let mut json = Vec::new();
-    for p in paths {
-        let kept = match busy(&p) {
-            true => Some("it is being recorded".into()),
-            false => delete(&p).err().map(|e| e.to_string()),
-        };
-        if let Some(why) = &kept {
-            say(&format!("{}: {why}", p.display()));
-            status = 1;
-        }
-        json.push(serde_json::json!({"path": p, "removed": kept.is_none(), "error": kept}));
-    }
-    if a.json {
-        println(&serde_json::to_string_pretty(&json)?);
-    }
-    if !sweep(Duration::ZERO, PATIENCE) {
-        status = 1;
-    }
-    Ok(status)
 }

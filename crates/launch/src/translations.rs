@@ -7,9 +7,9 @@
 //! accidents: each block has a checksum, and serves only code that is the same byte by byte. Files
 //! can be deleted at any time.
 
-use crate::out::println;
-use crate::{args, image, os, say};
-use anyhow::Result;
+use crate::error::{Error, Result};
+use crate::notice::{Notice, Tell};
+use crate::{recorder_binary, sys};
 use hindsight_collector::Control;
 use hindsight_events::config::Config;
 use hindsight_guard::private;
@@ -93,7 +93,7 @@ struct Folder {
 
 /// Whether a file is the user's, and nobody else may do anything with it.
 fn is_private(m: &fs::Metadata) -> bool {
-    m.uid() == os::user() && m.mode() & 0o077 == 0
+    m.uid() == sys::process::user() && m.mode() & 0o077 == 0
 }
 
 /// `$XDG_CACHE_HOME/hindsight`, or `~/.cache/hindsight`.
@@ -110,7 +110,7 @@ fn folder_path() -> Option<PathBuf> {
 
 impl Folder {
     /// Opens the folder. `Ok(None)`: there is none, and if `make` is set, none can be made.
-    fn open(make: bool) -> Result<Option<Folder>, String> {
+    fn open(make: bool) -> std::result::Result<Option<Folder>, String> {
         let Some(path) = folder_path() else {
             return Ok(None);
         };
@@ -141,7 +141,7 @@ impl Folder {
     }
 
     /// Opens a file that can be trusted.
-    fn file(&self, name: &str) -> Result<Option<File>, String> {
+    fn file(&self, name: &str) -> std::result::Result<Option<File>, String> {
         let how = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
         let file = OpenOptions::new()
             .read(true)
@@ -207,7 +207,7 @@ impl Folder {
 }
 
 /// The file that goes with a recording.
-pub struct Translations {
+pub(crate) struct Translations {
     folder: Folder,
     name: String,
     head: Head,
@@ -217,7 +217,7 @@ pub struct Translations {
 /// the configuration shapes translated code.
 fn identity(config: &Config) -> u128 {
     let mut h = Xxh3::new();
-    h.update(image::IMAGE);
+    h.update(recorder_binary::IMAGE);
     let features = core::arch::x86_64::__cpuid_count(7, 0);
     let model = core::arch::x86_64::__cpuid_count(1, 0);
     let components = Layout::detect().map_or(0, |l| l.mask);
@@ -241,10 +241,15 @@ fn identity(config: &Config) -> u128 {
 
 impl Translations {
     /// Puts what earlier recordings of the program have left in the empty shared cache. `None`: nothing is kept
-    /// of this one either, and the user was told why if it is something to be mended.
-    pub fn restore(program: &Path, config: &Config, control: &Control) -> Option<Translations> {
+    /// of this one either; `tell` got to know why if it is something to be mended.
+    pub fn restore(
+        program: &Path,
+        config: &Config,
+        control: &Control,
+        tell: &Tell,
+    ) -> Option<Translations> {
         let shared = control.shared_cache()?;
-        let refused = |why: String| say(&format!("translated code is not kept: {why}"));
+        let refused = |why: String| tell(&Notice::CacheUnusable(&why));
         let folder = Folder::open(true).map_err(refused).ok()??;
         let program = program.canonicalize().unwrap_or_else(|_| program.into());
         let identity = identity(config);
@@ -278,8 +283,8 @@ impl Translations {
         Some(Translations { folder, name, head })
     }
 
-    /// Keeps what is in the shared cache after the recording, if there is so much new that it is worth writing all.
-    pub fn keep(mut self, control: &Control) {
+    /// Saves what is in the shared cache after the recording, if there is so much new that it is worth writing all.
+    pub fn save(mut self, control: &Control) {
         let Some(shared) = control.shared_cache() else {
             return;
         };
@@ -303,49 +308,66 @@ impl Translations {
     }
 }
 
-/// `hindsight cache`.
-pub fn run(a: &args::Cache) -> Result<i32> {
-    let folder = Folder::open(false).map_err(anyhow::Error::msg)?;
-    let files = folder.as_ref().map_or(Vec::new(), Folder::list);
-    let path = folder_path().unwrap_or_default();
-    if let (true, Some(folder)) = (a.clear, &folder) {
-        for (name, _, _) in &files {
-            fs::remove_file(folder.at(name))?;
-        }
+/// What is kept of one program for one regime.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Kept {
+    /// The file's name in the [folder](Cache::folder).
+    pub file: String,
+    /// The program. `None`: the file cannot be trusted, or is damaged.
+    pub program: Option<PathBuf>,
+    /// The file's length in bytes.
+    pub bytes: u64,
+    /// When a recording last used it.
+    pub last_used: SystemTime,
+}
+
+/// What is kept between recordings.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Cache {
+    /// The folder: `$XDG_CACHE_HOME/hindsight`, or `~/.cache/hindsight`. Empty if nobody knows where it would be.
+    pub folder: PathBuf,
+    /// The files, the one that was used longest ago first.
+    pub files: Vec<Kept>,
+}
+
+impl Cache {
+    /// Bytes of all files together.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|f| f.bytes).sum()
     }
-    let bytes: u64 = files.iter().map(|(_, len, _)| len).sum();
+}
+
+/// Lists the translations that are kept, and deletes them if `clear` is set. Recordings that run are not disturbed.
+///
+/// # Errors
+/// Others than this user may change the folder, or a file cannot be deleted.
+pub fn list(clear: bool) -> Result<Cache> {
+    let folder = Folder::open(false).map_err(Error::Cache)?;
+    let mut cache = Cache {
+        folder: folder_path().unwrap_or_default(),
+        files: Vec::new(),
+    };
+    let Some(folder) = &folder else {
+        return Ok(cache);
+    };
     let program = |name: &str| {
-        let mut file = folder.as_ref()?.file(name).ok()??;
+        let mut file = folder.file(name).ok()??;
         Some(Head::read(&mut file)?.program)
     };
-    if a.json {
-        let list = |(name, len, used): &(String, u64, SystemTime)| {
-            let ms = used.duration_since(UNIX_EPOCH).unwrap_or_default();
-            serde_json::json!({
-                "file": name,
-                "program": program(name).map(|p| p.to_string_lossy().into_owned()),
-                "bytes": len,
-                "last_used_ms": ms.as_millis() as u64,
-            })
-        };
-        let files: Vec<_> = files.iter().map(list).collect();
-        let all = serde_json::json!({
-            "folder": path.to_string_lossy(),
-            "bytes": bytes,
-            "cleared": a.clear,
-            "files": files,
+    for (file, bytes, last_used) in folder.list() {
+        cache.files.push(Kept {
+            program: program(&file),
+            file,
+            bytes,
+            last_used,
         });
-        println(&format!("{all:#}"));
-        return Ok(0);
     }
-    let size = crate::numbers::size;
-    if !a.clear {
-        for (name, len, _) in files.iter().rev() {
-            let program = program(name).unwrap_or_else(|| PathBuf::from("?"));
-            println(&format!("{:>12}  {}", size(*len), program.display()));
+    if clear {
+        for kept in &cache.files {
+            fs::remove_file(folder.at(&kept.file))?;
         }
     }
-    let word = if a.clear { "deleted: " } else { "" };
-    println(&format!("{word}{} in {}", size(bytes), path.display()));
-    Ok(0)
+    Ok(cache)
 }

@@ -1,14 +1,11 @@
 //! How programs are recorded, and where recordings go and come from.
 
 use super::values::{
-    baseline, bytes, children, destination, duration, function, pattern, predictor, seconds,
-    system_call,
+    Retry, baseline, bytes, children, destination, duration, function, pattern, predictor, ring,
+    seconds, system_call,
 };
-use crate::keep::{self, KeepOn, Retry};
 use clap::Args as ClapArgs;
-use hindsight_isa::Predictor;
-use hindsight_isa::cpuid::Baseline;
-use hindsight_trace::Limit;
+use hindsight_launch::{Baseline, Children, KeepOn, Limit, Predictor, Selection};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -68,7 +65,7 @@ pub struct Record {
     /// Keep only the latest part of the recording, in memory: this many bytes, such as `64M`, or what
     /// happened in the last seconds, such as `10s`. It is written when the program ends (see
     /// `--keep-on`) and by `hindsight dump`.
-    #[arg(long, value_name = "SIZE|SECONDS", value_parser = keep::limit, conflicts_with = "plain")]
+    #[arg(long, value_name = "SIZE|SECONDS", value_parser = ring, conflicts_with = "plain")]
     pub ring: Option<Limit>,
     /// Hold the ring in a file without a name, where the recording is to go.
     #[arg(long, requires = "ring")]
@@ -76,7 +73,7 @@ pub struct Record {
     /// Keep the recording only if the program ends like this: `failure` (by a signal, with a
     /// status other than 0, or by --timeout), `crash` (by a signal), `signal=N`, `hang` (by --timeout), or `always`.
     /// Default: `failure` with `--ring` or `--retry`, otherwise `always`.
-    #[arg(long, value_name = "END", value_parser = KeepOn::parse, conflicts_with = "plain")]
+    #[arg(long, value_name = "END", conflicts_with = "plain")]
     pub keep_on: Option<KeepOn>,
     /// Run the program again, at most N times, until a recording is kept. The status is then that of
     /// this run, otherwise 0.
@@ -125,12 +122,15 @@ pub struct Record {
 }
 
 impl Record {
-    /// Which recordings are kept.
-    pub fn keep_on(&self) -> KeepOn {
-        self.keep_on.unwrap_or(match (self.ring, self.retry) {
-            (None, None) => KeepOn::Always,
-            _ => KeepOn::Failure,
-        })
+    /// The part of the program that is recorded.
+    pub fn selection(&self) -> Selection {
+        Selection {
+            only_modules: self.only_module.clone(),
+            skip_modules: self.skip_module.clone(),
+            from: self.from.clone(),
+            to: self.to.clone(),
+            start_stopped: self.start_stopped,
+        }
     }
 }
 
@@ -187,12 +187,13 @@ pub enum Regime {
     Checked,
 }
 
-/// What becomes of processes that the program makes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Children {
-    Follow,
-    None,
-    Matching(String),
+impl From<Regime> for hindsight_launch::Regime {
+    fn from(regime: Regime) -> Self {
+        match regime {
+            Regime::Quiet => Self::Quiet,
+            Regime::Checked => Self::Checked,
+        }
+    }
 }
 
 #[derive(ClapArgs)]

@@ -1,11 +1,10 @@
 //! What options take as values.
 
-use super::Children;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use hindsight_events::select::Function;
-use hindsight_isa::Predictor;
-use hindsight_isa::cpuid::Baseline;
+use hindsight_launch::{Baseline, Children, Limit, Predictor};
 use std::ffi::OsString;
+use std::time::Duration;
 
 /// Where a recording goes.
 pub fn destination() -> impl TypedValueParser<Value = OsString> {
@@ -58,15 +57,15 @@ pub fn bytes(s: &str) -> Result<u64, &'static str> {
     n.ok_or(EXPECTED)
 }
 
-pub fn seconds(s: &str) -> Result<std::time::Duration, &'static str> {
+pub fn seconds(s: &str) -> Result<Duration, &'static str> {
     s.parse()
         .ok()
-        .and_then(|s| std::time::Duration::try_from_secs_f64(s).ok())
+        .and_then(|s| Duration::try_from_secs_f64(s).ok())
         .ok_or("expected a number of seconds")
 }
 
 /// A time, such as `10`, `1.5s` or `2m`; not 0.
-pub fn duration(s: &str) -> Result<std::time::Duration, &'static str> {
+pub fn duration(s: &str) -> Result<Duration, &'static str> {
     const EXPECTED: &str = "expected a time such as `10s`, `500ms`, `2m` or `1h`";
     let unit = s.find(|c: char| c != '.' && !c.is_ascii_digit());
     let (number, unit) = s.split_at(unit.unwrap_or(s.len()));
@@ -79,7 +78,7 @@ pub fn duration(s: &str) -> Result<std::time::Duration, &'static str> {
         _ => return Err(EXPECTED),
     };
     let n: f64 = number.parse().map_err(|_| EXPECTED)?;
-    let time = std::time::Duration::try_from_secs_f64(n * factor).ok();
+    let time = Duration::try_from_secs_f64(n * factor).ok();
     time.filter(|t| !t.is_zero()).ok_or(EXPECTED)
 }
 
@@ -100,6 +99,43 @@ pub fn children(s: &str) -> Result<Children, String> {
         None => Err(format!(
             "expected `follow`, `none` or `only-matching=GLOB` (shorter than {PATTERN_LEN} bytes)"
         )),
+    }
+}
+
+/// How often a program is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retry(pub u64);
+
+impl Retry {
+    /// What `--retry` says.
+    pub fn parse(s: &str) -> Result<Retry, &'static str> {
+        if s == "until-failure" {
+            return Ok(Retry(u64::MAX));
+        }
+        let n = s.parse().ok().filter(|n| *n > 0);
+        n.map(Retry)
+            .ok_or("expected a number of runs or `until-failure`")
+    }
+}
+
+/// Smallest ring: a few key frames with what they cost.
+const LEAST: u64 = 1 << 20;
+
+/// What `--ring` says: `64M` or `10s`.
+pub fn ring(s: &str) -> Result<Limit, &'static str> {
+    const EXPECTED: &str = "expected a size such as `64M` (at least 1M) or a time such as `10s`";
+    let unit = s.find(|c: char| !c.is_ascii_digit()).ok_or(EXPECTED)?;
+    let n: u64 = s[..unit].parse().map_err(|_| EXPECTED)?;
+    let bytes = |shift: u32| {
+        let n = n.checked_mul(1 << shift).filter(|n| *n >= LEAST);
+        n.map(Limit::Bytes).ok_or(EXPECTED)
+    };
+    match &s[unit..] {
+        "s" if (1..=1_000_000).contains(&n) => Ok(Limit::Time(Duration::from_secs(n))),
+        "k" | "K" => bytes(10),
+        "m" | "M" => bytes(20),
+        "g" | "G" => bytes(30),
+        _ => Err(EXPECTED),
     }
 }
 
@@ -126,6 +162,16 @@ mod tests {
             "1w",
         ] {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_times() {
+        assert_eq!(ring("64M"), Ok(Limit::Bytes(64 << 20)));
+        assert_eq!(ring("2048k"), Ok(Limit::Bytes(2 << 20)));
+        assert_eq!(ring("10s"), Ok(Limit::Time(Duration::from_secs(10))));
+        for wrong in ["", "64", "M", "1k", "0s", "10m30", "99999999999G", "-1s"] {
+            assert!(ring(wrong).is_err(), "{wrong}");
         }
     }
 }

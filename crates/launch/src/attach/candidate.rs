@@ -1,6 +1,7 @@
 //! Whether a process that runs can be recorded, and what is known of it.
 
-use anyhow::{Context, Result, bail};
+use crate::arena::ARENA;
+use crate::error::{AttachError, During, Result, Unfit};
 use hindsight_remote::{Process, Status};
 use std::ffi::OsString;
 use std::fs;
@@ -8,14 +9,8 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// The recorder's part of the address space.
-pub const ARENA: std::ops::Range<u64> = 0x6800_0000_0000..0x7000_0000_0000;
-
-/// What it uses besides when that is full: for threads in thousands.
-pub const FAR: std::ops::Range<u64> = 0x3400_0000_0000..0x5000_0000_0000;
-
 /// A process to be recorded.
-pub struct Target {
+pub struct Candidate {
     pub process: Process,
     pub status: Status,
     pub exe: PathBuf,
@@ -25,66 +20,58 @@ pub struct Target {
 }
 
 /// Looks at a process; an error says why it cannot be recorded.
-pub fn find(pid: i32) -> Result<Target> {
+pub fn find(pid: i32) -> Result<Candidate> {
     if pid <= 0 || !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
-        bail!("there is no process {pid}");
+        return Err(AttachError::NoProcess(pid).into());
     }
-    let status = Status::of_process(pid).with_context(|| format!("process {pid}"))?;
-    let name = &status.name;
+    let status = Status::of_process(pid).during_with(|| format!("process {pid}"))?;
     if pid == std::process::id() as i32 {
-        bail!("process {pid} is this one");
+        return Err(AttachError::ThisOne(pid).into());
     }
     if status.process != pid {
-        bail!(
-            "{pid} is a thread of process {}: all threads of a process are recorded together",
-            status.process
-        );
+        let (tid, pid) = (pid, status.process);
+        return Err(AttachError::Thread { tid, pid }.into());
     }
+    let unfit = |why| Err(unfit(&status, why));
     if status.has_ended() && threads(pid) > 1 {
-        bail!(
-            "process {pid} ({name}): its first thread has ended while others go on, which can be recorded \
-             from the program's start only (hindsight record)"
-        );
+        return unfit(Unfit::FirstThreadEnded);
     }
     if status.has_ended() {
-        bail!("process {pid} ({name}) has ended; its parent has not looked at its exit status yet");
+        return unfit(Unfit::Ended);
     }
     if status.no_memory {
-        bail!("process {pid} ({name}) is a thread of the kernel");
+        return unfit(Unfit::Kernel);
     }
-    let process = Process::open(pid)
-        .map_err(|e| anyhow::anyhow!("process {pid} ({name}) {}", refusal(&e, &status)))?;
+    let process = match Process::open(pid) {
+        Ok(process) => process,
+        Err(e) => return unfit(Unfit::Untraceable(refusal(&e, &status))),
+    };
     let mappings = process.mappings()?;
     if mappings
         .iter()
         .any(|m| m.start < ARENA.end && m.end > ARENA.start)
     {
-        bail!("process {pid} ({name}) is recorded already");
+        return unfit(Unfit::Recorded);
     }
     if status.tracer != 0 {
-        let by = Status::of_process(status.tracer).map_or(String::new(), |s| s.name);
-        bail!(
-            "process {pid} ({name}) is already traced, by process {} ({by}): only one at a time can",
-            status.tracer
-        );
+        let tracer = status.tracer;
+        let name = Status::of_process(tracer).map_or(String::new(), |s| s.name);
+        return unfit(Unfit::Traced { tracer, name });
     }
     if status.seccomp != 0 {
-        bail!(
-            "process {pid} ({name}) has a filter for system calls (seccomp), which the recorder's \
-             own calls might not pass"
-        );
+        return unfit(Unfit::Filtered);
     }
     if status.features.contains("shstk") {
-        bail!("process {pid} ({name}) has a shadow stack, which translated code does not keep");
+        return unfit(Unfit::ShadowStack);
     }
     let link = |what: &str| fs::read_link(format!("/proc/{pid}/{what}")).unwrap_or_default();
     let mut start = [0; 5];
     let elf = fs::File::open(format!("/proc/{pid}/exe"))
         .and_then(|mut f| io::Read::read_exact(&mut f, &mut start));
     if elf.is_ok() && start == *b"\x7fELF\x01" {
-        bail!("process {pid} ({name}) runs a 32-bit program: only 64-bit ones can be recorded");
+        return unfit(Unfit::Program32);
     }
-    Ok(Target {
+    Ok(Candidate {
         exe: link("exe"),
         cwd: link("cwd"),
         argv: list(pid, "cmdline"),
@@ -92,6 +79,16 @@ pub fn find(pid: i32) -> Result<Target> {
         process,
         status,
     })
+}
+
+/// The error that says why a process cannot be recorded.
+pub fn unfit(status: &Status, why: Unfit) -> crate::error::Error {
+    AttachError::Unfit {
+        pid: status.process,
+        name: status.name.clone(),
+        why,
+    }
+    .into()
 }
 
 /// Threads of a process, ended ones that somebody still has to look at included.

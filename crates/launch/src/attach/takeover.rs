@@ -1,8 +1,10 @@
 //! Brings the recorder into a process that runs (see [`hindsight_events::attach`]).
 
-use crate::target::ARENA;
-use crate::{image, os, target};
-use anyhow::{Context, Result, bail};
+use super::candidate::{Candidate, refusal, unfit};
+use crate::arena::ARENA;
+use crate::error::{AttachError, During, Error, Result, Unfit};
+use crate::recorder_binary;
+use crate::sys::limits::{lift_limits_of, restore_limits_of};
 use hindsight_events::attach::{BLOCK, Block, Entry, MESSAGE, Plain, status};
 use hindsight_events::config::Config;
 use hindsight_remote::{Process, Regs, Restart, Thread};
@@ -47,17 +49,14 @@ pub struct Halted {
 
 impl Halted {
     /// Stops all threads of a process.
-    pub fn new(target: target::Target) -> Result<Halted> {
-        let mut process = target.process;
-        let who = format!("process {} ({})", process.pid(), target.status.name);
+    pub fn new(candidate: Candidate) -> Result<Halted> {
+        let mut process = candidate.process;
+        let unfit = |why| Err(unfit(&candidate.status, why));
         if let Err(e) = process.stop_all(PATIENCE) {
-            if e.kind() == std::io::ErrorKind::TimedOut {
-                bail!(
-                    "{who}: {e}: it is in a system call that cannot be interrupted (waiting for a \
-                     child of vfork, or for a device)"
-                );
-            }
-            bail!("{who} {}", target::refusal(&e, &target.status));
+            return unfit(match e.kind() {
+                std::io::ErrorKind::TimedOut => Unfit::DoesNotStop(e),
+                _ => Unfit::Untraceable(refusal(&e, &candidate.status)),
+            });
         }
         let pid = process.pid();
         let mut halted = Halted {
@@ -68,16 +67,19 @@ impl Halted {
             fd: None,
             mapped: false,
             entered: false,
-            limits: os::lift_limits_of(pid),
+            limits: lift_limits_of(pid),
         };
         for t in halted.process.threads() {
             let mut regs = match t.regs() {
                 Ok(r) if r.cs == USER_CODE => r,
-                Ok(_) => bail!("{who} runs 32-bit code: only 64-bit code can be recorded"),
+                Ok(_) => return unfit(Unfit::Code32),
                 Err(e) if e.raw_os_error() == Some(libc::ENOEXEC) => {
-                    bail!("{who} runs a 32-bit program: only 64-bit ones can be recorded")
+                    return unfit(Unfit::Program32);
                 }
-                Err(e) => return Err(e).with_context(|| format!("{who}: thread {}", t.tid())),
+                Err(cause) => {
+                    let tid = t.tid();
+                    return unfit(Unfit::Registers { tid, cause });
+                }
             };
             let restart = Restart::of(&regs);
             restart.apply(&mut regs);
@@ -125,14 +127,14 @@ impl Halted {
         let flags = libc::MFD_CLOEXEC as u64;
         let fd = self
             .call(libc::SYS_memfd_create, [BLOCK, flags, 0, 0, 0, 0])
-            .context("the process cannot open another file")?;
+            .during("the process cannot open another file")?;
         self.fd = Some(fd);
         let path = format!("/proc/{}/fd/{fd}", self.process.pid());
         let file = File::options()
             .read(true)
             .write(true)
             .open(&path)
-            .with_context(|| format!("cannot open {path}"))?;
+            .during_with(|| format!("cannot open {path}"))?;
         Ok((fd as i32, file))
     }
 
@@ -140,7 +142,7 @@ impl Halted {
     pub fn enter(mut self, config: &Config) -> Result<()> {
         self.map_image(config)?;
         self.fill_block()?;
-        let [attach, stack, parked, parked_end] = image::symbols([
+        let [attach, stack, parked, parked_end] = recorder_binary::symbols([
             "hindsight_attach",
             "hindsight_stack_end",
             "hindsight_parked",
@@ -152,11 +154,12 @@ impl Halted {
         (r.eflags, r.orig_rax) = (FLAGS, u64::MAX);
         self.process
             .run_to(worker.thread, &r, parked..parked_end)
-            .context("the recorder did not begin")?;
+            .during("the recorder did not begin")?;
         let block: Block = self.read(BLOCK)?;
         if block.status != status::READY {
             let len = (block.message_len as usize).min(MESSAGE);
-            bail!("{}", String::from_utf8_lossy(&block.message[..len]));
+            let message = String::from_utf8_lossy(&block.message[..len]).into_owned();
+            return Err(AttachError::Recorder(message).into());
         }
         for (i, f) in self.found.iter().enumerate() {
             let entry: Entry = self.read(entry_at(i))?;
@@ -173,7 +176,7 @@ impl Halted {
     fn read<T: Plain>(&self, at: u64) -> Result<T> {
         let mut bytes = vec![0; size_of::<T>()];
         self.process.read(at, &mut bytes)?;
-        T::from_bytes(&bytes).context("too few bytes")
+        T::from_bytes(&bytes).ok_or_else(|| Error::other("too few bytes"))
     }
 
     fn call(&self, nr: i64, args: [u64; 6]) -> std::io::Result<u64> {
@@ -188,17 +191,18 @@ impl Halted {
         let args = [at, len.next_multiple_of(PAGE), prot, flags, u64::MAX, 0];
         self.call(libc::SYS_mmap, args)
             .map(drop)
-            .context("the recorder's memory cannot be mapped")
+            .during("the recorder's memory cannot be mapped")
     }
 
     fn map_image(&self, config: &Config) -> Result<()> {
-        let image = image::bytes(config)?;
-        let file = object::File::parse(&*image)?;
+        let image = recorder_binary::bytes(config)?;
+        let file = object::File::parse(&*image).map_err(std::io::Error::other)?;
         for s in file.segments() {
             let start = s.address() & !(PAGE - 1);
             let end = (s.address() + s.size()).next_multiple_of(PAGE);
             self.map(start, end - start)?;
-            self.process.write(s.address(), s.data()?)?;
+            self.process
+                .write(s.address(), s.data().map_err(std::io::Error::other)?)?;
             let SegmentFlags::Elf { p_flags } = s.flags() else {
                 continue;
             };
@@ -213,7 +217,7 @@ impl Halted {
                 .fold(0, |p, (_, prot)| p | prot);
             let args = [start, end - start, prot as u64, 0, 0, 0];
             self.call(libc::SYS_mprotect, args)
-                .context("the recorder's memory cannot be protected")?;
+                .during("the recorder's memory cannot be protected")?;
         }
         Ok(())
     }
@@ -261,7 +265,7 @@ impl Halted {
             let args = [ARENA.start, ARENA.end - ARENA.start, 0, 0, 0, 0];
             let _ = self.call(libc::SYS_munmap, args);
         }
-        os::restore_limits_of(self.process.pid(), &self.limits);
+        restore_limits_of(self.process.pid(), &self.limits);
         for f in &self.found {
             let _ = f.thread.set_regs(&f.regs);
             let _ = f.thread.set_mask(f.mask);

@@ -1,10 +1,10 @@
 //! What the kernel is told of a process that goes on by itself: while it was recorded, the kernel's heap was the
 //! recorder's, and its program the recorder.
 
-use anyhow::{Context, Result, bail};
 use hindsight_events::attach::Plain;
 use hindsight_remote::{Process, Thread};
 use std::fs;
+use std::io::{Error, Result};
 use std::os::unix::fs::MetadataExt;
 
 const PR_SET_MM: u64 = 35;
@@ -44,7 +44,7 @@ impl<'p> Caller<'p> {
     }
 
     fn call(&self, nr: i64, args: [u64; 6]) -> Result<u64> {
-        Ok(self.process.call(self.thread, self.syscall, (nr, args))?)
+        self.process.call(self.thread, self.syscall, (nr, args))
     }
 
     /// Tells where the heap is.
@@ -72,7 +72,7 @@ impl<'p> Caller<'p> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.pid()))?;
         let (_, fields) = stat
             .rsplit_once(')')
-            .context("/proc/PID/stat has another form")?;
+            .ok_or_else(|| Error::other("/proc/PID/stat has another form"))?;
         let fields: Vec<u64> = fields
             .split_whitespace()
             .map(|f| f.parse().unwrap_or(0))
@@ -103,7 +103,6 @@ impl<'p> Caller<'p> {
         let told = self
             .process
             .write(at, map.bytes())
-            .map_err(Into::into)
             .and_then(|()| self.call(libc::SYS_prctl, args));
         self.process.write(at, &held)?;
         told.map(drop)
@@ -118,19 +117,20 @@ impl<'p> Caller<'p> {
             .filter_map(|w| Some(u64::from_ne_bytes(w.try_into().ok()?)))
             .collect();
         let mut pairs = words.chunks_exact(2);
-        let headers = pairs.find(|p| p[0] == AT_PHDR).context("no AT_PHDR")?[1];
+        let headers = pairs.find(|p| p[0] == AT_PHDR);
+        let headers = headers.ok_or_else(|| Error::other("no AT_PHDR"))?[1];
         let maps = self.process.mappings()?;
         let map = maps.iter().find(|m| (m.start..m.end).contains(&headers));
-        let map = map.context("the program is not mapped")?;
+        let map = map.ok_or_else(|| Error::other("the program is not mapped"))?;
         // As the process sees the path, which may have another root.
         let seen = format!("/proc/{}/root{}", self.process.pid(), map.name);
         if map.inode == 0 || fs::metadata(seen)?.ino() != map.inode {
-            bail!("{}: another file, or none", map.name);
+            return Err(Error::other(format!("{}: another file, or none", map.name)));
         }
         let mut path = map.name.clone().into_bytes();
         path.push(0);
         if path.len() > 4096 {
-            bail!("{}: too long", map.name);
+            return Err(Error::other(format!("{}: too long", map.name)));
         }
         self.process.write(self.at, &path)?;
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;

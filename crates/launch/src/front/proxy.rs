@@ -1,18 +1,21 @@
 //! The two processes that record a program.
 //!
 //! The one that was started is the program's parent and stands for it: it is in its process group, is stopped with it,
-//! and ends as it ends ([`crate::launch`]). The one that collects is in a session of its own, so that no signal to the group
+//! and ends as it ends ([`super::foreground`]). The one that collects is in a session of its own, so that no signal to the group
 //! and no key reaches it: whatever becomes of the group, the recording is finished. They tell each other what
 //! has happened by lines of JSON.
 
-use crate::launch::{BEAT, News, Watch};
-use crate::os::{self, Ended, Signals};
-use crate::say;
-use crate::untaken::{Fate, OVERDUE, Sent};
-use anyhow::{Context, Result, bail};
-use hindsight_events::ring::Header;
-use hindsight_trace::Text;
-use hindsight_trace::meta::Ending;
+use super::foreground::{BEAT, Foreground, News};
+use super::parent::Parent;
+use super::untaken::{Fate, OVERDUE, Sent};
+use crate::detach;
+use crate::error::{During, Error, Result};
+use crate::notice::{Notice, Tell};
+use crate::outcome::Outcome;
+use crate::sys::files::close;
+use crate::sys::process::{self, Ended};
+use crate::sys::signals::{Signals, is_told_to_end};
+use hindsight_collector::Control;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -78,39 +81,6 @@ impl Line {
     }
 }
 
-/// One run of the program.
-pub struct Run {
-    /// Exit status or deadly signal.
-    pub status: Result<i32, i32>,
-    pub ending: Ending,
-    pub kept: bool,
-    /// It was ended because it took longer than it was given.
-    pub hung: bool,
-    /// The file that it is recorded in, if it is kept in one.
-    pub file: Option<Text>,
-}
-
-impl Run {
-    fn to_json(&self) -> Value {
-        let (exit, signal) = (self.status.ok(), self.status.err());
-        json!({"run": {
-            "exit": exit, "signal": signal, "ending": self.ending, "kept": self.kept, "hung": self.hung, "file": self.file,
-        }})
-    }
-
-    fn of_json(v: &Value) -> Option<Run> {
-        let v = v.get("run")?;
-        let number = |name| Some(v[name].as_i64()? as i32);
-        Some(Run {
-            status: number("signal").map_or(Ok(number("exit").unwrap_or(0)), Err),
-            ending: serde_json::from_value(v["ending"].clone()).ok()?,
-            kept: v["kept"].as_bool()?,
-            hung: v["hung"].as_bool()?,
-            file: serde_json::from_value(v["file"].clone()).ok()?,
-        })
-    }
-}
-
 /// The process that collects, as the other one sees it.
 pub struct Worker {
     pid: i32,
@@ -122,25 +92,25 @@ pub struct Worker {
 impl Worker {
     /// Starts the process that collects, which runs `work`; returns when that is ready for the program. All signals are
     /// blocked, and this process has one thread.
-    pub fn start(work: impl FnOnce(&Face) -> Result<Run>) -> Result<Worker> {
+    pub fn start(work: impl FnOnce(&Face) -> Result<Outcome>) -> Result<Worker> {
         let (ours, theirs) = UnixStream::pair()?;
-        let front = os::own_id();
+        let front = process::own_id();
         let mut theirs = Some(theirs);
-        let pid = os::fork(|| {
+        let pid = process::fork(|| {
             // Of this end there is to be one copy: whoever listens at the other sees when it is closed.
-            os::close(ours.as_raw_fd());
+            close(ours.as_raw_fd());
             if let Some(Ok(line)) = theirs.take().map(Line::new) {
-                os::leave_session();
-                os::set_name(c"collector");
+                process::leave_session();
+                process::set_name(c"collector");
                 let face = Face::new(line, front);
                 let answer = match work(&face) {
-                    Ok(run) => run.to_json(),
-                    Err(e) => json!({"error": format!("{e:#}")}),
+                    Ok(outcome) => json!({ "outcome": outcome }),
+                    Err(e) => json!({"error": e.to_string()}),
                 };
                 face.line.say(answer);
             }
         })
-        .context("fork")?;
+        .during("fork")?;
         drop(theirs);
         let worker = Worker {
             pid,
@@ -149,7 +119,7 @@ impl Worker {
         };
         match worker.line.hear(None) {
             Heard::Message(v) if v["ready"] == true => Ok(worker),
-            heard => bail!(worker.failure(heard)),
+            heard => Err(worker.failure(heard)),
         }
     }
 
@@ -169,13 +139,13 @@ impl Worker {
 
     /// A few times a second: the number of a dead process is given back, so that the recorder sees that it is dead.
     pub fn look(&self) {
-        if !self.gone.get() && os::reap(self.pid) {
+        if !self.gone.get() && process::reap(self.pid) {
             self.gone.set(true);
         }
     }
 
     /// The program has ended. Waits for the end of the recording; `beat` is called a few times a second.
-    pub fn finish(&self, ended: &Ended, watch: &Watch, beat: impl Fn()) -> Result<Run> {
+    pub fn finish(&self, ended: &Ended, front: &Foreground, beat: impl Fn()) -> Result<Outcome> {
         self.line.say(json!({"ended": {
             "exit": ended.status.ok(),
             "signal": ended.status.err(),
@@ -186,31 +156,35 @@ impl Worker {
             match self.line.hear(Some(BEAT)) {
                 Heard::Nothing => {
                     beat();
-                    if watch.told_to_end() {
+                    if front.told_to_end() {
                         self.line.say(json!({"stop": true}));
                     }
                 }
-                Heard::Message(v) if v.get("run").is_some() => {
+                Heard::Message(mut v) if v.get("outcome").is_some() => {
                     self.reap();
-                    return Run::of_json(&v).context("the collector's answer");
+                    return serde_json::from_value(v["outcome"].take())
+                        .map_err(|e| Error::Collector(format!("the collector's answer: {e}")));
                 }
-                heard => bail!(self.failure(heard)),
+                heard => return Err(self.failure(heard)),
             }
         }
     }
 
     fn reap(&self) {
         if !self.gone.replace(true) {
-            os::reap_at_once(self.pid);
+            process::reap_at_once(self.pid);
         }
     }
 
     /// What it says that has gone wrong, or that it is gone.
-    fn failure(&self, heard: Heard) -> String {
+    fn failure(&self, heard: Heard) -> Error {
         self.reap();
         match heard {
-            Heard::Message(v) => v["error"].as_str().unwrap_or("the collector failed").into(),
-            _ => "the collector is gone; the recording ends where it was".into(),
+            Heard::Message(v) => match v["error"].as_str() {
+                Some(why) => Error::Collector(why.into()),
+                None => Error::CollectorFailed,
+            },
+            _ => Error::CollectorGone,
         }
     }
 }
@@ -255,31 +229,10 @@ impl Face {
         }
     }
 
-    /// The program may be started; its id when it has been.
-    pub fn ready(&self) -> Result<i32> {
-        self.line.say(json!({"ready": true}));
-        match self.line.hear(None) {
-            Heard::Message(v) if v["started"].is_i64() => {
-                self.program.set(v["started"].as_i64().unwrap_or(0) as i32);
-                Ok(self.program.get())
-            }
-            _ => bail!("the program could not be started"),
-        }
-    }
-
-    /// The process that stands for the program.
-    pub fn front(&self) -> i32 {
-        self.front
-    }
-
-    /// Whether it was stopped when it was last looked at.
-    pub fn is_stopped(&self) -> bool {
-        self.stopped.get()
-    }
-
-    /// To be called a few times a second: kills a program that does not take the signal which asks for its end. `damaged`:
-    /// its recorder may wait for what never comes, and then nothing else ends it.
-    pub fn insist(&self, damaged: bool, header: &Header) {
+    /// Kills a program that does not take the signal which asks for its end. If its recorder is damaged, that may wait for
+    /// what never comes, and then nothing else ends it.
+    fn insist(&self, control: &Control, tell: &Tell) {
+        let (damaged, header) = (control.is_damaged(), control.header());
         let overdue = self.asked.get().is_some_and(|a| a.elapsed() > OVERDUE);
         let mut sent = self.sent.borrow_mut();
         let fate = sent.as_mut().map(|s| s.look(header));
@@ -292,20 +245,68 @@ impl Face {
             return;
         }
         if !self.forced.replace(true) {
-            say("the program does not take the signal that asks for its end, and is killed");
+            tell(&Notice::Killed);
         }
-        os::kill(self.program.get(), libc::SIGKILL);
+        process::kill(self.program.get(), libc::SIGKILL);
     }
 
-    /// Waits until the program has ended; calls `beat` a few times a second.
-    pub fn wait(&self, beat: impl Fn()) -> Ended {
+    /// A process that is stopped notices nothing. So it is continued from here when the program goes on or has ended;
+    /// and where somebody has stopped it alone, which cannot be passed on by itself, the program is.
+    fn keep_together(&self) {
+        const STOPPED: Option<u8> = Some(b'T');
+        if process::state(self.front) != STOPPED {
+            if self.stopped.replace(false) {
+                self.together.set(false);
+            }
+            return;
+        }
+        let before = self.stopped.replace(true);
+        match process::state(self.program.get()) {
+            STOPPED => self.together.set(true),
+            Some(b'Z' | b'X') | None => process::kill(self.front, libc::SIGCONT),
+            _ if self.together.get() => process::kill(self.front, libc::SIGCONT),
+            // The program may be about to stop.
+            _ if !before => {}
+            _ => {
+                process::kill(self.program.get(), libc::SIGSTOP);
+                self.together.set(true);
+            }
+        }
+    }
+}
+
+impl Parent for Face {
+    fn start(&self) -> Result<i32> {
+        self.line.say(json!({"ready": true}));
+        match self.line.hear(None) {
+            Heard::Message(v) if v["started"].is_i64() => {
+                self.program.set(v["started"].as_i64().unwrap_or(0) as i32);
+                Ok(self.program.get())
+            }
+            _ => Err(Error::NotStarted),
+        }
+    }
+
+    fn id(&self) -> i32 {
+        self.front
+    }
+
+    fn look(&self, control: &Control, tell: &Tell) {
+        self.insist(control, tell);
+        // While it runs it does that itself: tracing may be allowed to parents only.
+        if self.stopped.get() {
+            detach::serve(control, tell, &is_told_to_end);
+        }
+    }
+
+    fn wait(&self, beat: &dyn Fn()) -> Option<Ended> {
         loop {
             match self.line.hear(Some(BEAT)) {
                 Heard::Message(v) if v["ended"].is_object() => {
                     let ended = ended(&v["ended"]);
                     self.died
                         .set(self.asked_by.get().filter(|(s, _)| ended.status == Err(*s)));
-                    return ended;
+                    return Some(ended);
                 }
                 Heard::Message(v) if v["end"] == true => {
                     self.asked.set(self.asked.get().or(Some(Instant::now())));
@@ -329,19 +330,18 @@ impl Face {
                 }
                 Heard::Gone => {
                     // Who kills the process that stands for the program means the program.
-                    os::kill(self.program.get(), libc::SIGKILL);
-                    return Ended {
+                    process::kill(self.program.get(), libc::SIGKILL);
+                    return Some(Ended {
                         status: Err(libc::SIGKILL),
                         cpu: Duration::ZERO,
                         peak_kib: 0,
-                    };
+                    });
                 }
             }
         }
     }
 
-    /// When the program has ended: whether somebody wants this to end, too.
-    pub fn told_to_end(&self) -> bool {
+    fn told_to_end(&self) -> bool {
         let ending = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
         let asked = Signals::of(&ending).take(Duration::ZERO).is_some();
         // Nobody waits for what is still recorded when the other process is gone.
@@ -355,28 +355,9 @@ impl Face {
             || !matches!(self.line.hear(Some(Duration::ZERO)), Heard::Nothing)
     }
 
-    /// A process that is stopped notices nothing. So it is continued from here when the program goes on or has ended;
-    /// and where somebody has stopped it alone, which cannot be passed on by itself, the program is.
-    fn keep_together(&self) {
-        const STOPPED: Option<u8> = Some(b'T');
-        if os::state(self.front) != STOPPED {
-            if self.stopped.replace(false) {
-                self.together.set(false);
-            }
-            return;
-        }
-        let before = self.stopped.replace(true);
-        match os::state(self.program.get()) {
-            STOPPED => self.together.set(true),
-            Some(b'Z' | b'X') | None => os::kill(self.front, libc::SIGCONT),
-            _ if self.together.get() => os::kill(self.front, libc::SIGCONT),
-            // The program may be about to stop.
-            _ if !before => {}
-            _ => {
-                os::kill(self.program.get(), libc::SIGSTOP);
-                self.together.set(true);
-            }
-        }
+    fn give_up(&self) {
+        // This process has nothing else to do, and a thread that waits for a reader cannot be ended.
+        process::end_at_once();
     }
 }
 

@@ -3,7 +3,7 @@
 //! A program that has a handler decides for itself how long its end takes. One that ignores such a signal, has it blocked, or
 //! whose recorder does not come to deliver it does not react at all.
 
-use crate::os;
+use crate::sys::process;
 use hindsight_events::ring::{Header, ending};
 use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
@@ -91,7 +91,7 @@ impl Sent {
     /// Whether the program got processors since then, or wants none.
     fn had_time(&self) -> bool {
         let used = cpu(self.program).unwrap_or_default();
-        used.saturating_sub(self.before) > WORK || os::threads_in(self.program, b'R') == 0
+        used.saturating_sub(self.before) > WORK || process::threads_in(self.program, b'R') == 0
     }
 }
 
@@ -127,11 +127,14 @@ mod tests {
 
     #[test]
     fn processor_time_is_found() {
-        let before = cpu(os::own_id()).unwrap();
-        while os::own_cpu() < before + Duration::from_millis(60) {}
-        let now = cpu(os::own_id()).unwrap();
+        let before = cpu(process::own_id()).unwrap();
+        while process::own_cpu() < before + Duration::from_millis(60) {}
+        let now = cpu(process::own_id()).unwrap();
         assert!(now > before, "{now:?}");
         // In whole ticks, and what was used meanwhile.
-        assert!(now <= os::own_cpu() + Duration::from_millis(20), "{now:?}");
+        assert!(
+            now <= process::own_cpu() + Duration::from_millis(20),
+            "{now:?}"
+        );
     }
 }

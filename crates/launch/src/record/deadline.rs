@@ -1,18 +1,11 @@
-//! Runs that take too long: their end, and what is said of them.
+//! Runs that take too long, and their end.
 
-use crate::launch::Watch;
-use crate::os;
-use anyhow::{Context, Result};
+use crate::sys::process::{kill, own_id};
 use hindsight_collector::{Control, Requests};
-use hindsight_trace::{RingSnapshot, Text};
+use hindsight_trace::RingSnapshot;
 use std::cell::{Cell, OnceCell};
-use std::ffi::OsStr;
-use std::fs::File;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
-
-/// Exit status when a run took too long, as timeout(1) has it.
-pub const STATUS: i32 = 124;
 
 /// Longest time to wait for threads that are asked where they stand.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -36,7 +29,7 @@ impl Deadline {
     /// Time begins to run.
     pub fn new(limit: Option<Duration>, front: i32) -> Deadline {
         Deadline {
-            own: [front, os::own_id()],
+            own: [front, own_id()],
             limit,
             since: Instant::now(),
             asked: OnceCell::new(),
@@ -64,7 +57,7 @@ impl Deadline {
         self.killed.set(self.killed.get().or(Some(Instant::now())));
         // The oldest first: who waits for another is not to see that end, but to stand where it waits.
         if program_lives {
-            os::kill(program, libc::SIGKILL);
+            kill(program, libc::SIGKILL);
         }
         let mut others = control.sharers();
         // Of those that `/proc` does not show.
@@ -72,7 +65,7 @@ impl Deadline {
         others.extend(hidden.filter(|pid| *pid > 1 && control.is_shared_with(*pid)));
         for pid in others {
             if pid != program && !self.own.contains(&pid) {
-                os::kill(pid, libc::SIGKILL);
+                kill(pid, libc::SIGKILL);
             }
         }
     }
@@ -86,29 +79,4 @@ impl Deadline {
     pub fn is_in_vain(&self) -> bool {
         self.killed.get().is_some_and(|k| k.elapsed() > PATIENCE)
     }
-}
-
-/// Shows on standard error what the threads of a recording stood at and waited for in the end. Another process looks: it
-/// gives up what it does not need for that, as for each recording.
-pub fn report(file: &Text, watch: &Watch) -> Result<()> {
-    let own = File::open("/proc/self/exe").context("/proc/self/exe")?;
-    let words = ["hindsight", "waits", "--stacks", "--"].map(|w| os::c_string(OsStr::new(w)));
-    let mut argv = words.into_iter().collect::<Result<Vec<_>, _>>()?;
-    argv.push(os::c_string(&file.to_os())?);
-    let env = std::env::vars_os().map(|(mut k, v)| {
-        k.push("=");
-        k.push(v);
-        os::c_string(&k)
-    });
-    let pid = os::spawn(&os::Exec {
-        image: &own,
-        argv,
-        env: env.collect::<Result<_, _>>()?,
-        blocked: watch.inherited(),
-        ignore_child: false,
-        keep: None,
-        merge_output: true,
-    })?;
-    watch.wait(pid, || {}, |_| {})?;
-    Ok(())
 }

@@ -1,9 +1,16 @@
 //! Stands for a recorded program where whoever started us sees it: waits for its end, passes signals on to it, and is
 //! stopped and continued with it, as if the program had been started directly.
 
-use crate::os::{self, Came, Change, Ended, Signals};
-use crate::witness::Witness;
+use super::group_probe::GroupProbe;
+use crate::error::{Error, Result};
+use crate::outcome::Status;
+use crate::sys::files::c_string;
+use crate::sys::process::{self, Change, Ended};
+use crate::sys::signals::{self, Came, Signals};
+use crate::sys::spawn::{Exec, spawn};
 use std::cell::Cell;
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io;
 use std::time::Duration;
 
@@ -11,11 +18,11 @@ use std::time::Duration;
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 
 /// Time between signs of life for the recorded process.
-pub const BEAT: Duration = Duration::from_millis(250);
+pub(crate) const BEAT: Duration = Duration::from_millis(250);
 
 /// What happens while a program is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum News {
+pub(crate) enum News {
     /// This process is about to be stopped, because the program was.
     Stops,
     /// It has been continued.
@@ -24,39 +31,49 @@ pub enum News {
     EndIsWanted(Option<i32>),
 }
 
-/// This process's signals while it waits.
-pub struct Watch {
+/// This process, as far as it stands for the programs that it records.
+///
+/// It takes over all signals of this process, for good: it passes on to the program what is sent to this process, and is
+/// stopped and continued with it. That is for a process that does nothing else, such as a command. Others use
+/// [`Builder::start`](crate::Builder::start).
+pub struct Foreground {
     before: Signals,
     child_ignored: bool,
     /// The first signal that asked for an end.
     ended: Cell<Option<i32>>,
     /// Without one, all that a process sends is passed on.
-    witness: Option<Witness>,
+    probe: Option<GroupProbe>,
 }
 
-impl Watch {
-    /// Takes the signals over. To be made before the program is started, by a process of one thread.
-    pub fn new() -> Watch {
+impl Foreground {
+    /// Takes the signals over.
+    ///
+    /// # Errors
+    /// This process has several threads: copies of it would lack the others, and what these hold.
+    pub fn new() -> Result<Foreground> {
+        if fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() > 1) {
+            return Err(Error::SeveralThreads);
+        }
         // With SIGCHLD ignored, as some parents leave it, the status of a child is lost.
-        let child_ignored = os::default_disposition(libc::SIGCHLD);
+        let child_ignored = signals::default_disposition(libc::SIGCHLD);
         // None ends this process before the program. Those of a reader that goes away and of a limit on file
         // sizes are errors of writes.
         let before = Signals::all().block();
-        Watch {
+        Ok(Foreground {
             before,
             child_ignored,
             ended: Cell::new(None),
-            witness: Witness::new().ok(),
-        }
+            probe: GroupProbe::new().ok(),
+        })
     }
 
     /// Blocked signals that the program inherits.
-    pub fn inherited(&self) -> Signals {
+    pub(crate) fn inherited(&self) -> Signals {
         self.before
     }
 
     /// Whether the program inherits SIGCHLD as ignored.
-    pub fn child_ignored(&self) -> bool {
+    pub(crate) fn child_ignored(&self) -> bool {
         self.child_ignored
     }
 
@@ -68,7 +85,7 @@ impl Watch {
             self.note(came.signal);
             told |= came.sent() && ENDING.contains(&came.signal) && came.signal != libc::SIGQUIT;
             if came.signal == libc::SIGTSTP {
-                os::stop_by(came.signal);
+                signals::stop_by(came.signal);
             }
         }
         told
@@ -85,10 +102,37 @@ impl Watch {
         self.ended.get()
     }
 
+    /// Runs another program in the same way, unrecorded: `image` with these arguments, the first of which is its name.
+    /// Its standard output goes to standard error.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn run(&self, image: File, argv: &[&OsStr]) -> Result<Status> {
+        let env = std::env::vars_os().map(|(mut k, v)| {
+            k.push("=");
+            k.push(v);
+            c_string(&k)
+        });
+        let argv = argv.iter().map(|a| c_string(a));
+        let pid = spawn(&Exec {
+            image,
+            argv: argv.collect::<io::Result<_>>()?,
+            env: env.collect::<io::Result<_>>()?,
+            folder: None,
+            streams: [None, None, None],
+            blocked: self.inherited(),
+            ignore_child: false,
+            default_pipe: false,
+            keep: None,
+            merge_output: true,
+        })?;
+        Ok(self.wait(pid, || {}, |_| {})?.status())
+    }
+
     /// Waits for `pid` to end; calls `beat` a few times a second, and `tell` when something happens.
-    pub fn wait(&self, pid: i32, beat: impl Fn(), tell: impl Fn(News)) -> io::Result<Ended> {
+    pub(crate) fn wait(&self, pid: i32, beat: impl Fn(), tell: impl Fn(News)) -> io::Result<Ended> {
         loop {
-            match os::poll_child(pid)? {
+            match process::poll_child(pid)? {
                 Some(Change::Ended(ended)) => return Ok(ended),
                 Some(Change::Stopped(signal)) => {
                     // It may have been before this process was continued.
@@ -96,9 +140,9 @@ impl Watch {
                         tell(News::GoesOn);
                         self.pass_on(pid, came);
                     }
-                    if os::state(pid) == Some(b'T') {
+                    if process::state(pid) == Some(b'T') {
                         tell(News::Stops);
-                        os::stop_by(signal);
+                        signals::stop_by(signal);
                     }
                     continue;
                 }
@@ -123,13 +167,13 @@ impl Watch {
     /// for the program.
     fn pass_on(&self, pid: i32, came: Came) -> bool {
         // What a key causes goes to the whole foreground group, the program included.
-        if !came.sent() || came.from == os::own_id() {
+        if !came.sent() || came.from == process::own_id() {
             return false;
         }
-        let witness = self.witness.as_ref();
-        if witness.is_some_and(|w| w.has_got(came.signal)) {
+        let probe = self.probe.as_ref();
+        if probe.is_some_and(|w| w.has_got(came.signal)) {
             // Had the program been started directly, the group would be its own.
-            let led = os::group(0) == os::own_id() && os::group(pid) == pid;
+            let led = process::group(0) == process::own_id() && process::group(pid) == pid;
             if led {
                 came.pass_to(-pid);
                 resume_terminal(pid, came);
@@ -137,7 +181,7 @@ impl Watch {
             false
         } else if came.from == pid {
             // It means its parent.
-            came.pass_to(os::parent());
+            came.pass_to(process::parent());
             false
         } else {
             came.pass_to(pid);
@@ -149,7 +193,7 @@ impl Watch {
 
 /// If a program with a group of its own goes on, it has the terminal when this process has it.
 fn resume_terminal(pid: i32, came: Came) {
-    if came.signal == libc::SIGCONT && os::group(pid) == pid {
-        os::hand_terminal_to(pid);
+    if came.signal == libc::SIGCONT && process::group(pid) == pid {
+        process::hand_terminal_to(pid);
     }
 }

@@ -1,0 +1,285 @@
+//! What can go wrong.
+
+use crate::program::Refusal;
+use crate::selection::SelectionError;
+use hindsight_events::config::PATTERN_LEN;
+use std::io;
+use std::path::PathBuf;
+
+/// Why something was not recorded, found, written or left.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The program cannot be found, or cannot be recorded.
+    #[error(transparent)]
+    Program(#[from] Refusal),
+    /// The process cannot be attached to.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The process cannot be detached from.
+    #[error(transparent)]
+    Detach(#[from] DetachError),
+    /// The memory that the program shares with the collector cannot be made.
+    #[error(
+        "cannot make the memory shared with the program (does `ulimit -f` allow {mebibytes} MiB?): {cause}"
+    )]
+    SharedMemory {
+        /// What a limit on file sizes must allow at least, in MiB.
+        mebibytes: usize,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+    /// The chosen modules and functions cannot be used.
+    #[error(transparent)]
+    Selection(#[from] SelectionError),
+    /// The pattern for the names of child programs cannot be used.
+    #[error("expected a pattern that is shorter than {PATTERN_LEN} bytes, and not empty")]
+    Pattern,
+    /// A recording that is sent as it is made cannot be taken back if it is not to be kept.
+    #[error("what is sent as it is recorded cannot be taken back: only a file or a ring can")]
+    CannotTakeBack,
+    /// Recordings go to files and programs.
+    #[error("a recording is not for a terminal: redirect standard output, or name a file")]
+    Terminal,
+    /// A process that stands for a program may have one thread only.
+    #[error("a process of several threads cannot stand for a program")]
+    SeveralThreads,
+    /// The calling process ignores SIGCHLD, so the kernel would not tell how the program ends.
+    #[error("this process ignores SIGCHLD, and would not learn how the program ends")]
+    ChildrenIgnored,
+    /// Nothing says where the store is.
+    #[error("where to keep recordings is not known: set HINDSIGHT_DIR, or name a file with -o")]
+    NoStore,
+    /// The store has no recordings.
+    #[error("the store is empty: name a file")]
+    StoreEmpty,
+    /// There is no such file or recording.
+    #[error("{}: no such file, and no such recording in the store", .0.display())]
+    NoRecording(PathBuf),
+    /// The store has no such recording.
+    #[error("{}: no such recording in the store", .0.display())]
+    NotStored(PathBuf),
+    /// A path is given where the store has names.
+    #[error("{}: not a name in the store", .0.display())]
+    NotAName(PathBuf),
+    /// The recording is still being made.
+    #[error("it is being recorded")]
+    Busy,
+    /// Copies of files that no recording uses cannot be listed or deleted.
+    #[error("files that no recording uses stay in the store: {0}")]
+    Sweep(hindsight_trace::Error),
+    /// Nobody holds a ring with events of this process.
+    #[error("no circular recording (`record --ring`) of process {0} goes on")]
+    NoRing(i32),
+    /// Others than this user may change the folder.
+    #[error("{} is not a folder of this user alone", .0.display())]
+    NotPrivate(PathBuf),
+    /// The translations of earlier recordings cannot be used.
+    #[error("{0}")]
+    Cache(String),
+    /// What was received is not the beginning of a recording.
+    #[error("{0}")]
+    NoBeginning(String),
+    /// The program was not started.
+    #[error("the program could not be started")]
+    NotStarted,
+    /// Where the recording goes takes nothing any more.
+    #[error("the end of the recording cannot be written; what was written stays readable")]
+    EndNotWritten,
+    /// The collector panicked, which is a fault of this library.
+    #[error("the collector failed")]
+    CollectorFailed,
+    /// The process that collects was killed.
+    #[error("the collector is gone; the recording ends where it was")]
+    CollectorGone,
+    /// What the process that collects could not do.
+    #[error("{0}")]
+    Collector(String),
+    /// The recording cannot be read.
+    #[error("{}: {cause}", .path.display())]
+    Trace {
+        /// The recording.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: hindsight_trace::Error,
+    },
+    /// The system refused something.
+    #[error("{what}: {cause}")]
+    Io {
+        /// What was to be done.
+        what: String,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+    /// The system refused something, and says itself what.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// Why a process that runs cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// There is no such process.
+    #[error("there is no process {0}")]
+    NoProcess(i32),
+    /// A process cannot stop itself.
+    #[error("process {0} is this one")]
+    ThisOne(i32),
+    /// The number is that of a thread.
+    #[error("{tid} is a thread of process {pid}: all threads of a process are recorded together")]
+    Thread {
+        /// The number that was given.
+        tid: i32,
+        /// The process that it belongs to.
+        pid: i32,
+    },
+    /// The process runs, but cannot be recorded.
+    #[error("process {pid} ({name}){why}")]
+    Unfit {
+        /// The process.
+        pid: i32,
+        /// The name that the kernel shows of it.
+        name: String,
+        /// Why.
+        why: Unfit,
+    },
+    /// The memory that it is to share with the collector cannot be made.
+    #[error("cannot make the memory shared with the program: {0}")]
+    SharedMemory(String),
+    /// The recorder in the process could not begin.
+    #[error("{0}")]
+    Recorder(String),
+}
+
+/// What keeps a process from being recorded. The texts follow the process's name.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// Its first thread has ended, but others go on.
+    #[error(
+        ": its first thread has ended while others go on, which can be recorded \
+         from the program's start only (hindsight record)"
+    )]
+    FirstThreadEnded,
+    /// It is a zombie.
+    #[error(" has ended; its parent has not looked at its exit status yet")]
+    Ended,
+    /// It has no memory of its own.
+    #[error(" is a thread of the kernel")]
+    Kernel,
+    /// The recorder is in it.
+    #[error(" is recorded already")]
+    Recorded,
+    /// A debugger has it.
+    #[error(" is already traced, by process {tracer} ({name}): only one at a time can")]
+    Traced {
+        /// The process that traces it.
+        tracer: i32,
+        /// That process's name.
+        name: String,
+    },
+    /// Its system calls are filtered.
+    #[error(
+        " has a filter for system calls (seccomp), which the recorder's own calls might not pass"
+    )]
+    Filtered,
+    /// The processor checks its returns.
+    #[error(" has a shadow stack, which translated code does not keep")]
+    ShadowStack,
+    /// It is a 32-bit program.
+    #[error(" runs a 32-bit program: only 64-bit ones can be recorded")]
+    Program32,
+    /// It runs 32-bit code at the moment.
+    #[error(" runs 32-bit code: only 64-bit code can be recorded")]
+    Code32,
+    /// The kernel does not let it be traced. The text says why, and what can be done.
+    #[error(" {0}")]
+    Untraceable(String),
+    /// A thread does not stop.
+    #[error(
+        ": {0}: it is in a system call that cannot be interrupted (waiting for a \
+         child of vfork, or for a device)"
+    )]
+    DoesNotStop(io::Error),
+    /// The registers of a thread cannot be read.
+    #[error(": thread {tid}: {cause}")]
+    Registers {
+        /// The thread.
+        tid: i32,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+}
+
+/// Why a recorded process does not go on by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DetachError {
+    /// There is no such process.
+    #[error("there is no process {0}")]
+    NoProcess(i32),
+    /// Nobody records it.
+    #[error("process {0} is not recorded")]
+    NotRecorded(i32),
+    /// It is recorded, but not by a process whose files can be seen.
+    #[error("the process that records {0} cannot be found: does it belong to another user?")]
+    NoRecorder(i32),
+    /// The shared memory of the recording is none that this version knows.
+    #[error("cannot map the memory shared with the recorder: {0}")]
+    Foreign(String),
+    /// The process that records it could not, and says why where its own messages go.
+    #[error("process {pid} could not be detached; process {recorder}, which records it, says why")]
+    Refused {
+        /// The process.
+        pid: i32,
+        /// The process that records it.
+        recorder: i32,
+    },
+    /// Nobody is there who could.
+    #[error("the process that records it, {0}, is gone")]
+    RecorderGone(i32),
+    /// It would lose what keeps it from some system calls.
+    #[error("it has set filters for system calls (seccomp), which it would lose")]
+    Filtered,
+    /// A thread of it waits for what the recording process may itself wait for.
+    #[error(
+        "{0} waits in a system call that cannot be interrupted, such as vfork; it stays recorded, and who \
+         traces it sees the recorder in it"
+    )]
+    NeverRests(String),
+    /// Its threads cannot be stopped, and somebody wants an end.
+    #[error("its threads do not come to rest")]
+    Restless,
+}
+
+/// The result of what may fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Says of a refusal of the system what was to be done.
+pub(crate) trait During<T> {
+    /// With these words.
+    fn during(self, what: impl Into<String>) -> Result<T>;
+    /// With words that are only made if it failed.
+    fn during_with(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> During<T> for io::Result<T> {
+    fn during(self, what: impl Into<String>) -> Result<T> {
+        self.during_with(|| what.into())
+    }
+
+    fn during_with(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|cause| Error::Io {
+            what: what(),
+            cause,
+        })
+    }
+}
+
+impl Error {
+    /// An error of this library's own making, in words.
+    pub(crate) fn other(what: &str) -> Error {
+        Error::System(io::Error::other(what.to_owned()))
+    }
+}
