@@ -159,30 +159,65 @@ fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Val
     all
 }
 
+/// Lines with a name before each.
+#[derive(Default)]
+struct Rows(String);
+
+impl Rows {
+    fn add(&mut self, name: &str, value: String) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "{name:<13} {}", line(&value));
+    }
+}
+
 fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
+    let mut rows = Rows::default();
+    program_rows(&mut rows, path, t);
+    ending_rows(&mut rows, t);
+    figure_rows(&mut rows, t, streams);
+    gap_rows(&mut rows, streams);
+    for s in streams {
+        for (name, n) in s.marks.iter().take(MOST_STREAMS) {
+            rows.add(
+                "mark",
+                format!("{name}: {} in thread {}", grouped(*n), s.tid),
+            );
+        }
+    }
+    for n in tree::build(t, streams) {
+        rows.add("process", tree::row(&n));
+    }
+    stream_rows(&mut rows, t, streams);
+    for m in t.modules() {
+        rows.add(
+            "module",
+            format!("{}  {}  {}", m.hash, size(m.size), m.path),
+        );
+    }
+    rows.0.truncate(rows.0.trim_end().len());
+    rows.0
+}
+
+/// What was recorded, and how.
+fn program_rows(rows: &mut Rows, path: &Path, t: &Trace) {
     let h = t.header();
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let mut row = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<13} {}", line(&value));
-    };
-    row("file", path.display().to_string());
-    row("command", h.command());
-    row("directory", h.cwd.to_string());
-    row("program", h.exe.to_string());
-    row("started", local_time((h.started_ms / 1000) as i64));
-    row(
+    rows.add("file", path.display().to_string());
+    rows.add("command", h.command());
+    rows.add("directory", h.cwd.to_string());
+    rows.add("program", h.exe.to_string());
+    rows.add("started", local_time((h.started_ms / 1000) as i64));
+    rows.add(
         "machine",
         format!(
             "{}, Linux {}, {}",
             h.machine.processor, h.machine.kernel, h.machine.arch
         ),
     );
-    row(
+    rows.add(
         "processor",
         format!("{} as shown to the program", h.baseline),
     );
-    row(
+    rows.add(
         "predictor",
         match h.predictor_bits {
             32 => "window".into(),
@@ -190,10 +225,14 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
         },
     );
     if !h.part.is_empty() {
-        row("part", h.part.join(" "));
+        rows.add("part", h.part.join(" "));
     }
-    let s = t.summary();
-    row(
+}
+
+/// How it ended, and what it took.
+fn ending_rows(rows: &mut Rows, t: &Trace) {
+    let (h, s) = (t.header(), t.summary());
+    rows.add(
         "ended",
         match s.and_then(|s| s.ending.as_ref()) {
             Some(Ending::Signal(n)) => format!("killed by signal {n}"),
@@ -205,15 +244,15 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
         },
     );
     if let Some(r) = &h.ring {
-        row("ring", ring_line(r));
+        rows.add("ring", ring_line(r));
     }
     if let Some(seed) = h.chaos {
-        row("chaos", format!("seed {seed}"));
+        rows.add("chaos", format!("seed {seed}"));
     }
-    row("trace", t.completeness().to_string());
+    rows.add("trace", t.completeness().to_string());
     if let Some(s) = s {
         let sec = |us: u64| us as f64 / 1e6;
-        row(
+        rows.add(
             "time",
             format!(
                 "{:.2} s; processor {:.2} s in the program, {:.2} s in the collector",
@@ -222,8 +261,8 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
                 sec(s.collector_cpu_us),
             ),
         );
-        row("peak memory", size(s.peak_memory_kib << 10));
-        row(
+        rows.add("peak memory", size(s.peak_memory_kib << 10));
+        rows.add(
             "translations",
             format!(
                 "{} found from earlier recordings, {} made",
@@ -232,14 +271,18 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
             ),
         );
     }
+}
+
+/// How much was recorded, and how.
+fn figure_rows(rows: &mut Rows, t: &Trace, streams: &[StreamSummary]) {
     let instructions: u64 = total(streams.iter().map(|s| s.instructions));
     let stored: u64 = total(streams.iter().map(|s| s.stored_bytes));
-    row("instructions", grouped(instructions));
-    if s.is_some() {
+    rows.add("instructions", grouped(instructions));
+    if t.summary().is_some() {
         let reads = total(streams.iter().map(|s| s.unpredicted_reads));
-        row("unpredicted", format!("{} reads", grouped(reads)));
+        rows.add("unpredicted", format!("{} reads", grouped(reads)));
     }
-    row(
+    rows.add(
         "size",
         format!(
             "{}, {:.4} bit per instruction ({:.4} without modules)",
@@ -250,8 +293,8 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
     );
     match t.shared_bytes() {
         Ok(0) => {}
-        Ok(n) => row("files", format!("{} beside the recording", size(n))),
-        Err(e) => row("files", e.to_string()),
+        Ok(n) => rows.add("files", format!("{} beside the recording", size(n))),
+        Err(e) => rows.add("files", e.to_string()),
     }
     for s in streams.iter().take(MOST_STREAMS) {
         let Some(r) = &s.regime else { continue };
@@ -263,22 +306,27 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
                 r.position, r.reason
             ),
         };
-        row("regime", text);
+        rows.add("regime", text);
     }
     let lost: u64 = total(streams.iter().map(|s| s.lost_files));
     if lost > 0 {
-        row(
+        rows.add(
             "lost",
             format!("the content of {lost} mappings of files could not be had"),
         );
     }
+}
+
+/// What was not recorded because nobody wanted it.
+fn gap_rows(rows: &mut Rows, streams: &[StreamSummary]) {
+    let instructions: u64 = total(streams.iter().map(|s| s.instructions));
     let gaps: Vec<_> = streams
         .iter()
         .filter(|s| s.gaps != Gaps::default())
         .collect();
     if !gaps.is_empty() {
         let all: u64 = total(gaps.iter().map(|s| s.gaps.instructions));
-        row(
+        rows.add(
             "not recorded",
             format!(
                 "{} instructions ({:.2} %) in {} gaps",
@@ -289,7 +337,7 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
         );
     }
     for s in gaps.iter().take(MOST_STREAMS) {
-        row(
+        rows.add(
             "gaps",
             format!(
                 "thread {} (stream {}): {} into modules that are not recorded, {} for an unknown time; {} instructions ({:.2} %)",
@@ -302,17 +350,10 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
             ),
         );
     }
-    for s in streams {
-        for (name, n) in s.marks.iter().take(MOST_STREAMS) {
-            row(
-                "mark",
-                format!("{name}: {} in thread {}", grouped(*n), s.tid),
-            );
-        }
-    }
-    for n in tree::build(t, streams) {
-        row("process", tree::row(&n));
-    }
+}
+
+/// The streams, if they are few.
+fn stream_rows(rows: &mut Rows, t: &Trace, streams: &[StreamSummary]) {
     // Beyond that nobody wants to see each.
     let shown = if streams.len() <= MOST_STREAMS {
         streams
@@ -325,7 +366,7 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
             Some(i) => format!("{} thread {} of image {}", s.stream, i.tid, i.image),
             None => s.stream.to_string(),
         };
-        row(
+        rows.add(
             "stream",
             format!(
                 "{name}: {} instructions, {} events in {} chunks, {} (raw {}){}",
@@ -339,17 +380,9 @@ fn as_text(path: &Path, t: &Trace, streams: &[StreamSummary]) -> String {
         );
     }
     if streams.len() > shown.len() {
-        row(
+        rows.add(
             "streams",
             format!("{} (all of them with --json)", streams.len()),
         );
     }
-    for m in t.modules() {
-        row(
-            "module",
-            format!("{}  {}  {}", m.hash, size(m.size), m.path),
-        );
-    }
-    out.truncate(out.trim_end().len());
-    out
 }
