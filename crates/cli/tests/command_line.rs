@@ -33,9 +33,14 @@ impl Store {
         self.0.path().join(name).to_str().unwrap().into()
     }
 
+    /// What `ls --json` prints.
+    fn list(&self) -> serde_json::Value {
+        serde_json::from_str(&self.ok(&["ls", "--json"])).unwrap()
+    }
+
     fn names(&self) -> Vec<String> {
-        let list: serde_json::Value = serde_json::from_str(&self.ok(&["ls", "--json"])).unwrap();
-        list.as_array()
+        self.list()
+            .as_array()
             .unwrap()
             .iter()
             .map(|r| r["name"].as_str().unwrap().into())
@@ -125,8 +130,7 @@ fn recordings_in_the_store_share_copies_of_files() {
     s.ok(&["record", "-q", "/bin/true"]);
     s.ok(&["record", "-q", "/bin/true"]);
     s.ok(&["record", "-q", "/bin/echo", "1"]);
-    let list = || -> serde_json::Value { serde_json::from_str(&s.ok(&["ls", "--json"])).unwrap() };
-    let all = list();
+    let all = s.list();
     for r in all.as_array().unwrap() {
         let (own, shared) = (
             r["bytes"].as_u64().unwrap(),
@@ -143,8 +147,12 @@ fn recordings_in_the_store_share_copies_of_files() {
     // The libraries of the other recordings stay.
     assert!((3..before).contains(&copies(&s).len()));
     s.ok(&["replay", "--verify", &s.names()[0]]);
+}
 
-    // A recording that is taken elsewhere.
+#[test]
+fn a_recording_that_is_taken_elsewhere_needs_its_files() {
+    let s = Store::new();
+    s.ok(&["record", "-q", "/bin/true"]);
     let other = tempfile::tempdir().unwrap();
     let alone = other.path().join("alone.hst");
     let alone = alone.to_str().unwrap();
@@ -173,13 +181,16 @@ fn recordings_in_the_store_share_copies_of_files() {
     s.ok(&["replay", "--verify", alone]);
     let o = s.hindsight(&["export", &s.names()[0], "-o", "-"]);
     assert_eq!(o.stdout, std::fs::read(alone).unwrap());
+}
 
-    // The recording of a program that has changed since.
+#[test]
+fn a_recording_of_a_program_that_has_changed_needs_its_copy() {
+    let s = Store::new();
+    let other = tempfile::tempdir().unwrap();
     let program = other.path().join("program");
     std::fs::copy("/bin/true", &program).unwrap();
     s.ok(&["record", "-q", program.to_str().unwrap()]);
-    let name = s.names().into_iter().find(|n| n.starts_with("program"));
-    let stored = s.0.path().join(format!("{}.hst", name.clone().unwrap()));
+    let stored = s.0.path().join(format!("{}.hst", s.names()[0]));
     let moved = other.path().join("moved.hst");
     std::fs::copy(stored, &moved).unwrap();
     std::fs::OpenOptions::new()
@@ -194,22 +205,31 @@ fn recordings_in_the_store_share_copies_of_files() {
         message.contains("hindsight export") && message.contains("/files/"),
         "{message}"
     );
-    s.ok(&["rm", &name.unwrap()]);
+}
 
-    // A copy that is missing.
+#[test]
+fn a_copy_of_a_file_that_is_missing_is_named() {
+    let s = Store::new();
+    s.ok(&["record", "-q", "/bin/true"]);
+    let alone = s.file("alone.hst");
     let gone = copies(&s)[0].clone();
     std::fs::remove_file(&gone).unwrap();
-    let o = s.hindsight(&["export", &s.names()[0], "-o", &format!("{alone}2")]);
+    let o = s.hindsight(&["export", &s.names()[0], "-o", &alone]);
     let message = String::from_utf8_lossy(&o.stderr).into_owned();
     assert_eq!(o.status.code(), Some(2), "{message}");
     assert!(message.contains(gone.to_str().unwrap()), "{message}");
-    assert!(!std::path::Path::new(&format!("{alone}2")).exists());
+    assert!(!std::path::Path::new(&alone).exists());
     assert!(s.ok(&["ls"]).contains(gone.to_str().unwrap()));
     s.ok(&["rm", "--all"]);
     assert_eq!(copies(&s).len(), 0);
+}
+
+#[test]
+fn recordings_have_their_own_files_or_share_them_as_they_are_told() {
+    let s = Store::new();
     s.ok(&["record", "-q", "--self-contained", "/bin/true"]);
-    assert_eq!(copies(&s).len(), 0);
-    assert_eq!(list()[0]["shared_bytes"], 0);
+    assert!(!s.0.path().join("files").exists() || copies(&s).is_empty());
+    assert_eq!(s.list()[0]["shared_bytes"], 0);
     // What a ring held at the end shares files, too.
     s.ok(&[
         "record",
