@@ -72,8 +72,8 @@ pub fn run(a: &args::Calls) -> Result<i32> {
     Ok(0)
 }
 
-/// That no call of these is there: `f` may mean more than one function, and not the one that was meant; and what came before
-/// what is kept of a recording, or was not recorded, is not known.
+/// The message that none of these functions was called. It names them all: `f` may mean several functions, and not the one
+/// that the user meant. Calls may also lie in a part that was not recorded or not kept.
 fn never(names: &BTreeSet<&str>) -> String {
     const SHOWN: usize = 5;
     let mut list: Vec<&str> = names.iter().copied().take(SHOWN).collect();

@@ -1,6 +1,6 @@
-//! Commands that play a recording do so in a process that has given up what playing does not need: it opens no files but
-//! those that belong to the recording, for which it asks, connects to nothing, and starts nothing. So it does not
-//! matter who made the recording.
+//! Commands play a recording in a process that has given up what playing does not need. It opens no files, connects to
+//! nothing and starts nothing. For files that belong to the recording it asks another process. So it does not matter who
+//! made the recording.
 
 use crate::numbers::local_time;
 use crate::{limits, store};

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// As hexadecimal text, in all that is told as JSON: many programs hold its numbers in 53 bits, which would change the
-/// others without a word. The commands take it back as an argument.
+/// A number as hexadecimal text in JSON. Many programs read JSON numbers with 53 bits, and would change larger ones silently.
+/// The commands take the text back as an argument.
 pub fn hex(v: u64) -> Value {
     format!("{v:#x}").into()
 }

@@ -1,6 +1,6 @@
-//! Ctrl-C in a session with gdb. gdb tells its server of it only while the program runs, and starts the
-//! server where the terminal's signal does not come. What takes long besides (`seek`, `last-write`, memory whose
-//! index is not made yet) is interrupted through a pipe from the process that started gdb.
+//! Ctrl-C in a session with gdb. gdb tells its server of it only while the program runs. The server does not get the
+//! terminal's signal itself. So other questions that take long (`seek`, `last-write`, memory whose index is not made yet)
+//! are interrupted through a pipe, from the process that started gdb.
 
 use anyhow::{Context, Result, bail};
 use hindsight_gdb::Interrupt;

@@ -1,10 +1,10 @@
 //! What a command that reads a recording may take of memory.
 //!
-//! A recording of two kilobytes can ask for any amount: its program may touch all memory there is. Where a limit
-//! is passed is seen by a thread that looks at what the process has, a hundred times a second, so it does not matter who
-//! took it: replay, the index, symbols or lists of events. The process then ends with an error, before the kernel ends it
-//! without one, and perhaps others with it. As long as that thread exists, signals such as Ctrl-C reach the process
-//! though other threads, which execute translated code, have blocked them.
+//! A recording of two kilobytes can ask for any amount: its program may touch all memory there is. A thread looks a hundred
+//! times a second at what the process has. So it does not matter who took it: replay, the index, symbols or lists of
+//! events. Above the limit the process ends with an error. Otherwise the kernel would end it without one, and perhaps
+//! others with it. That thread also takes signals such as Ctrl-C. The threads that execute translated code have blocked
+//! them.
 
 use crate::numbers::size;
 use crate::say;
@@ -22,8 +22,8 @@ const BASE: u64 = 1 << 30;
 /// than they do.
 const PER_BYTE: u64 = 8;
 
-/// How often each processor that replays may have what the program had: its memory, the marks of what it read and of what
-/// it wrote, and what the index says of it.
+/// Copies of the program's memory that each processor that replays may have: the memory itself, the marks of reads and of
+/// writes, and what the index says of it.
 const COPIES: u64 = 5;
 
 /// How often it is looked, and after how many looks at what was swapped out, which takes longer.
@@ -92,8 +92,8 @@ pub fn said() -> Option<u64> {
     Some(SAID.load(Relaxed)).filter(|n| *n > 0)
 }
 
-/// Raises the limit to what a recording may need by what it says of itself, if `jobs` processors replay it at the same time,
-/// as far as this machine has it, unless the user said how much it may be.
+/// Raises the limit to what a recording may need, by what it says of itself. `jobs` processors replay it at the same time.
+/// The limit is never more than this machine has. It stays as it is if the user has set it.
 pub fn allow(trace: &Trace, jobs: usize) {
     let summary = trace.summary();
     let had = summary.map_or(0, |s| s.peak_memory_kib.saturating_mul(1024));

@@ -1,5 +1,5 @@
-//! The C entry point is taken instead of Rust's own: before `main`, the standard library ignores
-//! SIGPIPE and opens descriptors that are closed, and the recorded program would inherit that.
+//! The C entry point is taken instead of Rust's own. Before Rust's `main`, the standard library ignores SIGPIPE and opens
+//! descriptors that are closed. The recorded program would inherit that.
 #![no_main]
 
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! What stands on a command line without an option: a recording, which may be left out, and what is asked of it.
+//! The words of a command line that are no options: a recording, which may be left out, and a question about it.
 
 use crate::parse;
 use crate::{args, store, travel};
@@ -10,8 +10,8 @@ use std::path::PathBuf;
 /// Bytes where neither the user nor a type says how many.
 const WORD: u64 = 8;
 
-/// Takes the recording out of some words, if it is named there, before others, of which there are `least` to `most`.
-/// Where it could be either, the first is the recording if it is a file, ends in `.hst`, or is no place but in the store.
+/// Takes the recording out of some words, if it is named there. Besides it there are `least` to `most` words. If the first
+/// word could be either, it is the recording if it is a file, ends in `.hst`, or is no place but a name in the store.
 pub fn take(words: &mut Vec<String>, least: usize, most: usize) -> Option<PathBuf> {
     let first = words.first()?;
     let named = words.len() > most || words.len() > least && store::is_meant(first);

@@ -27,9 +27,9 @@ pub struct Replay {
     /// The program image to debug, by its number in `info`; default: the first, or that of --at.
     #[arg(long, value_name = "IMAGE", conflicts_with = "verify")]
     pub process: Option<u32>,
-    /// Replay everything and compare; `full`, if nothing is said: all that was recorded; `digests`: only
-    /// the registers. Exit status 0: all that is recorded is equal; 1: a difference; 2: the recording cannot be
-    /// read; 3: it has no instruction that could be replayed, so that nothing is known.
+    /// Replay everything and compare. `full` (the default) compares all that was recorded, `digests` only the registers.
+    /// Exit status 0: all that is recorded is equal; 1: a difference; 2: the recording cannot be read; 3: it has no
+    /// instruction to replay.
     #[arg(
         long,
         value_name = "CHECKS",
@@ -39,12 +39,12 @@ pub struct Replay {
         default_missing_value = "full"
     )]
     pub verify: Option<Checks>,
-    /// Also prove the order of atomic operations: each must have read what the one before it left, or
-    /// what something else that may have come in between wrote. Exit status 1 if one did not.
+    /// Also prove the order of atomic operations. Each must have read what the one before it left, or what something else
+    /// may have written in between. Exit status 1 if one did not.
     #[arg(long, requires = "verify")]
     pub check_order: bool,
-    /// Also count what is executed, which takes a little longer: reads and writes of memory, segments (instructions up to a
-    /// branch) and indirect branches.
+    /// Also count reads and writes of memory, segments (instructions up to a branch) and indirect branches. That takes a
+    /// little longer.
     #[arg(long, requires = "verify")]
     pub count: bool,
     /// Processors to use, where the recording has key frames; default: all.
@@ -117,10 +117,9 @@ pub struct Within {
 
 #[derive(ClapArgs)]
 pub struct At {
-    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
-    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
-    /// (since the start) or a time of day (12:34:56); default:
-    /// the crash, or else the end.
+    /// The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a position
+    /// (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`,
+    /// `time:1.5s` (since the start) or a time of day (12:34:56). Default: the crash, or else the end.
     #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
     pub words: Vec<String>,
     #[command(flatten)]
@@ -135,9 +134,9 @@ pub struct At {
 
 #[derive(ClapArgs)]
 pub struct Breakpath {
-    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
-    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
-    /// (since the start) or a time of day (12:34:56).
+    /// The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a position
+    /// (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`,
+    /// `time:1.5s` (since the start) or a time of day (12:34:56).
     #[arg(value_name = "[FILE] PLACE", num_args = 1..=2, required = true)]
     pub words: Vec<String>,
     /// Print a script for gdb that does it: `gdb -x SCRIPT --args PROGRAM ARGUMENTS`.
@@ -153,10 +152,9 @@ pub struct Breakpath {
 
 #[derive(ClapArgs)]
 pub struct Backtrace {
-    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
-    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
-    /// (since the start) or a time of day (12:34:56); default:
-    /// the crash, or else the end.
+    /// The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a position
+    /// (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`,
+    /// `time:1.5s` (since the start) or a time of day (12:34:56). Default: the crash, or else the end.
     #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
     pub words: Vec<String>,
     #[command(flatten)]
@@ -171,9 +169,9 @@ pub struct Backtrace {
 
 #[derive(ClapArgs)]
 pub struct Waits {
-    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
-    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
-    /// (since the start) or a time of day (12:34:56); default: the end.
+    /// The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a position
+    /// (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`,
+    /// `time:1.5s` (since the start) or a time of day (12:34:56). Default: the end.
     #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
     pub words: Vec<String>,
     /// With their call stacks.
@@ -209,8 +207,8 @@ pub struct Events {
     /// Show when they happened, in seconds since the start of the recording.
     #[arg(long)]
     pub time: bool,
-    /// Show system calls that were asked for (by --kind or --syscall) with their arguments as numbers, not in words as
-    /// strace does, which replays the recording.
+    /// Show the arguments of system calls as numbers. Otherwise those that are asked for (by --kind or --syscall) are shown
+    /// as strace does, which replays the recording.
     #[arg(long)]
     pub raw: bool,
     /// For scripts.
@@ -220,11 +218,11 @@ pub struct Events {
 
 #[derive(ClapArgs)]
 pub struct Mem {
-    /// The recording, a file or a name in the store (default: the latest in the store), and a place: a position (1A2:3F),
-    /// a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`, `time:1.5s`
-    /// (since the start) or a time of day (12:34:56). Then what is to
-    /// be shown: an address, or a variable or what leads to one (`p->next`, `table[3]`, `*p`, `$rsp+8`), and how many
-    /// bytes; default: as many as the variable has, or 8.
+    /// The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a position
+    /// (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`,
+    /// `time:1.5s` (since the start) or a time of day (12:34:56). Then what to show: an
+    /// address, a variable, or an expression such as `p->next`, `table[3]`, `*p`, `$rsp+8`. Last, the number of bytes;
+    /// default: as many as the variable has, or 8.
     #[arg(value_name = "[FILE] PLACE ADDRESS [LENGTH]", num_args = 2..=4, required = true)]
     pub words: Vec<String>,
     #[command(flatten)]
@@ -236,9 +234,9 @@ pub struct Mem {
 
 #[derive(ClapArgs)]
 pub struct Writes {
-    /// The recording, a file or a name in the store (default: the latest in the store). Then where was written: an address,
-    /// or a variable or what leads to one, as of the place before which is searched (`p->next`, `table[3]`, `*p`,
-    /// `$rsp+8`), and how many bytes; default: as many as the variable has, or 8.
+    /// The recording (a file, or a name in the store; default: the latest one). Then what was written to: an address, a
+    /// variable, or an expression such as `p->next`, `table[3]`, `*p`, `$rsp+8`. It has its value at the place before which
+    /// is searched. Last, the number of bytes; default: as many as the variable has, or 8.
     #[arg(value_name = "[FILE] ADDRESS [LENGTH]", num_args = 1..=3, required = true)]
     pub words: Vec<String>,
     /// Only before this position, in the program image that is there; default: the end.
@@ -263,8 +261,8 @@ pub struct Writes {
 
 #[derive(ClapArgs)]
 pub struct Calls {
-    /// The recording, a file or a name in the store (default: the latest in the store), and the function: its name,
-    /// `MODULE!NAME` (libc!malloc), or its address (0x…).
+    /// The recording (a file, or a name in the store; default: the latest one), and the function: its name, `MODULE!NAME`
+    /// (libc!malloc), or its address (0x…).
     #[arg(value_name = "[FILE] FUNCTION", num_args = 1..=2, required = true)]
     pub words: Vec<String>,
     /// Only of this thread (the number of its stream).
@@ -297,14 +295,14 @@ pub struct Index {
     /// Processors to use, where the recording has key frames or threads; default: all.
     #[arg(long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<usize>,
-    /// Instructions between the index's own key frames; 0: about 32 million, and
-    /// 8 million, with steps of two million between them, where threads share memory. They are made rarer where the index would be larger than twice the recording and 256 MiB. Parts that
+    /// Instructions between the index's own key frames. 0: about 32 million; where threads share memory 8 million, with
+    /// steps of two million. They become rarer if the index would be larger than twice the recording and 256 MiB. Parts that
     /// are there already stay as they are, also those that were saved for a question.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub interval: u64,
-    /// Only there, and with key frames as dense as `--interval` says (default here: 100000; at least 1024, and a
-    /// 65536th of the range): two places, such as `40%..1A2:3F`. Parts that are there already are made anew if they
-    /// are not as dense, and added to the file, which only becomes larger by a range.
+    /// Index only this range: two places, such as `40%..1A2:3F`. Its key frames are as dense as `--interval` says (default
+    /// here: 100000; at least 1024, and a 65536th of the range). Parts that are less dense are made again and added to the
+    /// file. So a range makes the file larger.
     #[arg(long, value_name = "FROM..TO", value_parser = crate::parse::range)]
     pub range: Option<(hindsight_timeline::Place, hindsight_timeline::Place)>,
     /// For scripts.

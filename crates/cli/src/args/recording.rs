@@ -19,34 +19,33 @@ pub struct Record {
     /// otherwise share one copy. With `-o` they always are in it.
     #[arg(long)]
     pub self_contained: bool,
-    /// What predicts the values that the program reads: `window` (a full shadow of its memory) or
-    /// a bounded cache such as `cache:64k`, for a program with little memory to spare.
+    /// What predicts the values that the program reads: `window` (a full shadow of its memory), or a bounded cache such as
+    /// `cache:64k` for a program with little memory to spare.
     #[arg(long, default_value = "window", value_parser = predictor)]
     pub predictor: Predictor,
-    /// How reads are recorded: `quiet` does not check them as long as a process has one thread, shares
-    /// no memory, and all that the kernel changes is known, and checks them from then on; `checked`
-    /// checks them from the beginning. Default: quiet, unless key frames are asked for.
+    /// How reads are recorded. `checked` checks them from the beginning. `quiet` does not check them as long as a process
+    /// has one thread, shares no memory, and makes only system calls whose effects are known. Default: quiet, unless key
+    /// frames or a ring are asked for.
     #[arg(long, value_enum, value_name = "REGIME")]
     pub regime: Option<Regime>,
     /// The processor that the program is shown: `host`, or `x86-64-v2`, `-v3`, `-v4` for a
     /// recording that is to be replayed on other machines.
     #[arg(long, default_value = "host", value_parser = baseline)]
     pub cpu: Baseline,
-    /// Instructions between points from which replay can start, of what is checked; 0: only from the
-    /// beginning. They are at least 64 instructions apart for each byte of memory that the process has had, since
-    /// behind each of them all that is read is recorded anew; for travel, see `index --range`. [default: 1000000000]
+    /// Instructions between points from which replay can start, in the checked regime; 0: only from the beginning. Behind
+    /// each point all that is read is recorded again. So they are at least 64 instructions apart for each byte of memory
+    /// that the process has had. For travel, see `index --range`. [default: 1000000000]
     #[arg(long, value_name = "N")]
     pub keyframe_interval: Option<u64>,
     /// Instructions between digests of all registers, which replay compares; 0: none.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub digest_interval: u64,
-    /// Processes that the program makes: `follow` records them too, `none` lets them run
-    /// unrecorded, `only-matching=GLOB` records those whose program's name (or path, if GLOB has a
-    /// slash) matches.
+    /// Processes that the program starts. `follow` records them too, and `none` does not. `only-matching=GLOB` records those
+    /// whose program's name matches (or its path, if GLOB has a slash).
     #[arg(long, value_parser = children, value_name = "WHICH", default_value = "follow")]
     pub children: Children,
-    /// Record only the code of modules that match: by path, file name, or file name up to `.so`, with
-    /// `*` and `?`; `[vdso]` and `[anonymous]` (code made at run time) are names too. May be repeated.
+    /// Record only the code of modules that match: by path, file name, or file name up to `.so`, with `*` and `?`. `[vdso]`
+    /// and `[anonymous]` (code that is made at run time) are names too. May be repeated.
     #[arg(long, value_name = "GLOB", value_parser = pattern, conflicts_with = "plain")]
     pub only_module: Vec<String>,
     /// Do not record the code of modules that match; wins over --only-module. May be repeated.
@@ -62,9 +61,8 @@ pub struct Record {
     /// Record nothing until the program asks for it (`hindsight.h`, or the crate `hindsight-mark`).
     #[arg(long, conflicts_with = "plain")]
     pub start_stopped: bool,
-    /// Keep only the latest part of the recording, in memory: this many bytes, such as `64M`, or what
-    /// happened in the last seconds, such as `10s`. It is written when the program ends (see
-    /// `--keep-on`) and by `hindsight dump`.
+    /// Keep only the latest part of the recording, in memory: so many bytes (`64M`), or the last seconds (`10s`). It is
+    /// written when the program ends (see `--keep-on`) and by `hindsight dump`.
     #[arg(long, value_name = "SIZE|SECONDS", value_parser = ring, conflicts_with = "plain")]
     pub ring: Option<Limit>,
     /// Hold the ring in a file without a name, where the recording is to go.
@@ -79,12 +77,12 @@ pub struct Record {
     /// this run, otherwise 0.
     #[arg(long, value_name = "N|until-failure", value_parser = Retry::parse, conflicts_with = "plain")]
     pub retry: Option<Retry>,
-    /// End a run that takes longer, such as `10s` or `2m`: all its processes are killed, and what its threads wait
+    /// End a run that takes longer than this, such as `10s` or `2m`. All its processes are killed, and what its threads wait
     /// for is shown (see `waits`). The status is then 124, as that of timeout(1). With --retry, each run has this time.
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "plain")]
     pub timeout: Option<std::time::Duration>,
-    /// Disturb the timing of threads and processes, to bring rare interleavings out. Every SEED
-    /// disturbs in another way; with `--retry`, each run takes the next one. Threads sleep for half of the time at most.
+    /// Disturb the timing of threads and processes, so that rare interleavings happen. Every SEED disturbs in another way.
+    /// With `--retry`, each run takes the next seed. Threads sleep for half of the time at most.
     #[arg(long, value_name = "SEED")]
     pub chaos: Option<u32>,
     /// Recordings of the same program that are kept in the store, this one included.
