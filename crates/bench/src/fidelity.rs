@@ -66,6 +66,17 @@ pub fn parse(text: &str) -> io::Result<Vec<Case>> {
         .collect()
 }
 
+/// The cases whose lines contain `text`. Fails if none does.
+pub fn containing(mut cases: Vec<Case>, text: &str) -> io::Result<Vec<Case>> {
+    cases.retain(|c| c.line.contains(text));
+    match cases.is_empty() {
+        true => Err(io::Error::other(format!(
+            "--only: no command of the list contains \"{text}\""
+        ))),
+        false => Ok(cases),
+    }
+}
+
 /// Takes every `n`-th case. About `count` cases remain, from all parts of the list.
 pub fn sample(cases: Vec<Case>, count: usize) -> Vec<Case> {
     let step = cases.len().div_ceil(count.max(1)).max(1);
@@ -220,6 +231,15 @@ pub fn table(outcomes: &[Outcome], misses_only: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_in_no_command_is_refused() {
+        let cases = || parse("p: a 'b c'\nq: d\n").unwrap();
+        assert_eq!(containing(cases(), "").unwrap().len(), 2);
+        assert_eq!(containing(cases(), "b c").unwrap().len(), 1);
+        let refused = containing(cases(), "x").err().unwrap().to_string();
+        assert!(refused.contains("\"x\""), "{refused}");
+    }
 
     #[test]
     fn reads_the_list() {

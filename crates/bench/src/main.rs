@@ -206,10 +206,19 @@ fn bench(o: &Bench) -> io::Result<ExitCode> {
         .tempdir()?;
     let dir = scratch.path();
     servers::open_to_all(dir)?;
-    let workloads = match &o.workloads {
-        Some(file) => workload::from_file(file, dir)?,
+    let (workloads, mut names) = match &o.workloads {
+        Some(file) => {
+            let list = workload::from_file(file, dir)?;
+            let names = list.iter().map(|w| w.name.clone()).collect();
+            (list, names)
+        }
         None => workload::built_in(dir, &o.only)?,
     };
+    if o.workloads.is_none() {
+        names.extend(servers::NAMES.map(String::from));
+    }
+    names.push("startup".into());
+    workload::all_known(&o.only, &names)?;
     let chosen = |name: &str| o.only.is_empty() || o.only.iter().any(|n| n == name);
     let mut measured = Vec::new();
     let mut failed = 0;
@@ -319,8 +328,7 @@ fn fidelity(o: &Fidelity) -> io::Result<ExitCode> {
         Some(file) => std::fs::read_to_string(file)?,
         None => include_str!("../fidelity/cases.txt").to_owned(),
     };
-    let mut cases = fidelity::parse(&text)?;
-    cases.retain(|c| c.line.contains(&o.only));
+    let mut cases = fidelity::containing(fidelity::parse(&text)?, &o.only)?;
     if let Some(n) = o.sample {
         cases = fidelity::sample(cases, n);
     }

@@ -70,16 +70,28 @@ pub fn from_file(file: &Path, dir: &Path) -> io::Result<Vec<Workload>> {
         .collect()
 }
 
-/// Prepares the workloads in `dir`. `only` limits them to some names.
-pub fn built_in(dir: &Path, only: &[String]) -> io::Result<Vec<Workload>> {
+/// Prepares the workloads in `dir`. `only` limits them to some names. Returns them, and the names of all that there are.
+pub fn built_in(dir: &Path, only: &[String]) -> io::Result<(Vec<Workload>, Vec<String>)> {
     let maker = Maker {
         dir,
         only,
         made: Vec::new(),
+        names: Vec::new(),
     };
     let mut maker = maker.make_all()?;
     tasks::make(&mut maker)?;
-    Ok(maker.made)
+    Ok((maker.made, maker.names))
+}
+
+/// Fails if one of the names in `only` is none of `names`.
+pub fn all_known(only: &[String], names: &[String]) -> io::Result<()> {
+    match only.iter().find(|o| !names.contains(o)) {
+        None => Ok(()),
+        Some(unknown) => Err(io::Error::other(format!(
+            "--only: nothing is named \"{unknown}\"; there are {}",
+            names.join(", ")
+        ))),
+    }
 }
 
 /// Prepares the programs for measuring travel: one with one thread, one with eight.
@@ -89,6 +101,7 @@ pub fn travelled(dir: &Path) -> io::Result<Vec<Workload>> {
         dir,
         only: &names,
         made: Vec::new(),
+        names: Vec::new(),
     }
     .make_all()?;
     maker.task(
@@ -112,6 +125,8 @@ pub struct Maker<'a> {
     dir: &'a Path,
     only: &'a [String],
     made: Vec<Workload>,
+    /// Names of all workloads, wanted or not.
+    names: Vec<String>,
 }
 
 /// Makes the files of a workload in a directory. Returns the workload's arguments.
@@ -216,7 +231,10 @@ impl Maker<'_> {
         Ok(())
     }
 
-    fn wants(&self, name: &str) -> bool {
+    fn wants(&mut self, name: &str) -> bool {
+        if !self.names.iter().any(|n| n == name) {
+            self.names.push(name.into());
+        }
         self.only.is_empty() || self.only.iter().any(|o| o == name)
     }
 
@@ -395,6 +413,20 @@ pub fn write_c(out: &mut dyn Write, functions: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_nothing_has_are_refused() {
+        let list = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
+        let dir = Path::new("/nonexistent");
+        // Nothing is prepared of what is not wanted.
+        let (made, names) = built_in(dir, &list(&["gzpi"])).unwrap();
+        assert!(made.is_empty() && names.len() > 10, "{names:?}");
+        assert!(all_known(&[], &names).is_ok());
+        assert!(all_known(&list(&["gzip", "pigz"]), &names).is_ok());
+        let refused = all_known(&list(&["gzip", "gzpi"]), &names).unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains("\"gzpi\"; there are gzip, "), "{refused}");
+    }
 
     #[test]
     fn generated_files_are_the_same_every_time() {

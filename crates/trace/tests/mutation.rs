@@ -10,10 +10,9 @@ use hindsight_trace::{ChunkBuilder, Pushed, Trace, columns};
 use std::time::{Duration, Instant};
 
 fn budget() -> Duration {
-    let seconds = std::env::var("HINDSIGHT_FUZZ_SECONDS")
-        .ok()
-        .and_then(|s| s.parse().ok());
-    Duration::from_secs_f64(seconds.unwrap_or(2.0))
+    const SECONDS: &str = "HINDSIGHT_FUZZ_SECONDS";
+    let seconds = std::env::var(SECONDS).map_or(2.0, |s| s.parse().expect(SECONDS));
+    Duration::from_secs_f64(seconds)
 }
 
 /// Calls `one` with new random numbers until the time is up.

@@ -492,18 +492,16 @@ impl Rng {
     }
 }
 
-fn seed(default: u64) -> u64 {
-    std::env::var("HINDSIGHT_FUZZ_SEED")
-        .ok()
-        .and_then(|v| v.parse().ok())
-        .unwrap_or(default)
+fn setting(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |v| v.parse().expect(name))
 }
 
-fn rounds(default: u64) -> u64 {
-    std::env::var("HINDSIGHT_FUZZ_ROUNDS")
-        .ok()
-        .and_then(|v| v.parse().ok())
-        .unwrap_or(default)
+fn seed(usual: u64) -> u64 {
+    setting("HINDSIGHT_FUZZ_SEED", usual)
+}
+
+fn rounds(usual: u64) -> u64 {
+    setting("HINDSIGHT_FUZZ_ROUNDS", usual)
 }
 
 #[test]

@@ -96,9 +96,9 @@ fn change_content(r: &mut Random, raw: &mut Vec<u8>) {
 /// `HINDSIGHT_FUZZ_SECONDS` is how long this tries, and `HINDSIGHT_FUZZ_SEED` chooses the changes.
 #[test]
 fn changed_recordings_end_in_bounds() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
-    let seconds = number("HINDSIGHT_FUZZ_SECONDS").unwrap_or(5);
-    let seed = number("HINDSIGHT_FUZZ_SEED").unwrap_or(0x005e_ed0f_bad1_dea5);
+    let number = |name: &str, usual| std::env::var(name).map_or(usual, |s| s.parse().expect(name));
+    let seconds = number("HINDSIGHT_FUZZ_SECONDS", 5);
+    let seed = number("HINDSIGHT_FUZZ_SEED", 0x005e_ed0f_bad1_dea5);
     let place = Place::new();
     let honest = place.path("honest.hst");
     let honest = honest.to_str().unwrap();
