@@ -1,7 +1,7 @@
 //! Takes what a circular recording holds while it goes on.
 //!
-//! The recording process listens on a socket named after its process id, in a folder of its user;
-//! whoever wants its ring asks all of them for the process.
+//! The recording process listens on a socket in a folder of its user. Whoever wants a ring asks all sockets there for the
+//! process.
 
 use crate::error::{During, Error, Result};
 use crate::{store, sys};

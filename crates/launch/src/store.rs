@@ -20,8 +20,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// With what the name of a recording's file ends.
 pub const EXTENSION: &str = "hst";
 
-/// Recordings look for files that no recording uses after this time, and leave those alone that have been
-/// used within it: the next recording of the program is likely to need them.
+/// Time after which a recording looks again for files that no recording uses. It leaves files alone that were used within
+/// this time: the next recording of the program is likely to need them.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Longest wait for recordings that begin to use files.

@@ -1,8 +1,8 @@
-//! Translated code kept between recordings, in the user's cache folder: a file for each program and regime, with
-//! what its last recordings have put in the [shared cache](hindsight_events::shared_cache).
+//! Translated code that is kept between recordings, in the user's cache folder. There is a file for each program and regime.
+//! It has what the program's last recordings have put into the [shared cache](hindsight_events::shared_cache).
 //!
-//! What is in these files is executed. So they are used only if nobody else can have written them:
-//! folder and files belong to the user, and nobody else may do anything with them. And nothing is kept
+//! What is in these files is executed. So they are used only if nobody else can have written them.
+//! Folder and files must belong to the user, and nobody else may do anything with them. And nothing is kept
 //! of a recording in which a process has given up rights that the user has. The rest is a matter of
 //! accidents: each block has a checksum, and serves only code that is the same byte by byte. Files
 //! can be deleted at any time.

@@ -1,5 +1,5 @@
-//! What the kernel is told of a process that goes on by itself: while it was recorded, the kernel's heap was the
-//! recorder's, and its program the recorder.
+//! What the kernel is told of a process that goes on by itself. While the process was recorded, the kernel took the
+//! recorder for its program, and the recorder's heap for its heap.
 
 use hindsight_events::attach::Plain;
 use hindsight_remote::{Process, Thread};

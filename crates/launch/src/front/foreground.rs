@@ -1,5 +1,5 @@
-//! Stands for a recorded program where whoever started us sees it: waits for its end, passes signals on to it, and is
-//! stopped and continued with it, as if the program had been started directly.
+//! Stands for a recorded program, as if whoever started this process had started the program. It waits for the program's
+//! end, passes signals on to it, and is stopped and continued with it.
 
 use super::group_probe::GroupProbe;
 use crate::error::{Error, Result};
@@ -33,8 +33,8 @@ pub(crate) enum News {
 
 /// This process, as far as it stands for the programs that it records.
 ///
-/// It takes over all signals of this process, for good: it passes on to the program what is sent to this process, and is
-/// stopped and continued with it. That is for a process that does nothing else, such as a command. Others use
+/// It takes over all signals of this process, for good. What is sent to this process it passes on to the program. It is
+/// stopped and continued with the program. That is for a process that does nothing else, such as a command. Others use
 /// [`Builder::start`](crate::Builder::start).
 pub struct Foreground {
     before: Signals,

@@ -1,9 +1,9 @@
 //! The two processes that record a program.
 //!
-//! The one that was started is the program's parent and stands for it: it is in its process group, is stopped with it,
-//! and ends as it ends ([`super::foreground`]). The one that collects is in a session of its own, so that no signal to the group
-//! and no key reaches it: whatever becomes of the group, the recording is finished. They tell each other what
-//! has happened by lines of JSON.
+//! The one that was started is the program's parent and stands for it ([`super::foreground`]). It is in the program's
+//! process group, is stopped with it, and ends as it ends. The one that collects is in a session of its own. No signal to
+//! the group and no key reaches it. So the recording is finished whatever becomes of the group. The two tell each other by
+//! lines of JSON what has happened.
 
 use super::foreground::{BEAT, Foreground, News};
 use super::parent::Parent;
@@ -250,8 +250,8 @@ impl Face {
         process::kill(self.program.get(), libc::SIGKILL);
     }
 
-    /// A process that is stopped notices nothing. So it is continued from here when the program goes on or has ended;
-    /// and where somebody has stopped it alone, which cannot be passed on by itself, the program is.
+    /// A process that is stopped notices nothing. So it is continued from here when the program goes on or has ended. If
+    /// somebody has stopped only that process, the program is stopped from here: SIGSTOP cannot be passed on.
     fn keep_together(&self) {
         const STOPPED: Option<u8> = Some(b'T');
         if process::state(self.front) != STOPPED {
