@@ -3,11 +3,14 @@
 mod collect;
 mod config;
 mod deadline;
+mod options;
 mod own;
 mod work;
 
 pub(crate) use collect::{Meanwhile, await_others, collect, ending_of, finish, share};
 pub(crate) use config::{common, header, texts};
+pub use options::{Children, Regime, Trials};
+pub(crate) use options::{Common, common_setters};
 
 use crate::destination::Destination;
 use crate::detach;
@@ -15,7 +18,7 @@ use crate::error::{During, Error, Result};
 use crate::front::foreground::Foreground;
 use crate::front::parent::Parent;
 use crate::front::proxy::Worker;
-use crate::notice::{Listener, Notice};
+use crate::notice::Notice;
 use crate::outcome::{Outcome, Status};
 use crate::program::{self, Program};
 use crate::recorder_binary;
@@ -36,135 +39,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
-
-/// Instructions between key frames if nothing is said.
-const KEYFRAME_INTERVAL: u64 = 1_000_000_000;
-
-/// Instructions between digests if nothing is said.
-const DIGEST_INTERVAL: u64 = 1_000_000;
-
-/// Recordings of one program that the store keeps if nothing is said.
-const KEEP: usize = 5;
-
-/// How reads are recorded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Regime {
-    /// Not checked as long as nobody but the kernel can change the program's memory, and all that it changes is known.
-    Quiet,
-    /// Checked from the beginning.
-    Checked,
-}
-
-/// What becomes of processes that the program makes.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub enum Children {
-    /// They are recorded too.
-    #[default]
-    Follow,
-    /// They run unrecorded.
-    None,
-    /// Those are recorded whose program's name matches this pattern, with `*` and `?`; or its path, if the pattern has a
-    /// slash.
-    Matching(String),
-}
-
-/// Changes that tests of the recorder make.
-#[doc(hidden)]
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Trials {
-    /// Every program image ends its quiet regime when it has come to the runtime so often; 0: not for that reason.
-    pub leave_quiet_after: u64,
-    /// Every quiet thread restates its memory each so many instructions, if it can; 0: as it would.
-    pub restate_every: u64,
-    /// What this system call wrote is left out, as if the table of calls were wrong.
-    pub untold: Option<u64>,
-    /// Whether memory that is only read shares its pages with what it is compared with; else by the processor.
-    pub joint: Option<bool>,
-}
-
-/// What both ways of recording have.
-#[derive(Clone)]
-pub(crate) struct Common {
-    pub destination: Destination,
-    pub keep: usize,
-    pub predictor: Predictor,
-    pub keyframe_interval: Option<u64>,
-    pub digest_interval: u64,
-    pub children: Children,
-    pub tell: Listener,
-}
-
-impl Common {
-    pub fn new() -> Common {
-        Common {
-            destination: Destination::Store { contained: false },
-            keep: KEEP,
-            predictor: Predictor::WINDOW,
-            keyframe_interval: None,
-            digest_interval: DIGEST_INTERVAL,
-            children: Children::default(),
-            tell: Arc::new(|_| ()),
-        }
-    }
-
-    pub fn keyframe_interval(&self) -> u64 {
-        self.keyframe_interval.unwrap_or(KEYFRAME_INTERVAL)
-    }
-}
-
-/// The setters that both builders have.
-macro_rules! common_setters {
-    () => {
-        /// Where the recording goes. Default: a new file in the [store](crate::store), which shares copies of files with
-        /// others.
-        pub fn destination(mut self, to: $crate::Destination) -> Self {
-            self.common.destination = to;
-            self
-        }
-
-        /// How many recordings of this program the store keeps, this one included. The oldest of the others are deleted
-        /// when it is finished. Default: 5.
-        pub fn keep_in_store(mut self, recordings: usize) -> Self {
-            self.common.keep = recordings;
-            self
-        }
-
-        /// What predicts the values that the program reads. Default: [`Predictor::WINDOW`], a full shadow of its memory.
-        pub fn predictor(mut self, predictor: Predictor) -> Self {
-            self.common.predictor = predictor;
-            self
-        }
-
-        /// Instructions between points from which replay can start, of what is checked; 0: only from the beginning.
-        /// They are at least 64 instructions apart for each byte of memory that the process has had. Default: 1,000,000,000.
-        pub fn keyframe_interval(mut self, instructions: u64) -> Self {
-            self.common.keyframe_interval = Some(instructions);
-            self
-        }
-
-        /// Instructions between digests of all registers, which replay compares; 0: none. Default: 1,000,000.
-        pub fn digest_interval(mut self, instructions: u64) -> Self {
-            self.common.digest_interval = instructions;
-            self
-        }
-
-        /// What becomes of processes that the program makes. Default: they are recorded.
-        pub fn children(mut self, which: $crate::Children) -> Self {
-            self.common.children = which;
-            self
-        }
-
-        /// Has `tell` called when something happens that a user may want to know, from threads and processes of this
-        /// library. Default: nobody is told.
-        pub fn on_notice(mut self, tell: impl Fn(&$crate::Notice) + Send + Sync + 'static) -> Self {
-            self.common.tell = std::sync::Arc::new(tell);
-            self
-        }
-    };
-}
-pub(crate) use common_setters;
 
 /// A program that is to be recorded, and how. Made by [`Recording::builder`].
 pub struct Builder {
