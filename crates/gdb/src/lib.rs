@@ -1,24 +1,20 @@
 //! A recording as a target of gdb's remote protocol: gdb's own commands go forwards and backwards in
 //! it.
 //!
-//! [`serve`] talks to one client over any pair of byte streams. The packets are taken apart by the
-//! `gdbstub` library; what it does not know is in [`filter`]. All knowledge of the recording comes
-//! from [`hindsight_timeline`]; nothing a client sends changes it: what it writes, and functions it
-//! calls, are in a side branch ([`state::side`]) that is thrown away.
+//! [`serve`] talks to one client over any pair of byte streams. [`hindsight_packets`] knows the packets; [`answers`]
+//! answers them. All knowledge of the recording comes from [`hindsight_timeline`]. Nothing that a client sends changes
+//! the recording: what it writes, and functions it calls, are in a side branch ([`state::side`]) that is thrown away.
 
-mod filter;
+mod answers;
 mod monitor;
 mod process;
 mod program;
-mod route;
 mod run;
 mod server;
-mod siginfo;
 mod state;
-mod target;
-mod tls;
 
-pub use server::{Patience, serve};
+pub use hindsight_packets::Patience;
+pub use server::serve;
 pub use state::bookmarks::Bookmarks;
 pub use state::interrupt::Interrupt;
 pub use state::session::Session;
@@ -43,15 +39,13 @@ pub enum Error {
     OtherProcess(Position, u32),
     #[error("{0}")]
     Command(String),
-    #[error("the connection failed: {0}")]
-    Io(std::io::Error),
-    #[error("the client does not keep to the protocol: {0}")]
-    Protocol(String),
+    #[error(transparent)]
+    Connection(#[from] hindsight_packets::Error),
 }
 
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Error {
-        Error::Io(e)
+        Error::Connection(e.into())
     }
 }
 

@@ -218,6 +218,41 @@ fn an_interrupt_ends_a_long_run() {
     println!("{answer} after {:?}", started.elapsed());
 }
 
+#[test]
+fn damaged_and_malformed_packets_do_not_end_a_session() {
+    let s = Scene::new();
+    let trace = record(&s, "int main(void) { return 0; }", &[]);
+    let (_server, port) = server(&s, &trace);
+    let mut c = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    c.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    // The checksum is wrong: the server wants the packet again.
+    c.write_all(b"$?#00").unwrap();
+    let mut byte = [0];
+    c.read_exact(&mut byte).unwrap();
+    assert_eq!(byte, *b"-");
+    let stands = said(&mut c, "?");
+    assert!(stands.starts_with("T05"), "{stands}");
+    // The client has not got the answer: it comes again.
+    c.write_all(b"-").unwrap();
+    let mut again = vec![0; stands.len() + 4];
+    c.read_exact(&mut again).unwrap();
+    assert_eq!(again, frame(stands.as_bytes()));
+    for malformed in [
+        "mx,1",
+        "Z0,",
+        "vCont;x",
+        "Hg",
+        "qXfer:auxv:read::0",
+        "QPassSignals:x",
+    ] {
+        assert_eq!(said(&mut c, malformed), "E01", "{malformed}");
+    }
+    assert_eq!(said(&mut c, "QStartNoAckMode"), "OK");
+    // Packets are acknowledged no more, so a damaged one is lost, and nobody would notice.
+    c.write_all(b"$?#00").unwrap();
+    assert_eq!(c.read(&mut byte).unwrap(), 0, "the connection ends");
+}
+
 /// What lldb asks in a session. It names no thread before it continues. It asks much that gdb does not, and accepts
 /// empty answers.
 #[test]

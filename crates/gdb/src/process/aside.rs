@@ -7,7 +7,7 @@ use crate::state::session::Session;
 use crate::state::side::Side;
 use crate::state::told::Told;
 use crate::{Error, Result};
-use gdbstub::common::{Signal, Tid};
+use hindsight_packets::{Event, Signal, Tid};
 use hindsight_timeline::{Branch, Halted};
 use std::time::{Duration, Instant};
 
@@ -106,14 +106,14 @@ impl Session {
         let step = self.action != Action::Continue;
         let halted = side.branch.run(step, &breaks, &mut stop, &self.cancel)?;
         let tid = side.tid;
-        let signal = |signal| Told::SignalWithThread { tid, signal };
+        let signal = |signal| Told::signal(tid, signal);
         Ok(Some(match halted {
-            Halted::Step => signal(Signal::SIGTRAP),
-            Halted::Break => Told::SwBreak(tid),
-            Halted::Cancelled => signal(Signal::SIGINT),
+            Halted::Step => signal(Signal::TRAP),
+            Halted::Break => Told::event(tid, Event::SoftwareBreakpoint),
+            Halted::Cancelled => signal(Signal::INT),
             Halted::Stuck(why) => {
                 self.notes.push(format!("[the side branch ends: {why}]"));
-                signal(Signal::SIGSYS)
+                signal(Signal::SYS)
             }
         }))
     }

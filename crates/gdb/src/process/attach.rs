@@ -4,6 +4,7 @@ use crate::Result;
 use crate::state::forks::Fork;
 use crate::state::inferior::{Inferior, number};
 use crate::state::session::Session;
+use hindsight_packets::Label;
 use hindsight_timeline::ThreadId;
 
 impl Session {
@@ -96,8 +97,11 @@ impl Session {
     }
 
     /// The thread's name for the client, with its process.
-    pub fn thread_label(&self, inferior: &Inferior, id: ThreadId) -> String {
-        format!("p{:x}.{:x}", inferior.pid, self.tid(id))
+    pub fn thread_label(&self, inferior: &Inferior, id: ThreadId) -> Label {
+        Label {
+            process: Some(inferior.pid),
+            thread: self.tid(id),
+        }
     }
 
     /// The threads that live, of all processes that the client is attached to, by process.

@@ -2,15 +2,15 @@
 
 use crate::process::events;
 use crate::program::files::Files;
+use crate::program::libraries::Listed;
 use crate::state::action::Action;
 use crate::state::bookmarks::Bookmarks;
-use crate::state::forks::Wanted;
 use crate::state::inferior::{self, Inferior};
 use crate::state::interrupt::Interrupt;
 use crate::state::session::Session;
 use crate::{Error, Result};
+use hindsight_packets::Features;
 use hindsight_timeline::{Cancel, Position, Timeline};
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 impl Session {
@@ -38,7 +38,6 @@ impl Session {
             every_write: false,
             locked: false,
             continued: None,
-            several: false,
             chosen_thread: None,
             interrupt: Interrupt::new(&cancel),
             interrupted: None,
@@ -49,10 +48,9 @@ impl Session {
             trouble: None,
             register_asked: false,
             notes: Vec::new(),
-            wanted: Wanted::default(),
+            features: Features::default(),
             told_fork: None,
-            event: None,
-            listed: RefCell::default(),
+            listed: Listed::default(),
             signals: None,
             timeline,
         };

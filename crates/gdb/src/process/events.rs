@@ -6,9 +6,9 @@ use crate::state::inferior;
 use crate::state::session::Session;
 use crate::state::told::Told;
 use crate::{Error, Result};
+use hindsight_packets::{Event, Label, Tid};
 use hindsight_text::line;
 use hindsight_timeline::{Ending, Filter, Kind, KindOf, Position, Process, Thread, ThreadId};
-use std::fmt::Write;
 
 /// The processes that the active one makes.
 pub fn forks(session: &Session) -> Result<Vec<Fork>> {
@@ -92,7 +92,7 @@ impl Session {
 
     /// The image that replaces this one in its process, if the client wants to know.
     pub fn replaced_by(&self) -> Result<Option<Process>> {
-        if !self.wanted.execs {
+        if !self.features.execs {
             return Ok(None);
         }
         let pid = self.inferior.real;
@@ -102,7 +102,7 @@ impl Session {
     /// The image that this one replaced.
     pub fn replaces(&self) -> Result<Option<Process>> {
         let present = self.present()?;
-        if !self.wanted.execs || !present.by_exec {
+        if !self.features.execs || !present.by_exec {
             return Ok(None);
         }
         self.process(|p| p.image == present.parent && p.pid == present.pid)
@@ -121,10 +121,7 @@ impl Session {
         self.inferior.watches.clear();
         let modules = self.timeline.modules(image)?;
         let path = modules.first().map_or("", |m| m.path.as_str());
-        let mut event = String::from("exec:");
-        for b in line(path).bytes() {
-            let _ = write!(event, "{b:02x}");
-        }
+        let event = Event::Exec(line(path).into_owned());
         Ok(self.told(event))
     }
 
@@ -132,7 +129,7 @@ impl Session {
     /// left where it is, if the client knows several.
     pub fn turn(&mut self, image: u32, at: Position) -> Result<Told> {
         let pid = inferior::number(inferior::process(&self.timeline, image)?.pid);
-        if self.wanted.processes && self.activate(pid)? {
+        if self.features.processes && self.activate(pid)? {
             self.leave_side()?;
         }
         self.enter(image, at)
@@ -153,8 +150,8 @@ impl Session {
         let here = |f: &&Fork| f.thread == thread && f.count == count && !self.is_attached(f.pid);
         let found = self.inferior.forks.iter().find(here).copied()?;
         match found.vfork {
-            true => self.wanted.vforks,
-            false => self.wanted.forks,
+            true => self.features.vforks,
+            false => self.features.forks,
         }
         .then_some(found)
     }
@@ -163,15 +160,20 @@ impl Session {
     pub fn tell_fork(&mut self, f: Fork) -> Told {
         self.inferior.vfork_open = f.vfork;
         self.told_fork = Some(f);
-        let kind = if f.vfork { "vfork" } else { "fork" };
-        let first = f.child.map_or(f.pid, |t| self.tid(t).get() as u64);
-        self.told(format!("{kind}:p{:x}.{first:x}", f.pid))
+        let first = f.child.map(|t| self.tid(t));
+        let first = Label {
+            process: Some(f.pid),
+            thread: first.or(Tid::new(f.pid as usize)).unwrap_or(Tid::MIN),
+        };
+        self.told(match f.vfork {
+            true => Event::VFork(first),
+            false => Event::Fork(first),
+        })
     }
 
-    /// A stop with an event that the library does not know.
-    pub fn told(&mut self, event: String) -> Told {
-        self.event = Some(event);
-        Told::Library(self.tid(self.inferior.cursor.thread()))
+    /// A stop of the cursor's thread with an event.
+    pub fn told(&self, event: Event) -> Told {
+        Told::event(self.tid(self.inferior.cursor.thread()), event)
     }
 
     /// Whether a thread's end is that of its program image.

@@ -1,7 +1,7 @@
 //! Files that gdb reads through the connection: the program's own, from the trace, those of `/proc` that it wants, and
 //! separate debug files. gdb shows what these name to its user, so it is escaped.
 
-use gdbstub::target::ext::host_io::{HostIoErrno, HostIoOpenMode, HostIoStat};
+use hindsight_packets::{Errno, Status};
 use hindsight_symbols::DebugPaths;
 use hindsight_text::{bytes, line};
 use hindsight_timeline::{Position, Timeline};
@@ -26,9 +26,9 @@ impl Files {
         image: u32,
         at: Position,
         name: &[u8],
-    ) -> Result<u32, HostIoErrno> {
-        let name = std::str::from_utf8(name).map_err(|_| HostIoErrno::ENOENT)?;
-        let content = content(timeline, image, at, name).ok_or(HostIoErrno::ENOENT)?;
+    ) -> Result<u32, Errno> {
+        let name = std::str::from_utf8(name).map_err(|_| Errno::NotFound)?;
+        let content = content(timeline, image, at, name).ok_or(Errno::NotFound)?;
         let free = self.open.iter().position(Option::is_none);
         let fd = match free {
             Some(i) => i,
@@ -36,49 +36,33 @@ impl Files {
                 self.open.push(None);
                 self.open.len() - 1
             }
-            None => return Err(HostIoErrno::EMFILE),
+            None => return Err(Errno::TooManyOpen),
         };
         self.open[fd] = Some(Arc::new(content));
         Ok(fd as u32)
     }
 
-    fn file(&self, fd: u32) -> Result<&Arc<Vec<u8>>, HostIoErrno> {
+    fn file(&self, fd: u32) -> Result<&Arc<Vec<u8>>, Errno> {
         let file = self.open.get(fd as usize).and_then(Option::as_ref);
-        file.ok_or(HostIoErrno::EBADF)
+        file.ok_or(Errno::BadDescriptor)
     }
 
-    /// Copies from `offset` on; returns the number of bytes.
-    pub fn read(&self, fd: u32, offset: u64, buf: &mut [u8]) -> Result<usize, HostIoErrno> {
+    /// What is in a file from `offset` on, at most `len` bytes.
+    pub fn read(&self, fd: u32, offset: u64, len: usize) -> Result<&[u8], Errno> {
         let file = self.file(fd)?;
-        let from = usize::try_from(offset)
-            .unwrap_or(usize::MAX)
-            .min(file.len());
-        let part = &file[from..];
-        let n = part.len().min(buf.len());
-        buf[..n].copy_from_slice(&part[..n]);
-        Ok(n)
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let rest = &file[from.min(file.len())..];
+        Ok(&rest[..rest.len().min(len)])
     }
 
-    pub fn stat(&self, fd: u32) -> Result<HostIoStat, HostIoErrno> {
-        let size = self.file(fd)?.len() as u64;
-        Ok(HostIoStat {
-            st_dev: 0,
-            st_ino: fd + 1,
-            st_mode: HostIoOpenMode::S_IFREG | HostIoOpenMode::S_IRUSR,
-            st_nlink: 1,
-            st_uid: 0,
-            st_gid: 0,
-            st_rdev: 0,
-            st_size: size,
-            st_blksize: 4096,
-            st_blocks: size.div_ceil(512),
-            st_atime: 0,
-            st_mtime: 0,
-            st_ctime: 0,
+    pub fn status(&self, fd: u32) -> Result<Status, Errno> {
+        Ok(Status {
+            inode: fd + 1,
+            size: self.file(fd)?.len() as u64,
         })
     }
 
-    pub fn close(&mut self, fd: u32) -> Result<(), HostIoErrno> {
+    pub fn close(&mut self, fd: u32) -> Result<(), Errno> {
         self.file(fd)?;
         self.open[fd as usize] = None;
         Ok(())
@@ -107,8 +91,8 @@ fn content(timeline: &Timeline, image: u32, at: Position, name: &str) -> Option<
 
 /// Where a link of `/proc` points, as far as the recording says it: the program, and the folder in which
 /// the first one was started.
-pub fn link(timeline: &Timeline, image: u32, name: &[u8]) -> Result<String, HostIoErrno> {
-    let name = std::str::from_utf8(name).map_err(|_| HostIoErrno::ENOENT)?;
+pub fn link(timeline: &Timeline, image: u32, name: &[u8]) -> Result<String, Errno> {
+    let name = std::str::from_utf8(name).map_err(|_| Errno::NotFound)?;
     let what = name.strip_prefix("/proc/").and_then(|r| r.split_once('/'));
     let first = || {
         let all = timeline.processes().ok()?;
@@ -123,7 +107,7 @@ pub fn link(timeline: &Timeline, image: u32, name: &[u8]) -> Result<String, Host
         Some((_, "cwd")) => first(),
         _ => None,
     };
-    target.ok_or(HostIoErrno::ENOENT)
+    target.ok_or(Errno::NotFound)
 }
 
 fn proc_file(timeline: &Timeline, image: u32, at: Position, what: &str) -> Option<Vec<u8>> {

@@ -8,7 +8,7 @@ use crate::state::session::Session;
 use crate::state::stops::{Break, SignalInfo, Signals};
 use crate::state::told::Told;
 use crate::{Error, Result};
-use gdbstub::common::Tid;
+use hindsight_packets::{Event, Tid};
 use hindsight_timeline::{Direction, Filter, Kind, KindOf, Reason, Stop};
 
 impl Session {
@@ -89,7 +89,7 @@ impl Session {
         const TRIES: u32 = 16;
         let end = stop.reason == Reason::End;
         let told = self.tell(stop.clone())?;
-        if !end || !matches!(told, Told::ReplayLog { .. }) {
+        if !end || !matches!(told.event, Event::Begin | Event::End) {
             self.inferior.steps_at_end = 0;
             return Ok(told);
         }

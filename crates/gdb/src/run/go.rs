@@ -7,8 +7,7 @@ use crate::state::session::Session;
 use crate::state::stops::{LARGEST, SIGNALS};
 use crate::state::told::{Told, kind};
 use crate::{Error, Result};
-use gdbstub::common::Signal;
-use gdbstub::target::ext::breakpoints::WatchKind;
+use hindsight_packets::{Event, Signal, WatchKind};
 use hindsight_timeline::{
     Breakpoint, Choice, Direction, Position, Reason, Scope, Stops, Watch, WatchedValue,
 };
@@ -33,19 +32,17 @@ impl Session {
     pub fn go(&mut self) -> Result<Told> {
         self.chosen_thread = None;
         if std::mem::take(&mut self.showing) {
-            return Ok(Told::SignalWithThread {
-                tid: self.tid(self.inferior.cursor.thread()),
-                signal: Signal(0),
-            });
+            let tid = self.tid(self.inferior.cursor.thread());
+            return Ok(Told::signal(tid, Signal::NONE));
         }
         self.inferior.signal = None;
         self.told_fork = None;
         if std::mem::take(&mut self.inferior.vfork_open) {
-            return Ok(Told::VForkDone(self.tid(self.inferior.cursor.thread())));
+            return Ok(self.told(Event::VForkDone));
         }
         if let Some((image, at)) = self.inferior.chosen.take() {
             // gdb goes on by itself behind an `execve`, and is to stop right there.
-            self.showing = self.wanted.execs;
+            self.showing = self.features.execs;
             return self.turn(image, at);
         }
         if self.inferior.side.is_some() {
@@ -101,11 +98,10 @@ impl Session {
             {
                 Ok(self.tell_fork(f))
             }
-            (Some((kind, addr)), Reason::Step) => Ok(Told::Watch {
-                tid: self.tid(stop.thread),
-                kind,
-                addr,
-            }),
+            (Some((kind, address)), Reason::Step) => {
+                let event = Event::Watchpoint { kind, address };
+                Ok(Told::event(self.tid(stop.thread), event))
+            }
             _ => self.tell_step(stop),
         }
     }
@@ -206,7 +202,7 @@ impl Session {
     /// that takes minutes. So it is not told of those writes.
     fn values(&mut self) -> Result<Vec<WatchedValue>> {
         let mut out = Vec::new();
-        if !self.wanted.execs || self.every_write {
+        if !self.features.execs || self.every_write {
             return Ok(out);
         }
         for w in self.inferior.watches.clone() {
@@ -226,7 +222,8 @@ impl Session {
 
     /// System calls at which a run is to stop: those that gdb catches, and those that make processes.
     fn syscalls(&self) -> Choice<u64> {
-        let tells = (self.wanted.forks || self.wanted.vforks) && !self.inferior.forks.is_empty();
+        let tells =
+            (self.features.forks || self.features.vforks) && !self.inferior.forks.is_empty();
         let mut list = match (&self.inferior.catch, tells) {
             (Some(all), _) if all.is_empty() => return Choice::All,
             (Some(list), false) => return Choice::Only(list.clone()),

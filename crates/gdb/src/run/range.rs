@@ -4,7 +4,6 @@ use crate::Result;
 use crate::state::session::Session;
 use crate::state::stops::SIGNALS;
 use crate::state::told::Told;
-use gdbstub::common::Signal;
 use hindsight_timeline::{Breakpoint, Choice, Direction, Reason, Scope, Stops};
 
 /// Most instructions of one range step before gdb is told where it is.
@@ -29,11 +28,7 @@ impl Session {
                 }
             }
             let told = self.step(Direction::Forward)?;
-            let trap = Told::SignalWithThread {
-                tid: self.tid(self.inferior.cursor.thread()),
-                signal: Signal::SIGTRAP,
-            };
-            if told != trap || !self.is_within(start..end)? || self.cancel.is_cancelled() {
+            if told != self.trap() || !self.is_within(start..end)? || self.cancel.is_cancelled() {
                 return Ok(told);
             }
         }

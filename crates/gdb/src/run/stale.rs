@@ -8,6 +8,7 @@ use crate::Result;
 use crate::state::session::Session;
 use crate::state::stops::LARGEST;
 use crate::state::told::{Told, kind};
+use hindsight_packets::Event;
 use hindsight_timeline::{Watch, Watchpoint};
 
 impl Session {
@@ -24,7 +25,7 @@ impl Session {
             self.inferior.stale.clear();
         }
         if let Some((thread, count)) = seen
-            && self.wanted.execs
+            && self.features.execs
             && self.timeline.thread(thread)?.image == self.inferior.image
         {
             let compared = |w: &&Watchpoint| w.watch == Watch::Write && w.len <= LARGEST;
@@ -47,11 +48,10 @@ impl Session {
         while let Some(place) = self.inferior.stale.pop() {
             let is = |w: &&Watchpoint| (w.address, w.len) == place && w.watch == Watch::Write;
             if let Some(w) = self.inferior.watches.iter().find(is) {
-                return Ok(Some(Told::Watch {
-                    tid: self.tid(self.inferior.cursor.thread()),
+                return Ok(Some(self.told(Event::Watchpoint {
                     kind: kind(w.watch),
-                    addr: w.address,
-                }));
+                    address: w.address,
+                })));
             }
         }
         Ok(None)

@@ -4,18 +4,13 @@ use crate::Result;
 use crate::state::session::Session;
 use crate::state::stops::SignalInfo;
 use crate::state::told::{Told, kind};
-use gdbstub::common::Signal;
-use gdbstub::target::ext::base::reverse_exec::ReplayLogPosition;
-use gdbstub::target::ext::catch_syscalls::CatchSyscallPosition;
+use hindsight_packets::{Event, Signal};
 use hindsight_timeline::{Reason, Stop, ThreadId};
 
 impl Session {
     /// What gdb is told when a run ends without a result.
     pub fn stopped(&self) -> Told {
-        Told::SignalWithThread {
-            tid: self.tid(self.inferior.cursor.thread()),
-            signal: Signal::SIGINT,
-        }
+        Told::signal(self.tid(self.inferior.cursor.thread()), Signal::INT)
     }
 
     pub(crate) fn trap(&self) -> Told {
@@ -23,10 +18,7 @@ impl Session {
     }
 
     pub(crate) fn trap_of(&self, thread: ThreadId) -> Told {
-        Told::SignalWithThread {
-            tid: self.tid(thread),
-            signal: Signal::SIGTRAP,
-        }
+        Told::signal(self.tid(thread), Signal::TRAP)
     }
 
     /// A stop in gdb's words.
@@ -34,24 +26,20 @@ impl Session {
         let tid = self.tid(stop.thread);
         Ok(match stop.reason {
             Reason::Breakpoint { id, .. } => {
-                match self
-                    .inferior
-                    .breaks
-                    .get(id as usize)
-                    .is_some_and(|b| b.hardware)
-                {
-                    true => Told::HwBreak(tid),
-                    false => Told::SwBreak(tid),
-                }
+                let set = self.inferior.breaks.get(id as usize);
+                let event = match set.is_some_and(|b| b.hardware) {
+                    true => Event::HardwareBreakpoint,
+                    false => Event::SoftwareBreakpoint,
+                };
+                Told::event(tid, event)
             }
             Reason::Watchpoint { id, .. } => {
                 let w = self.inferior.watches.iter().find(|w| w.id == id);
                 match w {
-                    Some(w) => Told::Watch {
-                        tid,
-                        kind: kind(w.watch),
-                        addr: w.address,
-                    },
+                    Some(w) => {
+                        let (kind, address) = (kind(w.watch), w.address);
+                        Told::event(tid, Event::Watchpoint { kind, address })
+                    }
                     None => self.trap(),
                 }
             }
@@ -68,39 +56,22 @@ impl Session {
                 let cursor = &self.inferior.cursor;
                 self.inferior.told_signal = Some((cursor.thread(), cursor.count()));
                 let signal = Signal(crate::state::signals::to_gdb(number));
-                Told::SignalWithThread { tid, signal }
+                Told::signal(tid, signal)
             }
-            Reason::Syscall { number } => Told::CatchSyscall {
-                tid: Some(tid),
-                number,
-                position: CatchSyscallPosition::Entry,
-            },
-            Reason::SyscallReturn { number, .. } => Told::CatchSyscall {
-                tid: Some(tid),
-                number,
-                position: CatchSyscallPosition::Return,
-            },
-            Reason::Cancelled => Told::SignalWithThread {
-                tid,
-                signal: Signal::SIGINT,
-            },
+            Reason::Syscall { number } => Told::event(tid, Event::SyscallEntry(number)),
+            Reason::SyscallReturn { number, .. } => Told::event(tid, Event::SyscallReturn(number)),
+            Reason::Cancelled => Told::signal(tid, Signal::INT),
             // One thread of several may have ended by itself.
             Reason::End => match self.replaced_by()? {
                 Some(p) if self.is_over(stop.thread)? => self.enter(p.image, p.begin)?,
                 _ => {
                     self.note_end(stop.thread)?;
-                    Told::ReplayLog {
-                        tid: Some(tid),
-                        pos: ReplayLogPosition::End,
-                    }
+                    Told::event(tid, Event::End)
                 }
             },
             Reason::Begin => match self.replaces()? {
                 Some(p) if stop.position <= self.present()?.begin => self.enter(p.image, p.end)?,
-                _ => Told::ReplayLog {
-                    tid: Some(tid),
-                    pos: ReplayLogPosition::Begin,
-                },
+                _ => Told::event(tid, Event::Begin),
             },
             _ => self.trap(),
         })

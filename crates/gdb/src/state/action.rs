@@ -1,6 +1,6 @@
 //! What gdb asks a session to do.
 
-use gdbstub::common::Tid;
+use hindsight_packets::Tid;
 
 /// What gdb asked for last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

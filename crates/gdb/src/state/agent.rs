@@ -159,23 +159,6 @@ impl Context for At<'_> {
     }
 }
 
-/// Reads the programs behind a breakpoint packet: `X len,hex` one after the other. Commands are not
-/// supported. `None` if it is anything else.
-pub fn parse(list: &[u8]) -> Option<Vec<Program>> {
-    let text = std::str::from_utf8(list).ok()?;
-    let mut out = Vec::new();
-    for part in text.split([';', 'X']).filter(|p| !p.is_empty()) {
-        let (len, hex) = part.split_once(',')?;
-        let len = usize::from_str_radix(len, 16).ok()?;
-        if hex.len() != 2 * len {
-            return None;
-        }
-        let byte = |i: usize| u8::from_str_radix(hex.get(2 * i..2 * i + 2)?, 16).ok();
-        out.push(Program((0..len).map(byte).collect::<Option<_>>()?));
-    }
-    Some(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,16 +221,6 @@ mod tests {
             &[],
         ] {
             assert_eq!(run(bad), None, "{bad:x?}");
-        }
-    }
-
-    #[test]
-    fn parses_lists() {
-        let one = Program(vec![0x22, 0x01, 0x27]);
-        assert_eq!(parse(b"X3,220127"), Some(vec![one.clone()]));
-        assert_eq!(parse(b";X3,220127X3,220127"), Some(vec![one.clone(), one]));
-        for bad in [&b"X3,2201"[..], b"X3,22012g", b"cmds:1,X1,27", b"\xff"] {
-            assert_eq!(parse(bad), None);
         }
     }
 }

@@ -1,43 +1,11 @@
 //! The registers of x86-64 with AVX-512, as gdb's target descriptions have them.
 
-use gdbstub::arch::{Arch, RegId, Registers};
 use hindsight_isa::{CpuState, VecState, regs};
 use std::fmt::Write;
-use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 
 /// Segment selectors of 64-bit programs: cs, ss, ds, es, fs, gs.
 const SELECTORS: [u32; 6] = [0x33, 0x2b, 0, 0, 0, 0];
-
-/// x86-64 Linux.
-pub enum X86_64 {}
-
-impl Arch for X86_64 {
-    type Usize = u64;
-    type Registers = State;
-    type BreakpointKind = usize;
-    type RegId = Number;
-
-    fn target_description_xml() -> Option<&'static str> {
-        static XML: OnceLock<String> = OnceLock::new();
-        Some(XML.get_or_init(description))
-    }
-}
-
-/// Number of a register in the description.
-#[derive(Clone, Copy, Debug)]
-pub struct Number(pub usize);
-
-impl RegId for Number {
-    fn from_raw_id(id: usize) -> Option<(Self, Option<NonZeroUsize>)> {
-        let size = slots().get(id)?.size;
-        Some((Number(id), NonZeroUsize::new(size)))
-    }
-
-    fn to_raw_id(&self) -> Option<usize> {
-        Some(self.0)
-    }
-}
 
 /// All registers of a thread.
 #[derive(Clone, PartialEq, Debug)]
@@ -111,8 +79,14 @@ fn slots() -> &'static [Slot] {
     })
 }
 
+/// The target description, which gives registers their names, sizes and numbers.
+pub fn description() -> &'static str {
+    static XML: OnceLock<String> = OnceLock::new();
+    XML.get_or_init(make_description)
+}
+
 /// The description that belongs to [`slots`].
-fn description() -> String {
+fn make_description() -> String {
     const SEGMENTS: [&str; 6] = ["cs", "ss", "ds", "es", "fs", "gs"];
     const X87: [&str; 8] = [
         "fctrl", "fstat", "ftag", "fiseg", "fioff", "foseg", "fooff", "fop",
@@ -180,6 +154,11 @@ fn full_tags(v: &VecState) -> u16 {
         };
         tags | tag << (2 * physical)
     })
+}
+
+/// Whether the target description has a register of this number.
+pub fn has_register(n: usize) -> bool {
+    n < slots().len()
 }
 
 /// A register that is part of [`CpuState`], by its number.
@@ -255,33 +234,24 @@ impl State {
     }
 }
 
-impl Registers for State {
-    type ProgramCounter = u64;
-
-    fn pc(&self) -> u64 {
-        self.cpu.rip
+impl State {
+    /// All registers, in their order.
+    pub fn all(&self) -> Vec<u8> {
+        let each = (0..slots().len()).filter_map(|n| self.register(n));
+        each.flatten().collect()
     }
 
-    fn gdb_serialize(&self, mut write_byte: impl FnMut(Option<u8>)) {
-        for n in 0..slots().len() {
-            let bytes = self.register(n).unwrap_or_default();
-            bytes.into_iter().for_each(|b| write_byte(Some(b)));
+    /// Takes the general purpose registers, rip and flags out of the bytes of all registers. The rest keeps its value.
+    /// `false`: these are too few bytes.
+    pub fn set_general(&mut self, mut all: &[u8]) -> bool {
+        if all.len() < slots().iter().map(|s| s.size).sum::<usize>() {
+            return false;
         }
-    }
-
-    /// Takes the general purpose registers, rip and flags; the rest keeps its value.
-    fn gdb_deserialize(&mut self, bytes: &[u8]) -> Result<(), ()> {
-        let mut at = 0;
         for slot in slots() {
-            let Some(b) = bytes.get(at..at + slot.size) else {
-                return Err(());
-            };
-            at += slot.size;
-            let value = b
-                .iter()
-                .take(8)
-                .rev()
-                .fold(0, |acc, b| acc << 8 | *b as u64);
+            let (bytes, rest) = all.split_at(slot.size);
+            all = rest;
+            let value = bytes.iter().take(8).rev();
+            let value = value.fold(0, |acc, b| acc << 8 | *b as u64);
             match slot.kind {
                 Kind::Gpr(r) => self.cpu.gpr[r] = value,
                 Kind::Rip => self.cpu.rip = value,
@@ -289,7 +259,7 @@ impl Registers for State {
                 _ => {}
             }
         }
-        Ok(())
+        true
     }
 }
 
@@ -299,7 +269,7 @@ mod tests {
 
     #[test]
     fn description_and_values_have_the_same_registers() {
-        let xml = X86_64::target_description_xml().unwrap();
+        let xml = description();
         let sizes: Vec<usize> = xml
             .split("bitsize=\"")
             .skip(1)
@@ -317,12 +287,11 @@ mod tests {
             .unwrap()
             - 1;
         assert_eq!(s.register(at).unwrap()[1], 9);
-        let mut bytes = Vec::new();
-        s.gdb_serialize(|b| bytes.push(b.unwrap()));
+        let bytes = s.all();
         let mut back = State::default();
-        back.gdb_deserialize(&bytes).unwrap();
+        assert!(back.set_general(&bytes));
         assert_eq!(back.cpu.gpr, s.cpu.gpr);
-        assert!(back.gdb_deserialize(&bytes[1..]).is_err());
+        assert!(!back.set_general(&bytes[1..]));
         assert_eq!(s.register(slots().len()), None);
     }
 

@@ -5,7 +5,7 @@ use crate::state::forks::Fork;
 use crate::state::side::Side;
 use crate::state::stops::{Break, SignalInfo};
 use crate::{Error, Result};
-use gdbstub::common::Tid;
+use hindsight_packets::Tid;
 use hindsight_timeline::{
     Cursor, Names, Position, Process, Thread, ThreadId, Timeline, Watchpoint,
 };

@@ -5,14 +5,13 @@ use crate::program::libraries::Listed;
 use crate::state::action::Action;
 use crate::state::arch::State;
 use crate::state::bookmarks::Bookmarks;
-use crate::state::forks::{Fork, Wanted};
+use crate::state::forks::Fork;
 use crate::state::inferior::Inferior;
 use crate::state::interrupt::Interrupt;
 use crate::state::stops::Signals;
 use crate::{Error, Result};
-use gdbstub::common::Tid;
+use hindsight_packets::{Features, Label, Tid};
 use hindsight_timeline::{Cancel, ThreadId, Timeline};
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -33,8 +32,6 @@ pub struct Session {
     pub locked: bool,
     /// The thread that is to continue, if it is one.
     pub continued: Option<Tid>,
-    /// The client has named more than one thread that is to continue.
-    pub several: bool,
     /// The thread that gdb's user has chosen since the last stop.
     pub chosen_thread: Option<Tid>,
     pub cancel: Cancel,
@@ -52,14 +49,12 @@ pub struct Session {
     pub register_asked: bool,
     /// What the user is to be told.
     pub notes: Vec<String>,
-    /// What gdb wants to be told of.
-    pub wanted: Wanted,
+    /// What the client can be told.
+    pub features: Features,
     /// The process that gdb was told of last, before it went on.
     pub told_fork: Option<Fork>,
-    /// An event that goes with the next stop, as in a stop packet.
-    pub event: Option<String>,
     /// Libraries that the client has seen.
-    pub(crate) listed: RefCell<Listed>,
+    pub(crate) listed: Listed,
     /// Where the threads of the recording get signals, once that was asked for.
     pub(crate) signals: Option<Signals>,
 }
@@ -69,6 +64,14 @@ impl Session {
     pub fn tid(&self, id: ThreadId) -> Tid {
         let found = self.tids.iter().find(|(_, t)| *t == id);
         found.map_or(Tid::MIN, |(tid, _)| *tid)
+    }
+
+    /// The client's name of a thread of the active process.
+    pub fn label(&self, tid: Tid) -> Label {
+        Label {
+            process: self.features.processes.then_some(self.inferior.pid),
+            thread: tid,
+        }
     }
 
     /// Threads of this name: a program that `execve` replaced had one of the same name.

@@ -2,7 +2,7 @@
 //! the present place on, that is thrown away.
 
 use crate::state::arch::State;
-use gdbstub::common::Tid;
+use hindsight_packets::Tid;
 use hindsight_timeline::Branch;
 
 /// A side branch.

@@ -29,29 +29,29 @@ pub fn from_gdb(gdb: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gdbstub::common::Signal;
 
     #[test]
     fn both_ways() {
+        // SIGBUS, SIGUSR1, SIGSEGV, …
         for (linux, gdb) in [
-            (7, Signal::SIGBUS),
-            (10, Signal::SIGUSR1),
-            (11, Signal::SIGSEGV),
-            (12, Signal::SIGUSR2),
-            (17, Signal::SIGCHLD),
-            (18, Signal::SIGCONT),
-            (19, Signal::SIGSTOP),
-            (20, Signal::SIGTSTP),
-            (23, Signal::SIGURG),
-            (29, Signal::SIGIO),
-            (30, Signal::SIGPWR),
-            (31, Signal::SIGSYS),
-            (32, Signal::SIG32),
-            (34, Signal::SIG34),
-            (63, Signal::SIG63),
-            (64, Signal::SIG64),
+            (7, 10),
+            (10, 30),
+            (11, 11),
+            (12, 31),
+            (17, 20),
+            (18, 19),
+            (19, 17),
+            (20, 18),
+            (23, 16),
+            (29, 23),
+            (30, 32),
+            (31, 12),
+            (32, 77),
+            (34, 46),
+            (63, 75),
+            (64, 78),
         ] {
-            assert_eq!(Signal(to_gdb(linux)), gdb, "{linux}");
+            assert_eq!(to_gdb(linux), gdb, "{linux}");
         }
         for n in 1..=64 {
             assert_eq!(from_gdb(to_gdb(n)), Some(n));

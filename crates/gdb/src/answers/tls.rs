@@ -7,7 +7,7 @@
 use crate::Result;
 use crate::program::libraries;
 use crate::state::session::Session;
-use gdbstub::common::Tid;
+use hindsight_packets::ThreadName;
 use hindsight_symbols::{DebugPaths, Module};
 use hindsight_timeline::Module as Mapped;
 use object::{Object, ObjectSymbol};
@@ -31,13 +31,15 @@ const NEXT: u64 = 24;
 /// Longest dynamic section and longest list that are looked at.
 const MOST: u64 = 1 << 12;
 
-/// Answers `qGetTLSAddr:THREAD,OFFSET,FILE`: the file as named in the list of libraries, 0 for the program. `None`:
-/// it is not known, or the thread has none yet.
-pub fn address(session: &mut Session, arguments: &[u8]) -> Result<Option<u64>> {
-    let Some((pid, tid, offset, file)) = parse(arguments) else {
-        return Ok(None);
-    };
-    if let Some(pid) = pid
+/// Where a thread has its copy of the variable at `offset` of a file's part. The file is named as in the list of
+/// libraries; 0 is the program. `None`: it is not known, or the thread has none yet.
+pub fn address(
+    session: &mut Session,
+    thread: ThreadName,
+    offset: u64,
+    file: u64,
+) -> Result<Option<u64>> {
+    if let Some(pid) = thread.pid()
         && !(session.is_attached(pid) && session.activate(pid)?)
     {
         return Ok(None);
@@ -46,7 +48,7 @@ pub fn address(session: &mut Session, arguments: &[u8]) -> Result<Option<u64>> {
         0 => Some(MAIN),
         _ => number(session, file)?,
     };
-    let (Some(number), Some(tid)) = (number, Tid::new(tid)) else {
+    let (Some(number), Some(tid)) = (number, thread.tid()) else {
         return Ok(None);
     };
     let base = session.registers(tid)?.cpu.fs_base;
@@ -60,21 +62,6 @@ pub fn address(session: &mut Session, arguments: &[u8]) -> Result<Option<u64>> {
     let copy = word(session, vector.wrapping_add(number.wrapping_mul(ENTRY)))?;
     let made = copy.filter(|a| *a != 0 && *a != NOT_MADE);
     Ok(made.map(|a| a.wrapping_add(offset)))
-}
-
-/// Process, thread, offset and file.
-fn parse(arguments: &[u8]) -> Option<(Option<u64>, usize, u64, u64)> {
-    let hex = |s: &str| u64::from_str_radix(s, 16).ok();
-    let mut parts = std::str::from_utf8(arguments).ok()?.split(',');
-    let (thread, offset, file) = (parts.next()?, hex(parts.next()?)?, hex(parts.next()?)?);
-    let (pid, tid) = match thread.strip_prefix('p') {
-        Some(both) => {
-            let (pid, tid) = both.split_once('.')?;
-            (Some(hex(pid)?), tid)
-        }
-        None => (None, thread),
-    };
-    Some((pid, hex(tid)? as usize, offset, file))
 }
 
 /// The number that the linker has given to a file.
@@ -142,26 +129,4 @@ fn first_file(session: &mut Session, main: u64) -> Result<Option<u64>> {
 fn word(session: &mut Session, address: u64) -> Result<Option<u64>> {
     let bytes = session.read(address, 8)?;
     Ok(bytes.try_into().ok().map(u64::from_le_bytes))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn questions_are_taken_apart() {
-        let all = (Some(0x1a), 0x1b, 0x10, 0x7f00);
-        assert_eq!(parse(b"p1a.1b,10,7f00"), Some(all));
-        assert_eq!(parse(b"1b,10,0"), Some((None, 0x1b, 0x10, 0)));
-        for bad in [
-            &b""[..],
-            b"p1a,10,0",
-            b"1b,10",
-            b"1b,x,0",
-            b"p1a.-1,0,0",
-            b"\xff,0,0",
-        ] {
-            assert_eq!(parse(bad), None);
-        }
-    }
 }

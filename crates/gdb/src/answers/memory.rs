@@ -1,0 +1,39 @@
+//! Memory: `m`, `M`, `X`.
+
+use crate::Result;
+use crate::answers::{mailbox, or_trouble};
+use crate::state::session::Session;
+use hindsight_packets::{Answer, Memory, Tid};
+
+/// The value is not known, or the program could not write there: EFAULT.
+const UNKNOWN: u8 = 14;
+
+pub fn answer(session: &mut Session, tid: Tid, request: Memory) -> Answer {
+    or_trouble(match request {
+        Memory::Read { address, len } => read(session, tid, address, len),
+        Memory::Write { address, bytes } => write(session, tid, address, &bytes),
+    })
+}
+
+fn read(session: &mut Session, tid: Tid, address: u64, len: usize) -> Result<Answer> {
+    if len == 1
+        && let Some(byte) = mailbox::read(session, tid, address)
+    {
+        return Ok(Answer::hex(&[byte]));
+    }
+    let known = session.read(address, len)?;
+    Ok(match known.is_empty() && len > 0 {
+        true => Answer::error(UNKNOWN),
+        false => Answer::hex(&known),
+    })
+}
+
+fn write(session: &mut Session, tid: Tid, address: u64, bytes: &[u8]) -> Result<Answer> {
+    // gdb writes back what it has not changed.
+    let written =
+        session.read(address, bytes.len())? == bytes || session.write(tid, address, bytes)?;
+    Ok(match written {
+        true => Answer::ok(),
+        false => Answer::error(UNKNOWN),
+    })
+}
