@@ -41,13 +41,13 @@ const MAX_LINES: usize = 200;
 pub struct Done {
     /// What it prints.
     pub text: String,
-    /// It did what it was asked to do.
+    /// It did what the user asked for.
     pub well: bool,
     /// The user ended it.
     pub cancelled: bool,
 }
 
-/// A command that cannot be done as it was given.
+/// The command cannot be done.
 fn bad<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::Command(why.into()))
 }
@@ -81,7 +81,7 @@ pub fn run(session: &mut Session, line: &str) -> Done {
         ["who-wrote", addr] if addr.starts_with('$') => who_changed(session, addr),
         ["who-wrote", addr] => who_wrote(session, addr, "8"),
         ["who-wrote", addr, len] => who_wrote(session, addr, len),
-        // For gdb's script, which cannot tell names from each other.
+        // For gdb's script, which cannot tell a register's name from a variable's.
         ["who-wrote-register", what] => {
             session.register_asked = register(what).is_some();
             match session.register_asked {
@@ -259,7 +259,7 @@ fn register(name: &str) -> Option<u8> {
     hindsight_isa::regs::by_name(name).map(|n| n as u8)
 }
 
-/// The last instruction that changed a register of the thread at hand.
+/// The last instruction that changed a register of the present thread.
 fn who_changed(s: &mut Session, name: &str) -> Result<String> {
     let Some(n) = register(name) else {
         return bad(format!("{name} is no general register of 64 bits"));
@@ -340,16 +340,16 @@ fn events(s: &mut Session, kind: Option<&str>) -> Result<String> {
         ..Filter::default()
     })?;
     let here = s.inferior.cursor.position()?;
-    // Around the present position.
+    // The lines around the present position.
     let at = all.partition_point(|e| e.position < here);
     let from = at.saturating_sub(MAX_LINES / 2);
     let mut out = String::new();
-    // One of its own: the session's stays where it is.
+    // The session's cursor stays where it is.
     let mut cursor = s.timeline.cursor()?;
     for (i, e) in all.iter().enumerate().skip(from).take(MAX_LINES) {
         let mark = if i == at { '>' } else { ' ' };
         let tid = s.tid(e.thread);
-        // What the arguments of calls point to is looked up where these are asked for.
+        // If the user asks for calls, their arguments are followed into memory.
         let call = match kind {
             Some("syscall") => cursor.system_call(e).unwrap_or_default(),
             _ => None,
@@ -399,7 +399,7 @@ fn process(s: &mut Session, image: &str) -> Result<String> {
     Ok(String::new())
 }
 
-/// The program image in which one is. Whoever asks has seen that gdb stopped there.
+/// The present program image. gdb's script asks behind a stop there.
 fn here(s: &mut Session) -> Result<String> {
     s.showing = false;
     let all = s.timeline.processes()?;

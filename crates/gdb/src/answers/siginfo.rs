@@ -11,7 +11,7 @@ const LEN: usize = 128;
 /// In `struct rt_sigframe`: from the context to the information.
 const BEHIND_CONTEXT: u64 = 304;
 
-/// The kernel's `siginfo_t`: in full if a handler got it, otherwise what the recording says of each signal.
+/// The kernel's `siginfo_t`. It is whole if a handler got it. Otherwise it has what the recording says of each signal.
 pub fn of(session: &Session, s: SignalInfo) -> [u8; LEN] {
     let mut known = [0; LEN];
     known[0] = s.number;
@@ -23,8 +23,9 @@ pub fn of(session: &Session, s: SignalInfo) -> [u8; LEN] {
     }
 }
 
-/// What was put on the stack for the handler. It is the handler's second argument, and lies behind its third: after
-/// its first instruction at least one of them is still there, or none is taken.
+/// What the kernel put on the stack for the handler. The handler's second argument points to it, and it lies behind the
+/// third. After the handler's first instruction at least one of these registers is as it was. Otherwise there is no
+/// result.
 fn given(session: &Session, s: SignalInfo) -> Result<Option<[u8; LEN]>> {
     let at = &session.inferior.cursor;
     let mut cursor = session.timeline.cursor()?;

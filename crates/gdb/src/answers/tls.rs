@@ -1,8 +1,7 @@
 //! Where a thread has its own copy of a variable: `__thread`, `thread_local`, `errno`.
-//!
-//! As the dynamic linker of glibc keeps it: each thread has a vector of the places of its copies (dtv), by the
-//! number of the file. The main program has number 1; of others it is in the linker's list of loaded files, at an
-//! offset that glibc says in a constant for debuggers.
+//! glibc's dynamic linker keeps it as follows. Each thread has a vector (dtv) with the addresses of its copies, by the
+//! number of the file. The main program has number 1. The linker's list of loaded files has the numbers of the others.
+//! A constant of glibc for debuggers says at which offset.
 
 use crate::Result;
 use crate::program::libraries;
@@ -12,9 +11,9 @@ use hindsight_symbols::{DebugPaths, Module};
 use hindsight_timeline::Module as Mapped;
 use object::{Object, ObjectSymbol};
 
-/// In what `fs_base` points to: the thread's vector.
+/// Offset of the thread's vector in what `fs_base` points to.
 const VECTOR: u64 = 8;
-/// Bytes of an entry of the vector, which begins with the address. The one before the first has their number.
+/// Bytes of an entry of the vector. It begins with the address. The entry before the first has their count.
 const ENTRY: u64 = 16;
 const NOT_MADE: u64 = u64::MAX;
 /// The number of the main program.
@@ -28,7 +27,7 @@ const DT_NULL: u64 = 0;
 const FIRST: u64 = 8;
 const DYNAMIC: u64 = 16;
 const NEXT: u64 = 24;
-/// Longest dynamic section and longest list that are looked at.
+/// Most entries that are read of a dynamic section, and of the list.
 const MOST: u64 = 1 << 12;
 
 /// Where a thread has its copy of the variable at `offset` of a file's part. The file is named as in the list of
@@ -90,7 +89,7 @@ fn number(session: &mut Session, file: u64) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// Where in the linker's description of a file its number is, if this file is the C library and says so.
+/// The offset of a file's number in the linker's description of it. Only the C library says it.
 fn number_offset(session: &Session, m: &Mapped) -> Option<u64> {
     let name = m.path.rsplit('/').next()?;
     if !["libc.", "libc-", "libpthread"]

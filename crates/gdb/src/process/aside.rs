@@ -1,4 +1,4 @@
-//! Reads, writes and runs that are, or may be, in the side branch.
+//! Reads, writes and runs in the side branch, or beside it.
 
 use crate::state::action::Action;
 use crate::state::agent::At;
@@ -11,12 +11,12 @@ use hindsight_packets::{Event, Signal, Tid};
 use hindsight_timeline::{Branch, Halted};
 use std::time::{Duration, Instant};
 
-/// Where a look at memory was interrupted, gdb asks for the same and for less at once, before it sees that its user wants no
-/// more of it: what comes so soon behind one another is the same look.
+/// After an interrupt of a read, gdb at once tries to read the same and less. Only then it sees the interrupt. So reads
+/// within this time of one another belong together.
 const REPEATED: Duration = Duration::from_millis(100);
 
 impl Session {
-    /// The known bytes from an address on.
+    /// The bytes from an address on, as far as they are known.
     pub fn read(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
         Ok(match &mut self.inferior.side {
             Some(side) => side.branch.read(address, len)?,
@@ -78,7 +78,7 @@ impl Session {
         Ok(())
     }
 
-    /// Runs in the side branch if the registers are its own; `None`: the recording is to go on.
+    /// Runs in the side branch, if the user or the branch has changed registers. `None`: the recording goes on instead.
     pub fn go_aside(&mut self) -> Result<Option<Told>> {
         let back = matches!(
             self.action,

@@ -1,4 +1,4 @@
-//! To which processes the client is attached.
+//! The processes to which the client is attached.
 
 use crate::Result;
 use crate::state::forks::Fork;
@@ -8,8 +8,7 @@ use hindsight_packets::Label;
 use hindsight_timeline::ThreadId;
 
 impl Session {
-    /// Makes a process the active one; attaches to it if it is one of the recording and the client is not
-    /// attached to it. `false`: there is no such process.
+    /// Makes a process the active one, and attaches to it before if needed. `false`: the recording has no such process.
     pub fn activate(&mut self, pid: u64) -> Result<bool> {
         if pid == self.inferior.pid {
             return Ok(true);
@@ -37,8 +36,8 @@ impl Session {
         self.inferior.pid == pid || self.parked.iter().any(|p| p.pid == pid)
     }
 
-    /// Leaves a process, if there is another one to go on with: the child of which the client was told, if it
-    /// follows that.
+    /// Leaves a process, and goes on with another one. The new process of the last stop comes first: the client follows
+    /// it. `false`: there is no other one.
     pub fn leave(&mut self, pid: u64) -> Result<bool> {
         if let Some(i) = self.parked.iter().position(|p| p.pid == pid) {
             self.parked.remove(i);
@@ -58,8 +57,8 @@ impl Session {
         }
     }
 
-    /// The process that a system call made, at its first instruction, with what the client has set in its parent:
-    /// the client takes it for a copy.
+    /// The process that a system call made, at its first instruction. It gets the points that are set in its parent,
+    /// since the client takes it for a copy.
     fn child(&self, f: &Fork) -> Result<Option<Inferior>> {
         let Some(first) = f.child else {
             return Ok(None);
@@ -104,7 +103,7 @@ impl Session {
         }
     }
 
-    /// The threads that live, of all processes that the client is attached to, by process.
+    /// The threads that live, of all processes to which the client is attached.
     pub fn all_live(&self) -> Result<Vec<(&Inferior, ThreadId)>> {
         let mut out = Vec::new();
         for i in std::iter::once(&self.inferior).chain(&self.parked) {

@@ -6,7 +6,7 @@ use crate::state::session::Session;
 use hindsight_isa::regs::RSP;
 use hindsight_timeline::Position;
 
-/// Words of the initial stack that are looked at.
+/// Words of the initial stack that are read.
 const MAX_WORDS: usize = 1 << 14;
 const AT_NULL: u64 = 0;
 const AT_PHDR: u64 = 3;
@@ -16,8 +16,8 @@ const AT_PAGESZ: u64 = 6;
 const AT_BASE: u64 = 7;
 const AT_ENTRY: u64 = 9;
 
-/// What is known of it: from the stack behind arguments and environment, and from the program's
-/// files. gdb finds the program's place in memory by it.
+/// What is known of it. It comes from the stack, behind arguments and environment, and from the program's files. By it
+/// gdb finds the program in memory.
 pub fn find(session: &mut Session, begin: Position) -> Result<Vec<u8>> {
     let mut out = on_stack(session, begin)?;
     let program = Program::of(&session.timeline, session.inferior.image);
@@ -41,8 +41,8 @@ pub fn find(session: &mut Session, begin: Position) -> Result<Vec<u8>> {
     Ok(words.flat_map(u64::to_le_bytes).collect())
 }
 
-/// Its entries on the stack; none for an image that began by `fork`, and where the stack's beginning
-/// is not known.
+/// Its entries on the stack. There are none for an image that began by `fork`, and if the beginning of the stack is not
+/// known.
 fn on_stack(session: &mut Session, begin: Position) -> Result<Vec<(u64, u64)>> {
     let processes = session.timeline.processes()?;
     let process = processes.iter().find(|p| p.image == session.inferior.image);
@@ -71,13 +71,13 @@ fn parse(words: &[Option<u64>]) -> Option<Vec<(u64, u64)>> {
     let arguments = usize::try_from((*words.first()?)?).ok()?;
     // The count, the arguments and their null pointer.
     let mut at = arguments.checked_add(2)?;
-    // The environment. A pointer that is not known is still none that ends it.
+    // The environment. A pointer that is not known does not end it.
     while *words.get(at)? != Some(0) {
         at += 1;
     }
     at += 1;
     let mut out = Vec::new();
-    // Each entry's kind was read by whoever looked for one of them; not each value.
+    // The program reads the kinds of all entries, but only some values.
     while let (Some(Some(kind)), Some(value)) = (words.get(at), words.get(at + 1)) {
         if *kind == AT_NULL {
             break;

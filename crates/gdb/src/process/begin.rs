@@ -14,7 +14,7 @@ use hindsight_timeline::{Cancel, Position, Timeline};
 use std::collections::BTreeSet;
 
 impl Session {
-    /// Begins at `at`, or with the first instruction of `image`, or of the recording.
+    /// Begins at `at`. Without it, begins at the first instruction of `image`, or of the recording.
     pub fn new(timeline: Timeline, image: Option<u32>, at: Option<Position>) -> Result<Session> {
         let mut cursor = timeline.cursor()?;
         if let Some(image) = image {
@@ -59,9 +59,9 @@ impl Session {
     }
 }
 
-/// What [`Session::begin`] finds out about the active process.
+/// What a session finds out about a process when it begins with it.
 impl Session {
-    /// Finds out what is to be known of the program image.
+    /// Reads names, forks and the auxiliary vector of the active program image.
     pub fn begin(&mut self) -> Result<()> {
         let image = self.inferior.image;
         self.inferior.names = self.timeline.names(image)?;

@@ -1,5 +1,4 @@
-//! How the processes of a recording come from one another: what gdb is told of `fork`, `vfork` and
-//! `execve`.
+//! How processes begin and end: what gdb is told of `fork`, `vfork`, `execve` and of ends.
 
 use crate::state::forks::{CLONE, CLONE_THREAD, CLONE_VFORK, CLONE3, FORKS, Fork, VFORK};
 use crate::state::inferior;
@@ -17,7 +16,7 @@ pub fn forks(session: &Session) -> Result<Vec<Fork>> {
     let images = timeline.processes()?;
     let made_by = |t: &Thread| {
         let its = images.iter().find(|p| p.image == t.image);
-        // As a thread of the same memory, or as an image of its own.
+        // It is a thread of the same memory, or an image of its own.
         t.image == image || its.is_some_and(|p| p.parent == image && !p.by_exec)
     };
     let calls = timeline.events(&Filter {
@@ -45,7 +44,7 @@ pub fn forks(session: &Session) -> Result<Vec<Fork>> {
         let same = threads.iter().filter(|t| t.image == image && began(t));
         let flags = match number {
             CLONE => args[0],
-            // It made a thread that was recorded. To look at memory at each of them may take the index of the whole.
+            // It made a thread that was recorded. To read memory at each of these calls may need the whole index.
             CLONE3 if same.min_by_key(|t| t.first).is_some_and(|t| t.tid != t.pid) => CLONE_THREAD,
             // The first member of its argument.
             CLONE3 => {
@@ -84,13 +83,13 @@ impl Session {
         Ok(self.timeline.processes()?.into_iter().find(is))
     }
 
-    /// The program image at hand.
+    /// The active program image.
     pub fn present(&self) -> Result<Process> {
         let found = self.process(|p| p.image == self.inferior.image)?;
         found.ok_or(Error::NoProcess(self.inferior.image))
     }
 
-    /// The image that replaces this one in its process, if the client wants to know.
+    /// The image that replaces this one in its process, if the client wants to hear of it.
     pub fn replaced_by(&self) -> Result<Option<Process>> {
         if !self.features.execs {
             return Ok(None);
@@ -108,8 +107,8 @@ impl Session {
         self.process(|p| p.image == present.parent && p.pid == present.pid)
     }
 
-    /// Goes into another program image of the process, which gdb is told as `execve`, forwards and
-    /// backwards: it reads the program's symbols then.
+    /// Goes over into another program image of the process. gdb hears of an `execve`, also backwards, so that it reads
+    /// the program's symbols.
     pub fn enter(&mut self, image: u32, at: Position) -> Result<Told> {
         self.inferior.cursor.seek(at)?;
         self.inferior.image = image;
@@ -125,8 +124,8 @@ impl Session {
         Ok(self.told(event))
     }
 
-    /// Goes to the beginning of another program image, in the process that it belongs to: the one that the client has is
-    /// left where it is, if the client knows several.
+    /// Goes to the beginning of another program image, in its own process. For clients that know several processes, the
+    /// present one stays where it is.
     pub fn turn(&mut self, image: u32, at: Position) -> Result<Told> {
         let pid = inferior::number(inferior::process(&self.timeline, image)?.pid);
         if self.features.processes && self.activate(pid)? {
@@ -135,7 +134,7 @@ impl Session {
         self.enter(image, at)
     }
 
-    /// Has the next step or run go to the beginning of another program image.
+    /// Makes the next step or run go to the beginning of another program image.
     pub fn choose(&mut self, image: u32) -> Result<()> {
         let found = self.process(|p| p.image == image)?;
         let found = found.ok_or(Error::NoProcess(image))?;
@@ -144,7 +143,7 @@ impl Session {
         Ok(())
     }
 
-    /// The process that is made where the cursor stands; not one that the client has already.
+    /// The process that is made where the cursor stands, if the client does not have it already.
     pub fn forked(&self) -> Option<Fork> {
         let (thread, count) = (self.inferior.cursor.thread(), self.inferior.cursor.count());
         let here = |f: &&Fork| f.thread == thread && f.count == count && !self.is_attached(f.pid);
@@ -156,7 +155,7 @@ impl Session {
         .then_some(found)
     }
 
-    /// Tells of a new process, which gdb then lets go.
+    /// Tells of a new process.
     pub fn tell_fork(&mut self, f: Fork) -> Told {
         self.inferior.vfork_open = f.vfork;
         self.told_fork = Some(f);
@@ -176,7 +175,7 @@ impl Session {
         Told::event(self.tid(self.inferior.cursor.thread()), event)
     }
 
-    /// Whether a thread's end is that of its program image.
+    /// Whether its program image ends with a thread.
     pub fn is_over(&self, thread: ThreadId) -> Result<bool> {
         let t = self.timeline.thread(thread)?;
         Ok(t.ending == Ending::Exec || self.inferior.cursor.position()? >= self.last()?)
@@ -189,7 +188,7 @@ impl Session {
         mine.map(|t| t.last).max().ok_or(Error::NoThread(0))
     }
 
-    /// Says how the process ended, or, where others go on, the thread.
+    /// Notes for the user how the process ended. If other threads go on, notes how the thread ended.
     pub fn note_end(&mut self, thread: ThreadId) -> Result<()> {
         if !self.is_over(thread)? {
             let t = self.timeline.thread(thread)?;

@@ -1,5 +1,9 @@
-//! Files that gdb reads through the connection: the program's own, from the trace, those of `/proc` that it wants, and
-//! separate debug files. gdb shows what these name to its user, so it is escaped.
+//! Files that gdb reads through the connection:
+//! - the program's files, from the trace;
+//! - some files of `/proc`;
+//! - separate debug files.
+//!
+//! gdb shows names from them to its user, so these are escaped.
 
 use hindsight_packets::{Errno, Status};
 use hindsight_symbols::DebugPaths;
@@ -19,7 +23,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Opens a file of a program image as of a position.
+    /// Opens a file of a program image, as it is at a position.
     pub fn open(
         &mut self,
         timeline: &Timeline,
@@ -75,8 +79,7 @@ fn content(timeline: &Timeline, image: u32, at: Position, name: &str) -> Option<
         return proc_file(timeline, image, at, what);
     }
     let modules = timeline.modules(image).ok()?;
-    // Programs name files by links too (`/lib64/ld-linux-x86-64.so.2`).
-    // The client knows them by what it was shown.
+    // Programs name files by links too (`/lib64/ld-linux-x86-64.so.2`). The client knows the escaped names.
     let exact = modules.iter().find(|m| line(&m.path) == name);
     let alike = || {
         let file = |p: &str| p.rsplit('/').next().map(str::to_string);
@@ -85,12 +88,12 @@ fn content(timeline: &Timeline, image: u32, at: Position, name: &str) -> Option<
     if let Some(m) = exact.or_else(alike).filter(|m| m.hash.is_some()) {
         return timeline.module_bytes(m.hash?).ok();
     }
-    // That it fits is the client's business. Nothing else of this machine is given to anybody.
+    // The client checks whether it fits. Clients get no other files of this machine.
     DebugPaths::default().read(Path::new(name))
 }
 
-/// Where a link of `/proc` points, as far as the recording says it: the program, and the folder in which
-/// the first one was started.
+/// Where a link of `/proc` points. The recording knows two: the program's file, and the folder in which the first
+/// program was started.
 pub fn link(timeline: &Timeline, image: u32, name: &[u8]) -> Result<String, Errno> {
     let name = std::str::from_utf8(name).map_err(|_| Errno::NotFound)?;
     let what = name.strip_prefix("/proc/").and_then(|r| r.split_once('/'));

@@ -9,16 +9,16 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::{LazyLock, Mutex};
 
-/// A library's offset between file and memory, and where its dynamic section is: file addresses.
+/// Where the parts of a library are, as file addresses.
 #[derive(Clone, Copy)]
 struct Layout {
     dynamic: u64,
 }
 
-/// Libraries that stay in the list once the client has seen them, until they come again. gdb (13, and probably others)
-/// does not survive it when this one goes while it catches C++ exceptions, as it does on the way back to the beginning.
+/// Once the client has seen this library, it stays in the list. gdb 13 crashes if the library goes while gdb catches
+/// C++ exceptions, as it would on the way back to the beginning.
 const STAYING: &str = "/libstdc++.so";
-/// Libraries that were listed, by program image and place.
+/// Libraries that were listed: program image and address.
 pub type Listed = HashSet<(u32, u64)>;
 
 /// Libraries of a program image at a position, without the program itself.
@@ -55,7 +55,7 @@ pub fn list(timeline: &Timeline, image: u32, at: Position, listed: &mut Listed) 
     out + "</library-list-svr4>"
 }
 
-/// Guest address of the dynamic section of a mapped file, which tells it from all others.
+/// Guest address of the dynamic section of a mapped file. No two files share it.
 pub fn dynamic_section(timeline: &Timeline, m: &hindsight_timeline::Module) -> Option<u64> {
     let (bias, layout) = bias(timeline, m)?;
     Some(layout.dynamic.wrapping_add(bias))
@@ -63,11 +63,11 @@ pub fn dynamic_section(timeline: &Timeline, m: &hindsight_timeline::Module) -> O
 
 type Known = HashMap<[u8; 16], Option<(u64, u64, Layout)>>;
 
-/// Guest address minus file address, and what else is wanted of the file.
+/// Guest address minus file address, and the layout of the file.
 fn bias(timeline: &Timeline, m: &hindsight_timeline::Module) -> Option<(u64, Layout)> {
     let (hash, first) = (m.hash?, m.parts.first()?);
     let (start, offset) = (first.start, first.offset);
-    // Unpacking it and parsing symbols takes long; gdb asks for the list at every stop.
+    // It takes long to unpack a file and to parse its symbols, and gdb asks for the list at every stop.
     static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
     let (file_start, file_offset, layout) = (*known.entry(hash.0).or_insert_with(|| {
@@ -98,7 +98,7 @@ pub struct Program {
     /// Guest address of its program headers.
     pub headers: Option<u64>,
     pub header_count: u64,
-    /// Of its interpreter: guest address minus file address.
+    /// Guest address minus file address, of its interpreter.
     pub interpreter_bias: Option<u64>,
 }
 
@@ -128,7 +128,7 @@ impl Program {
     }
 }
 
-/// Text within an XML attribute; that it has no control characters is seen to by whoever asks.
+/// Text within an XML attribute. The caller makes sure that it has no control characters.
 pub fn escape(s: &str) -> String {
     s.chars()
         .map(|c| match c {

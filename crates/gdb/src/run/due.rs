@@ -1,7 +1,7 @@
-//! What is told before anything is executed: signals, and the end.
+//! What gdb is told before anything is executed: signals, and the end.
 //!
-//! A run stops where a thread gets a signal, before its handler. Who comes to such a place in another way, by a step or
-//! a seek or at a breakpoint, has not been told of it, and is when going on.
+//! A run stops where a thread gets a signal, before its handler. A step, a seek or a breakpoint may also lead there.
+//! Then gdb has not heard of the signal. It hears of it when it goes on.
 
 use crate::state::action::Action;
 use crate::state::session::Session;
@@ -12,7 +12,7 @@ use hindsight_packets::{Event, Tid};
 use hindsight_timeline::{Direction, Filter, Kind, KindOf, Reason, Stop};
 
 impl Session {
-    /// The signal that the cursor's thread gets where it stands, if gdb wants to know and has not been told.
+    /// The signal that the cursor's thread gets where it stands, if gdb wants to know and has not heard of it.
     pub(crate) fn begins_with_signal(&mut self, direction: Direction) -> Result<Option<Told>> {
         let (thread, count) = (self.inferior.cursor.thread(), self.inferior.cursor.count());
         let told = self.inferior.told_signal;
@@ -23,7 +23,7 @@ impl Session {
         if direction == Direction::Backward {
             return Ok(None);
         }
-        // Who stands in the handler already has nothing to hear of it.
+        // The handler has begun, so the signal is past.
         if self.inferior.cursor.has_entered()? {
             return Ok(None);
         }
@@ -56,8 +56,7 @@ impl Session {
         }))
     }
 
-    /// A breakpoint at an instruction that faults is met before it does. Of a signal that comes from elsewhere gdb hears
-    /// first.
+    /// A breakpoint comes before the fault of its instruction. A signal from elsewhere comes before the breakpoint.
     pub(crate) fn breakpoint_first(&mut self, stop: &mut Stop) -> Result<()> {
         if let Reason::Signal {
             number,
@@ -82,9 +81,9 @@ impl Session {
         Ok(())
     }
 
-    /// What one instruction ended with. Where there was none any more, gdb is told of the signal that ended the process,
-    /// or that the instruction was executed: if it wanted to get over a breakpoint there, it takes no other answer, and
-    /// would wait for that step for good. One that tries it again and again is told of the end.
+    /// What one step ended with. At the end there is no instruction to step. Then gdb hears of the signal that ended
+    /// the process, or that the step is done. It may want to pass a breakpoint: it takes no other answer, and would
+    /// wait for that step for ever. After some tries it hears of the end.
     pub(crate) fn tell_step(&mut self, stop: Stop) -> Result<Told> {
         const TRIES: u32 = 16;
         let end = stop.reason == Reason::End;
@@ -107,8 +106,8 @@ impl Session {
         Ok(self.trap_of(stop.thread))
     }
 
-    /// What a step of a thread other than the cursor's is answered with, if that has completed all that it ever does: time
-    /// does not go back to where it did the last of it.
+    /// Answers a step of a thread that has completed all that it ever does, if it is not the cursor's. Time does not go
+    /// back to its last instruction.
     pub(crate) fn rests(&mut self, tid: Tid) -> Result<Option<Told>> {
         let thread = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
         let position = self.inferior.cursor.position()?;

@@ -41,7 +41,7 @@ impl Session {
             return Ok(self.told(Event::VForkDone));
         }
         if let Some((image, at)) = self.inferior.chosen.take() {
-            // gdb goes on by itself behind an `execve`, and is to stop right there.
+            // gdb goes on by itself behind an `execve`. The next run keeps it there.
             self.showing = self.features.execs;
             return self.turn(image, at);
         }
@@ -76,7 +76,7 @@ impl Session {
         }
     }
 
-    /// One instruction. gdb is told of watchpoints that it touches.
+    /// Steps one instruction. gdb hears of a watchpoint that the instruction touches.
     pub(crate) fn step(&mut self, direction: Direction) -> Result<Told> {
         if let Some(told) = self.begins_with_signal(direction)? {
             return Ok(told);
@@ -144,7 +144,7 @@ impl Session {
                 if !b.conditions.is_empty() {
                     let conditions = b.conditions.clone();
                     stop.condition = Some(Box::new(move |view| {
-                        // What cannot be evaluated stops: the user is to see it.
+                        // A condition that cannot be evaluated stops, so that the user sees it.
                         conditions
                             .iter()
                             .any(|c| c.run(&mut At(view)).is_none_or(|v| v != 0))
@@ -170,7 +170,7 @@ impl Session {
         loop {
             let cursor = &mut self.inferior.cursor;
             let mut stop = cursor.run(direction, scope, &mut stops, &cancel)?;
-            // A child that has this process's memory is not this process.
+            // A child that shares this process's memory (`vfork`) is another process.
             let own = self.inferior.has(&self.timeline.thread(stop.thread)?);
             if direction == Direction::Forward {
                 self.breakpoint_first(&mut stop)?;
@@ -197,9 +197,9 @@ impl Session {
         }
     }
 
-    /// What variables hold for whose changes gdb waits. It compares them by itself, and goes on where they are as they
-    /// were, after it has asked for all registers and threads: where a program writes the same value a million times,
-    /// that takes minutes. So it is not told of those writes.
+    /// The values of the variables whose changes gdb waits for. gdb compares them at each write, and goes on if nothing
+    /// has changed. Before that it asks for all registers and threads. For a program that writes the same value a
+    /// million times, that takes minutes. So gdb does not hear of those writes.
     fn values(&mut self) -> Result<Vec<WatchedValue>> {
         let mut out = Vec::new();
         if !self.features.execs || self.every_write {
@@ -220,7 +220,7 @@ impl Session {
         Ok(out)
     }
 
-    /// System calls at which a run is to stop: those that gdb catches, and those that make processes.
+    /// System calls that stop a run: those that gdb catches, and those that make processes.
     fn syscalls(&self) -> Choice<u64> {
         let tells =
             (self.features.forks || self.features.vforks) && !self.inferior.forks.is_empty();

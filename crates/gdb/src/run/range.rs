@@ -6,13 +6,13 @@ use crate::state::stops::SIGNALS;
 use crate::state::told::Told;
 use hindsight_timeline::{Breakpoint, Choice, Direction, Reason, Scope, Stops};
 
-/// Most instructions of one range step before gdb is told where it is.
+/// Most instructions of one range step. Then gdb hears where the program is.
 const MAX: u32 = 1 << 20;
-/// Instructions of a range step after which it is looked for where the range is left: most are soon over.
+/// Instructions after which a range step looks for the exits of its range. Most steps are over before.
 const SOON: u32 = 64;
 
 impl Session {
-    /// Steps until the code at `start..end` is left, or there is something to tell.
+    /// Steps until the thread leaves the code at `start..end`, or there is something to tell.
     pub(crate) fn step_range(&mut self, start: u64, end: u64) -> Result<Told> {
         let mut exits = None;
         for n in 1..=MAX {
@@ -41,8 +41,8 @@ impl Session {
         Ok(range.contains(&pc) && !self.inferior.breaks.iter().any(|b| b.address == pc))
     }
 
-    /// Goes to where code is left or may be left next, or where anything else happens that a single step would be told
-    /// of. `None`: that is to be stepped.
+    /// Runs to an exit of the range, or to anything else that a single step would stop at. `None`: nothing is to tell,
+    /// and single steps go on from there.
     fn run_to_exit(
         &mut self,
         range: std::ops::Range<u64>,

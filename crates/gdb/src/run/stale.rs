@@ -1,8 +1,8 @@
-//! Watchpoints of variables that gdb has not seen where it stands.
+//! Watched variables that a seek has changed.
 //!
-//! gdb compares what is watched with what it last saw of it. Behind a seek that need not be what is there: it would go
-//! on, without a word, at a write that leaves what it saw last. So it is told of such a watchpoint first, before anything
-//! is executed, and looks.
+//! At a watchpoint gdb compares the variable with the value that it read last. Behind a seek, that value may be an old
+//! one. Then gdb would pass over a write that restores the old value. So it hears of the watchpoint before anything is
+//! executed, and reads the variable.
 
 use crate::Result;
 use crate::state::session::Session;
@@ -12,13 +12,13 @@ use hindsight_packets::Event;
 use hindsight_timeline::{Watch, Watchpoint};
 
 impl Session {
-    /// The place is about to change, of which gdb is told nothing.
+    /// The cursor is about to move without gdb's knowledge.
     pub(crate) fn leaves_unseen(&mut self) {
         let here = (self.inferior.cursor.thread(), self.inferior.cursor.count());
         self.inferior.seen.get_or_insert(here);
     }
 
-    /// What gdb is to look at before it goes on.
+    /// A watched variable that gdb must read before it goes on.
     pub(crate) fn unseen(&mut self) -> Result<Option<Told>> {
         let seen = self.inferior.seen.take();
         if seen.is_some() {
@@ -44,7 +44,7 @@ impl Session {
                 }
             }
         }
-        // It inserts them anew at each run.
+        // gdb sets watchpoints anew for each run, so one may be gone.
         while let Some(place) = self.inferior.stale.pop() {
             let is = |w: &&Watchpoint| (w.address, w.len) == place && w.watch == Watch::Write;
             if let Some(w) = self.inferior.watches.iter().find(is) {

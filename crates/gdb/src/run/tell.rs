@@ -8,7 +8,7 @@ use hindsight_packets::{Event, Signal};
 use hindsight_timeline::{Reason, Stop, ThreadId};
 
 impl Session {
-    /// What gdb is told when a run ends without a result.
+    /// What gdb is told of a run that ends without a result.
     pub fn stopped(&self) -> Told {
         Told::signal(self.tid(self.inferior.cursor.thread()), Signal::INT)
     }
@@ -61,7 +61,7 @@ impl Session {
             Reason::Syscall { number } => Told::event(tid, Event::SyscallEntry(number)),
             Reason::SyscallReturn { number, .. } => Told::event(tid, Event::SyscallReturn(number)),
             Reason::Cancelled => Told::signal(tid, Signal::INT),
-            // One thread of several may have ended by itself.
+            // The thread may have ended, and not its process.
             Reason::End => match self.replaced_by()? {
                 Some(p) if self.is_over(stop.thread)? => self.enter(p.image, p.begin)?,
                 _ => {

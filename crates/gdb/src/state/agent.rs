@@ -1,11 +1,10 @@
-//! Conditions of breakpoints, which gdb sends as programs for a small stack machine, so that they
-//! are evaluated here instead of over the connection.
-//!
-//! The machine is described in gdb's manual, appendix "The GDB Agent Expression Mechanism".
+//! Conditions of breakpoints. gdb sends them as programs for a small stack machine, and they run here. Otherwise gdb
+//! would ask for registers and memory at each hit.
+//! gdb's manual describes the machine in its appendix "The GDB Agent Expression Mechanism".
 
 use hindsight_timeline::View;
 
-/// Steps after which a program is given up.
+/// Steps after which a program is stopped.
 const MAX_STEPS: usize = 10_000;
 const MAX_STACK: usize = 1000;
 
@@ -22,8 +21,8 @@ pub trait Context {
 }
 
 impl Program {
-    /// The value on top of the stack at the program's end. `None`: it needs memory or registers that
-    /// are not known, divides by zero, or is no valid program.
+    /// The value on top of the stack at the program's end. `None`: the program is not valid, divides by zero, or needs
+    /// memory or registers that are not known.
     pub fn run(&self, context: &mut dyn Context) -> Option<u64> {
         let code = &self.0;
         let mut stack: Vec<u64> = Vec::new();
@@ -146,7 +145,7 @@ pub struct At<'a>(pub &'a mut dyn View);
 impl Context for At<'_> {
     fn register(&mut self, number: usize) -> Option<u64> {
         let cpu = self.0.registers();
-        // Conditions are evaluated very often, and seldom about vector registers.
+        // Conditions run very often, and they seldom need vector registers.
         crate::state::arch::general(&cpu, number).or_else(|| {
             let vec = Box::new(self.0.vectors());
             let orig_rax = u64::MAX;

@@ -1,4 +1,4 @@
-//! The registers of x86-64 with AVX-512, as gdb's target descriptions have them.
+//! The registers of x86-64 with AVX-512, in the order of gdb's target descriptions.
 
 use hindsight_isa::{CpuState, VecState, regs};
 use std::fmt::Write;
@@ -190,7 +190,7 @@ impl State {
                 0 => v.fcw as u64,
                 1 => v.fsw as u64,
                 2 => full_tags(v) as u64,
-                // Where the last x87 instruction was is not kept.
+                // The recording does not say where the last x87 instruction was.
                 _ => 0,
             }),
             Kind::Vector(r, from) => v.zmm[r][from..from + slot.size].to_vec(),
@@ -226,8 +226,7 @@ impl State {
         true
     }
 
-    /// A general purpose register, the instruction pointer or a segment base by its number; what
-    /// conditions refer to.
+    /// A register of at most 8 bytes by its number, for conditions.
     pub fn integer(&self, n: usize) -> Option<u64> {
         let bytes = self.register(n).filter(|b| b.len() <= 8)?;
         Some(bytes.iter().rev().fold(0, |acc, b| acc << 8 | *b as u64))

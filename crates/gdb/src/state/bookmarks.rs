@@ -1,4 +1,4 @@
-//! Names that users give to positions, kept in a file beside the trace.
+//! Names that users give to positions. A file beside the trace keeps them.
 
 use crate::{Error, Result};
 use hindsight_guard::{outside, private};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Bytes of their file at most.
+/// Most bytes of the file.
 const MOST: u64 = 4 << 20;
 
 /// Bookmarks of one trace.
@@ -17,14 +17,14 @@ pub struct Bookmarks {
 }
 
 impl Bookmarks {
-    /// The file of those of a trace.
+    /// The file with the bookmarks of a trace.
     pub fn path(trace: &Path) -> PathBuf {
         let mut path = trace.as_os_str().to_os_string();
         path.push(".marks");
         path.into()
     }
 
-    /// Those that are kept with `trace`; none if there are none, or if their file is unreadable.
+    /// The bookmarks of `trace`. There are none if their file is missing or unreadable.
     pub fn open(trace: &Path) -> Bookmarks {
         let path = Bookmarks::path(trace);
         let mut text = Vec::new();
@@ -66,7 +66,7 @@ impl Bookmarks {
         self.write(all).map(|()| was)
     }
 
-    /// What cannot be written is not there in the session either.
+    /// The session keeps the old ones if the file cannot be written.
     fn write(&mut self, all: BTreeMap<String, String>) -> Result<()> {
         let failed = |why: std::io::Error| {
             let to = self.path.display();

@@ -15,8 +15,8 @@ pub const CLONE_THREAD: u64 = 0x1_0000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fork {
     pub thread: ThreadId,
-    /// Instructions that it has completed when gdb is told: when the call is over, or begins if it waits for the new
-    /// process.
+    /// Instructions that the thread has completed when gdb is told. That is behind the call, or before it if the thread
+    /// waits for the new process (`vfork`).
     pub count: u64,
     /// What the client calls the new process, and the one that makes it.
     pub pid: u64,

@@ -1,5 +1,5 @@
-//! The processes that a client is attached to. Each is at a place of its own in time; one of them is active:
-//! that which the client's last packet was about.
+//! The processes to which a client is attached. Each stands at an instant of its own. The last packet was about the
+//! active one.
 
 use crate::state::forks::Fork;
 use crate::state::side::Side;
@@ -13,39 +13,40 @@ use std::collections::HashMap;
 
 /// One process, as the client sees it.
 pub struct Inferior {
-    /// What the client calls it: its process id when the client first heard of it.
+    /// The client's name of it: its process id when the client first heard of it.
     pub pid: u64,
     /// Its process id on the recording machine.
     pub real: i32,
     pub cursor: Cursor,
-    /// The program image that is looked at.
+    /// Its program image at the cursor.
     pub image: u32,
-    /// It still runs in its parent's memory (`vfork`), and is one thread of the parent's program image.
+    /// Its thread, if it still runs in its parent's memory (`vfork`). The recording has it as a thread of the parent's
+    /// program image.
     pub borrowed: Option<ThreadId>,
     pub breaks: Vec<Break>,
     pub watches: Vec<Watchpoint>,
-    /// Where the client last saw what it watches, if it was not told that the place is another one: thread and
+    /// Where the client last read what it watches, if the cursor has moved since then without its knowledge: thread and
     /// instructions.
     pub seen: Option<(ThreadId, u64)>,
-    /// Of what it watches what is to be looked at before it goes on: addresses and lengths.
+    /// Watched variables that the client must read before it goes on: addresses and lengths.
     pub stale: Vec<(u64, u64)>,
-    /// System calls at which to stop; `Some` of an empty list: all.
+    /// System calls that stop a run. An empty list means all of them.
     pub catch: Option<Vec<u64>>,
     pub signal: Option<SignalInfo>,
-    /// Where the client was last told of a signal: thread and instructions.
+    /// Where the client last heard of a signal: thread and instructions.
     pub told_signal: Option<(ThreadId, u64)>,
-    /// Steps at the end, one after the other.
+    /// How often in a row the client has tried to step at the end.
     pub steps_at_end: u32,
     pub auxv: Vec<u8>,
-    /// What was written, and what follows from it.
+    /// What the user has written, and its consequences.
     pub side: Option<Side>,
-    /// Names that threads gave themselves, and since when.
+    /// Names that threads have given themselves, and the positions where they did.
     pub names: Names,
     /// Processes that this one makes.
     pub forks: Vec<Fork>,
-    /// The client was told of a `vfork`, and not yet that it is over.
+    /// The client knows of a `vfork`, and not yet of its end.
     pub vfork_open: bool,
-    /// The program image to go to with the next step or run, and where.
+    /// The next step or run goes to this position of this program image.
     pub chosen: Option<(u32, Position)>,
 }
 
@@ -77,7 +78,7 @@ impl Inferior {
         })
     }
 
-    /// Whether a thread is one of its own.
+    /// Whether a thread belongs to it.
     pub fn has(&self, thread: &Thread) -> bool {
         match self.borrowed {
             Some(own) => thread.id == own,
@@ -85,7 +86,7 @@ impl Inferior {
         }
     }
 
-    /// Threads that have begun and not ended where it stands; its cursor's in any case, as the first.
+    /// Threads that live where it stands. The cursor's is the first, even if it has ended.
     pub fn live(&self, timeline: &Timeline) -> Result<Vec<ThreadId>> {
         let here = self.cursor.position()?;
         let first = self.cursor.thread();
@@ -101,7 +102,7 @@ impl Inferior {
         Ok(out)
     }
 
-    /// What a thread is called now.
+    /// The present name of a thread.
     pub fn name(&self, timeline: &Timeline, id: ThreadId) -> Result<String> {
         let here = self.cursor.position()?;
         let thread = timeline.thread(id)?;
@@ -110,7 +111,7 @@ impl Inferior {
     }
 }
 
-/// A process or thread id as the protocol has it.
+/// A process or thread id as the protocol takes it: not negative, and not 0.
 pub fn number(id: i32) -> u64 {
     id.unsigned_abs().max(1) as u64
 }
@@ -122,8 +123,8 @@ pub fn process(timeline: &Timeline, image: u32) -> Result<Process> {
     found.ok_or(Error::NoProcess(image))
 }
 
-/// Names of all threads of a recording for the client: their ids, told apart where they were used again. What
-/// `execve` replaced has the same name as what came for it.
+/// The client's names of all threads of a recording. They are the thread ids. Where an id was used again, a large
+/// number is added. A thread keeps its name across `execve`.
 pub fn tids(timeline: &Timeline) -> Result<Vec<(Tid, ThreadId)>> {
     let mut used: HashMap<usize, Vec<(i32, u32)>> = HashMap::new();
     let all = timeline.threads()?;

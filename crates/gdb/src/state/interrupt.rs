@@ -1,10 +1,9 @@
-//! Interrupts of what the protocol has no word to interrupt: commands, and questions about memory, that a
-//! client waits for.
+//! Interrupts of commands and of questions about memory. The protocol can interrupt runs only.
 
 use hindsight_timeline::Cancel;
 use std::sync::{Arc, Mutex};
 
-/// Ends what a session is doing for a client that is not a run. Several may exist.
+/// Ends what a session does for a client, except runs. Clones work on the same session.
 #[derive(Clone)]
 pub struct Interrupt {
     cancel: Cancel,
@@ -26,8 +25,8 @@ impl Interrupt {
         }
     }
 
-    /// Has the session end what it is doing. Does nothing if it does nothing, or runs: a client interrupts
-    /// that by itself.
+    /// Ends what the session does. Does nothing to a session that is idle, or that runs: a client interrupts runs by
+    /// itself.
     pub fn send(&self) {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         if *state == State::Busy {
@@ -36,12 +35,12 @@ impl Interrupt {
         }
     }
 
-    /// Something begins that may be ended.
+    /// Something begins that an interrupt may end.
     pub(crate) fn begin(&self) {
         *self.state.lock().unwrap_or_else(|e| e.into_inner()) = State::Busy;
     }
 
-    /// It is over; what comes next is not interrupted.
+    /// It is over. An interrupt that came too late does not touch what comes next.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         if *state == State::Interrupted {

@@ -1,4 +1,4 @@
-//! What gdb is connected to: a place in a recording, and what it is to stop at.
+//! What gdb is connected to: instants in a recording, and what stops a run.
 
 use crate::program::files::Files;
 use crate::program::libraries::Listed;
@@ -18,44 +18,44 @@ use std::time::Instant;
 /// A debugging session.
 pub struct Session {
     pub timeline: Timeline,
-    /// The process that is active, and those that wait.
+    /// The active process. The others wait in `parked`.
     pub inferior: Inferior,
     pub parked: Vec<Inferior>,
-    /// All threads of the recording and their names for gdb.
+    /// All threads of the recording, and gdb's names of them.
     pub(crate) tids: Vec<(Tid, ThreadId)>,
-    /// Signals (Linux numbers) at which not to stop.
+    /// Signals (Linux numbers) that stop no run.
     pub passed: BTreeSet<u8>,
     pub action: Action,
-    /// The client is told also of writes that change nothing.
+    /// The client hears of writes that change nothing, too.
     pub every_write: bool,
-    /// Only the thread that was named runs.
+    /// Only the named thread runs.
     pub locked: bool,
-    /// The thread that is to continue, if it is one.
+    /// The thread that continues, if the client has named one.
     pub continued: Option<Tid>,
     /// The thread that gdb's user has chosen since the last stop.
     pub chosen_thread: Option<Tid>,
     pub cancel: Cancel,
-    /// For what is not a run.
+    /// Interrupts what is not a run.
     pub interrupt: Interrupt,
-    /// When a look at memory was interrupted, or asked for once more behind that.
+    /// When a read of memory was interrupted, or was tried again soon after that.
     pub interrupted: Option<Instant>,
     pub files: Files,
     pub marks: Bookmarks,
-    /// The next run only tells the client at which thread it is.
+    /// The next run does nothing but tell the client in which thread the session stands.
     pub showing: bool,
-    /// What went wrong in the last run.
+    /// What went wrong last; `monitor why` shows it.
     pub trouble: Option<String>,
     /// The last question of who wrote something was about a register.
     pub register_asked: bool,
-    /// What the user is to be told.
+    /// Texts for the user. The next stop or command shows them.
     pub notes: Vec<String>,
     /// What the client can be told.
     pub features: Features,
-    /// The process that gdb was told of last, before it went on.
+    /// The new process of the last stop, if that was a fork.
     pub told_fork: Option<Fork>,
     /// Libraries that the client has seen.
     pub(crate) listed: Listed,
-    /// Where the threads of the recording get signals, once that was asked for.
+    /// Where the threads of the recording get signals, once somebody needs it.
     pub(crate) signals: Option<Signals>,
 }
 
@@ -74,7 +74,7 @@ impl Session {
         }
     }
 
-    /// Threads of this name: a program that `execve` replaced had one of the same name.
+    /// Threads of this name. There are several if the process executed other programs.
     fn named(&self, tid: Tid) -> impl Iterator<Item = ThreadId> {
         self.tids
             .iter()
@@ -82,12 +82,12 @@ impl Session {
             .map(|(_, t)| *t)
     }
 
-    /// The thread of this name, of the active process or else of any.
+    /// The thread of this name: in the active process, or else in any.
     pub fn any_thread(&self, tid: Tid) -> Option<ThreadId> {
         self.thread(tid).or_else(|| self.named(tid).next())
     }
 
-    /// The thread of this name, of the active process.
+    /// The thread of this name in the active process.
     pub fn thread(&self, tid: Tid) -> Option<ThreadId> {
         let own = |id: &ThreadId| {
             self.timeline
@@ -97,14 +97,13 @@ impl Session {
         self.named(tid).find(own)
     }
 
-    /// Threads of the active process that have begun and not ended where it stands; the one that it stands in is the
-    /// first.
+    /// Threads of the active process that live where it stands. The first one is the thread in which it stands.
     pub fn live(&self) -> Result<Vec<Tid>> {
         let all = self.inferior.live(&self.timeline)?;
         Ok(all.into_iter().map(|t| self.tid(t)).collect())
     }
 
-    /// Registers of a thread now.
+    /// The present registers of a thread.
     pub fn registers(&mut self, tid: Tid) -> Result<State> {
         if let Some(side) = self.inferior.side.as_ref().filter(|s| s.tid == tid) {
             return Ok(side.state());
@@ -119,12 +118,12 @@ impl Session {
         })
     }
 
-    /// What interrupts the session from another thread.
+    /// A handle by which another thread interrupts the session.
     pub fn interrupt(&self) -> Interrupt {
         self.interrupt.clone()
     }
 
-    /// Moves the cursor to a thread, at the same time.
+    /// Moves the cursor to another thread at the same instant.
     pub fn switch(&mut self, tid: Tid) -> Result<()> {
         let id = self.thread(tid).ok_or(Error::NoThread(tid.get()))?;
         if id != self.inferior.cursor.thread() {

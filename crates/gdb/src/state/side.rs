@@ -1,5 +1,5 @@
-//! What the user writes, and functions that the debugger calls: a branch beside the recording, from
-//! the present place on, that is thrown away.
+//! The side branch: what the user writes, and functions that the debugger calls. It begins at the present instant, and
+//! is thrown away.
 
 use crate::state::arch::State;
 use hindsight_packets::Tid;
@@ -7,10 +7,10 @@ use hindsight_timeline::Branch;
 
 /// A side branch.
 pub struct Side {
-    /// The thread that it began with.
+    /// The thread that runs in it.
     pub tid: Tid,
     pub branch: Branch,
-    /// The recorded registers.
+    /// The recorded registers where it begins.
     pub begin: State,
 }
 

@@ -1,11 +1,11 @@
-//! Signal numbers: gdb has its own.
+//! Signal numbers. gdb has its own.
 
 /// gdb's numbers of Linux's signals 1 to 31 (`include/gdb/signals.def` of gdb).
 const GDB: [u8; 31] = [
     1, 2, 3, 4, 5, 6, 10, 8, 9, 30, 11, 31, 13, 14, 15, 143, 20, 19, 17, 18, 21, 22, 16, 24, 25,
     26, 27, 28, 23, 32, 12,
 ];
-/// gdb's number of signal 33; those up to 63 follow.
+/// gdb's number of signal 33. Those of 34 to 63 follow it.
 const GDB_33: u8 = 45;
 const GDB_32: u8 = 77;
 const GDB_64: u8 = 78;

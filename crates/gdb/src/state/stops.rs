@@ -1,10 +1,10 @@
-//! What a run is to stop at, and what is known of a stop at a signal.
+//! What stops a run, and what is known of a signal.
 
 use crate::state::agent::Program;
 use hindsight_timeline::ThreadId;
 use std::collections::HashMap;
 
-/// Bytes of the largest variable whose changes are told apart from other writes.
+/// Bytes of the largest variable of which writes that change nothing are passed over.
 pub(crate) const LARGEST: u64 = 64;
 /// Linux signal numbers.
 pub(crate) const SIGNALS: std::ops::Range<u8> = 1..65;
@@ -14,11 +14,11 @@ pub(crate) const SIGNALS: std::ops::Range<u8> = 1..65;
 pub struct Break {
     pub address: u64,
     pub hardware: bool,
-    /// Any of these lets it stop; empty: always.
+    /// It stops if any of these holds. Without conditions it always stops.
     pub conditions: Vec<Program>,
 }
 
-/// What came with the signal at which the cursor stands.
+/// What came with a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SignalInfo {
     pub number: u8,
@@ -26,5 +26,5 @@ pub struct SignalInfo {
     pub address: u64,
 }
 
-/// Where each thread gets signals, by the instructions it has completed then.
+/// The signals that each thread gets, with the instructions that it has completed then.
 pub type Signals = HashMap<ThreadId, Vec<(u64, SignalInfo)>>;
