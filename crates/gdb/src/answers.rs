@@ -3,7 +3,6 @@
 mod choice;
 mod command;
 mod file;
-mod mailbox;
 mod memory;
 mod points;
 mod process;
@@ -84,7 +83,7 @@ impl Answers {
             Request::Register(r) => registers::answer(session, choice.thread(session)?, r).into(),
             Request::Resume(r) => resume::answer(session, choice, r),
             Request::Points(p) => points::answer(session, p).into(),
-            Request::Transfer(t) => transfer::answer(session, &t)?.into(),
+            Request::Transfer(t) => transfer::answer(session, choice, &t)?.into(),
             Request::File(f) => file::answer(session, &f)?.into(),
             Request::Command(c) => command::answer(session, &c),
             Request::PassSignals(PassSignals(list)) => {

@@ -4,23 +4,14 @@ set non-stop off
 set remotetimeout 3600
 set unwindonsignal on
 
-# What later commands look at. Conditions are such that all languages have them, of which some know neither != nor ==.
-# gdb warns where a language is chosen that is not the frame's. Before there is a program it may take addresses for
-# shorter.
-pipe set architecture i386:x86-64 | cat >/dev/null
-with language c -- set $hindsight_led = (unsigned char *) 0x9e48494e44534754
-with language c -- set $hindsight_asks = (unsigned char *) 0x9e48494e4453475c
-with language c -- set $hindsight_register = (unsigned char *) 0x9e48494e44534764
-with language c -- set $hindsight_asks_end = $hindsight_asks + 1
-pipe set architecture auto | cat >/dev/null
-
 define hindsight-moved
   maintenance flush dcache
   sharedlibrary
-  # Not 0: in another thread than the chosen one, which need not be there any more. gdb changes to it when it stops.
-  pipe with language c -- set $hindsight_elsewhere = *$hindsight_led | cat >/dev/null
-  if $hindsight_elsewhere
-    # Backwards gdb makes no step of the old thread over a breakpoint, in which it expects no other thread.
+  # The recording may stand in another thread than the chosen one, which need not live here. gdb turns to that thread when
+  # it stops there. (A condition is a number: some languages have neither != nor ==.)
+  pipe monitor in-chosen-thread | grep -qx yes
+  if $_shell_exitcode
+    # Forwards gdb might first step the old thread over a breakpoint, and would expect no other thread.
     reverse-continue
   else
     maintenance flush register-cache
@@ -32,11 +23,11 @@ document hindsight-moved
 Makes gdb look again after the recording was moved.
 end
 
-# Commands are about the process that was chosen, and steps backwards about the thread. gdb tells the recording of either
-# only when it looks at memory: when it has stopped it last spoke of any of those that it holds.
+# Commands are about the chosen process, and steps backwards about the chosen thread. gdb tells the server which they are
+# only before it reads something. This table is empty.
 define hindsight-chosen
   if $_thread
-    dump binary memory /dev/null $hindsight_asks $hindsight_asks_end
+    info os hindsight-chosen
   end
 end
 define hook-monitor
@@ -69,7 +60,7 @@ Shows the present position of the recording.
 end
 
 define seek
-  # Without its argument the server says what is missing, which is an error.
+  # Without an argument the server says what is missing, and that is an error.
   if $argc
     monitor seek $arg0
   else
@@ -100,7 +91,7 @@ document checkpoints
 Lists the named positions.
 end
 
-# gdb's own are copies of a process, of which it makes none here.
+# gdb's own checkpoints are copies of a process. It makes none here.
 define info checkpoints
   monitor checkpoints
 end
@@ -119,7 +110,7 @@ Forgets a named position: delete checkpoint NAME.
 end
 
 define restart
-  # Without its argument the server says what is missing, which is an error.
+  # Without an argument the server says what is missing, and that is an error.
   if $argc
     monitor restart $arg0
   else
@@ -134,7 +125,7 @@ end
 define process
   if $argc
     monitor process $arg0
-    # gdb takes it for an execve, of which it says much.
+    # gdb takes it for an execve, and says much about that.
     pipe reverse-continue | cat >/dev/null
     monitor process
     frame
@@ -171,7 +162,7 @@ define last-write
   if $argc == 0
     monitor last-write
   end
-  # An expression may have blanks in it, of which gdb makes several arguments.
+  # gdb cuts an expression with blanks into several arguments.
   if $argc > 8
     echo More than eight words: write it with fewer blanks.\n
     hindsight-too-many-words
@@ -212,17 +203,18 @@ define who-wrote
   if $argc == 0
     monitor who-wrote
   end
-  # Whether a name is that of a register the server says.
+  # The server knows which names are those of registers.
   if $argc == 1
     monitor who-wrote-register $arg0
-    pipe with language c -- set $hindsight_was_register = *$hindsight_register | cat >/dev/null
+    pipe monitor asked-register | grep -qx no
+    set $hindsight_was_register = $_shell_exitcode
   else
     set $hindsight_was_register = 0
   end
   if $hindsight_was_register
     set $hindsight_was_register = 0
   else
-    # An expression may have blanks in it, of which gdb makes several arguments.
+    # gdb cuts an expression with blanks into several arguments.
     if $argc > 8
       echo More than eight words: write it with fewer blanks.\n
       hindsight-too-many-words
@@ -264,7 +256,7 @@ define first-use
   if $argc == 0
     monitor first-use
   end
-  # As for last-write; a command cannot pass on to another as many arguments as it has.
+  # As for last-write. A command cannot pass its arguments on to another one, however many they are.
   if $argc > 8
     echo More than eight words: write it with fewer blanks.\n
     hindsight-too-many-words

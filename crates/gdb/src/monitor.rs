@@ -25,14 +25,14 @@ events [KIND]            what happened: syscall, signal, exception, thread, proc
                          regime
 threads-at               where each thread is at this position
 processes                the program images of the recording
-process [IMAGE]          has the next step or run go to the beginning of one of them; says in which one is
-watch all|changes        whether watchpoints tell of all writes, or (as they do at first) only of those that
-                         change the variable, so that gdb need not sort them out
-interest FROM TO [N]     makes the index denser between two places: a frame every N instructions (100000),
-                         for quick steps back there
+process [IMAGE]          the next step or run goes to the beginning of this one; without IMAGE: the present one
+watch all|changes        whether watchpoints tell of all writes, or only of those that change the variable
+                         (as they do at first)
+interest FROM TO [N]     makes steps back quick between two places: the index gets a frame every N
+                         instructions (100000)
 why                      why the last run ended early, if it did
-After a command that moves, gdb must forget what it knows of registers and memory; the commands
-of the same names without `monitor` see to that.
+After a command that moves, gdb must forget what it knows of registers and memory. Use the commands
+of the same names without `monitor`: they do that.
 ";
 /// Lines of a list before it is cut.
 const MAX_LINES: usize = 200;
@@ -81,7 +81,8 @@ pub fn run(session: &mut Session, line: &str) -> Done {
         ["who-wrote", addr] if addr.starts_with('$') => who_changed(session, addr),
         ["who-wrote", addr] => who_wrote(session, addr, "8"),
         ["who-wrote", addr, len] => who_wrote(session, addr, len),
-        // For gdb's script, which cannot tell a register's name from a variable's.
+        // The next three are for gdb's script, which has no other way to ask. It cannot tell a register's name from a
+        // variable's.
         ["who-wrote-register", what] => {
             session.register_asked = register(what).is_some();
             match session.register_asked {
@@ -89,6 +90,8 @@ pub fn run(session: &mut Session, line: &str) -> Done {
                 false => Ok(String::new()),
             }
         }
+        ["asked-register"] => Ok(yes_or_no(session.register_asked)),
+        ["in-chosen-thread"] => Ok(yes_or_no(is_in_chosen_thread(session))),
         ["last-write", addr] => last_write(session, addr, "8"),
         ["last-write", addr, len] => last_write(session, addr, len),
         ["first-use", addr] => first_use(session, addr, "8"),
@@ -128,6 +131,20 @@ pub fn run(session: &mut Session, line: &str) -> Done {
         well,
         cancelled,
     }
+}
+
+fn yes_or_no(is: bool) -> String {
+    if is { "yes\n" } else { "no\n" }.into()
+}
+
+/// Whether the session stands in the thread that gdb's user has chosen. If not, the next run does nothing but tell gdb of
+/// the thread in which it stands.
+fn is_in_chosen_thread(s: &mut Session) -> bool {
+    let stands = Some(s.inferior.cursor.thread());
+    s.showing = s
+        .chosen_thread
+        .is_some_and(|tid| s.any_thread(tid) != stands);
+    !s.showing
 }
 
 fn when(s: &mut Session) -> Result<String> {

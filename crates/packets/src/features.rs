@@ -35,7 +35,7 @@ pub(crate) fn parse(packet: &[u8]) -> Parsed<Features> {
 
 /// Answers `qSupported`: packets of this crate that a client uses only where a server says that it knows them.
 pub fn offer() -> Answer {
-    const KNOWN: [&str; 20] = [
+    const KNOWN: [&str; 21] = [
         "vContSupported",
         "multiprocess",
         "QStartNoAckMode",
@@ -54,6 +54,7 @@ pub fn offer() -> Answer {
         "qXfer:exec-file:read",
         "qXfer:auxv:read",
         "qXfer:libraries-svr4:read",
+        "qXfer:osdata:read",
         "qXfer:siginfo:read",
         "qXfer:threads:read",
     ];

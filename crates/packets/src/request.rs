@@ -124,7 +124,7 @@ mod tests {
             b"x0,0",
             b"qCRC:0,1",
             b"vFile:unlink:2f70",
-            b"qXfer:osdata:read::0,10",
+            b"qXfer:sdata:read::0,10",
             b"Z7,0,1",
             b"QThreadSuffixSupported",
         ] {

@@ -23,6 +23,8 @@ pub enum Object {
     Features(String),
     /// The list of loaded libraries.
     Libraries,
+    /// A table about the system, by its name (`info os` in gdb). [`Transfer::answer_empty_table`] may be the answer.
+    SystemTable(String),
     /// The kernel's information about the last signal.
     SignalInfo,
     /// The list of threads.
@@ -46,6 +48,14 @@ impl Transfer {
         Answer::raw(out)
     }
 
+    /// Answers with a piece of a table about the system that has no rows.
+    pub fn answer_empty_table(&self, name: &str) -> Answer {
+        let table = format!(
+            r#"<?xml version="1.0"?><!DOCTYPE osdata SYSTEM "osdata.dtd"><osdata type="{name}"></osdata>"#
+        );
+        self.answer(table.as_bytes())
+    }
+
     /// There is no such object, or no such document of it.
     pub fn absent() -> Answer {
         Answer::error(0)
@@ -61,11 +71,12 @@ pub(crate) fn parse(packet: &[u8]) -> Parsed<Transfer> {
     else {
         return Ok(None);
     };
-    let known: [&[u8]; 6] = [
+    let known: [&[u8]; 7] = [
         b"auxv",
         b"exec-file",
         b"features",
         b"libraries-svr4",
+        b"osdata",
         b"siginfo",
         b"threads",
     ];
@@ -84,6 +95,7 @@ fn piece(object: &[u8], rest: &[u8]) -> Option<Transfer> {
         (b"exec-file", b"") => Object::ExecFile(None),
         (b"exec-file", pid) => Object::ExecFile(Some(number(pid)?)),
         (b"features", name) => Object::Features(String::from_utf8(name.to_vec()).ok()?),
+        (b"osdata", name) => Object::SystemTable(String::from_utf8(name.to_vec()).ok()?),
         (_, [_, ..]) => return None,
         (b"auxv", _) => Object::Auxv,
         (b"libraries-svr4", _) => Object::Libraries,
@@ -131,7 +143,9 @@ mod tests {
         );
         let exec = Object::ExecFile(Some(0x1a));
         assert_eq!(object(b"qXfer:exec-file:read:1a:0,ff"), Some(exec));
-        assert_eq!(object(b"qXfer:osdata:read::0,ff"), None);
+        let table = Object::SystemTable("files".into());
+        assert_eq!(object(b"qXfer:osdata:read:files:0,ff"), Some(table));
+        assert_eq!(object(b"qXfer:sdata:read::0,ff"), None);
         assert_eq!(object(b"qXfer:auxv:write::0,ff"), None);
         for bad in [
             &b"qXfer:auxv:read:x:0,1"[..],

@@ -1,7 +1,7 @@
 //! Memory: `m`, `M`, `X`.
 
 use crate::Result;
-use crate::answers::{mailbox, or_trouble};
+use crate::answers::or_trouble;
 use crate::state::session::Session;
 use hindsight_packets::{Answer, Memory, Tid};
 
@@ -10,17 +10,12 @@ const UNKNOWN: u8 = 14;
 
 pub fn answer(session: &mut Session, tid: Tid, request: Memory) -> Answer {
     or_trouble(match request {
-        Memory::Read { address, len } => read(session, tid, address, len),
+        Memory::Read { address, len } => read(session, address, len),
         Memory::Write { address, bytes } => write(session, tid, address, &bytes),
     })
 }
 
-fn read(session: &mut Session, tid: Tid, address: u64, len: usize) -> Result<Answer> {
-    if len == 1
-        && let Some(byte) = mailbox::read(session, tid, address)
-    {
-        return Ok(Answer::hex(&[byte]));
-    }
+fn read(session: &mut Session, address: u64, len: usize) -> Result<Answer> {
     let known = session.read(address, len)?;
     Ok(match known.is_empty() && len > 0 {
         true => Answer::error(UNKNOWN),

@@ -1,5 +1,6 @@
 //! Objects that are read in pieces: `qXfer`.
 
+use crate::answers::choice::Choice;
 use crate::answers::{FAILED, siginfo};
 use crate::program::libraries;
 use crate::state::arch;
@@ -8,10 +9,13 @@ use crate::{Error, Result};
 use hindsight_packets::{Answer, Object, Transfer};
 use hindsight_text::line;
 
+/// gdb says which thread its user has chosen only before it reads something. gdb's script (`hindsight.gdb`) reads this
+/// table before each command and before each step backwards. So the thread that is chosen then is the user's choice.
+const CHOSEN: &str = "hindsight-chosen";
 /// The program has no file: ENOENT.
 const NO_FILE: u8 = 2;
 
-pub fn answer(session: &mut Session, wanted: &Transfer) -> Result<Answer> {
+pub fn answer(session: &mut Session, choice: &Choice, wanted: &Transfer) -> Result<Answer> {
     Ok(match &wanted.object {
         Object::Auxv => wanted.answer(&session.inferior.auxv),
         // The process that is named has become the active one.
@@ -36,6 +40,11 @@ pub fn answer(session: &mut Session, wanted: &Transfer) -> Result<Answer> {
             Some(s) => wanted.answer(&siginfo::of(session, s)),
             None => Answer::error(FAILED),
         },
+        Object::SystemTable(name) if name == CHOSEN => {
+            session.chosen_thread = Some(choice.thread(session)?);
+            wanted.answer_empty_table(name)
+        }
+        Object::SystemTable(_) => Transfer::absent(),
         Object::Threads => wanted.answer(threads(session)?.as_bytes()),
     })
 }
