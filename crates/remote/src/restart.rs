@@ -5,6 +5,7 @@
 //! decision is made here.
 
 use crate::thread::Regs;
+use hindsight_syscalls::{REPEATABLE, has};
 
 const EINTR: i64 = 4;
 const ERESTARTSYS: i64 = 512;
@@ -14,34 +15,6 @@ const ERESTART_RESTARTBLOCK: i64 = 516;
 
 /// Length of the system call instruction.
 const SYSCALL: u64 = 2;
-
-const SYS_IO_PGETEVENTS: i64 = 333;
-
-/// Calls that return EINTR after any stop (see `signal(7)`), or after a stop with a timeout on a socket. They
-/// have done nothing then.
-const REPEATABLE: [i64; 21] = [
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_readv,
-    libc::SYS_writev,
-    libc::SYS_connect,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    libc::SYS_sendto,
-    libc::SYS_recvfrom,
-    libc::SYS_sendmsg,
-    libc::SYS_recvmsg,
-    libc::SYS_recvmmsg,
-    libc::SYS_semop,
-    libc::SYS_semtimedop,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_io_getevents,
-    SYS_IO_PGETEVENTS,
-    libc::SYS_io_uring_enter,
-];
 
 /// How an interrupted system call continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +37,7 @@ impl Restart {
         match -(r.rax as i64) {
             ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => Restart::Same(r.orig_rax),
             ERESTART_RESTARTBLOCK => Restart::Block(r.orig_rax),
-            EINTR if REPEATABLE.contains(&nr) => Restart::Same(r.orig_rax),
+            EINTR if has(nr as u32, REPEATABLE) => Restart::Same(r.orig_rax),
             _ => Restart::None,
         }
     }

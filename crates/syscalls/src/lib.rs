@@ -8,12 +8,15 @@
 #![deny(missing_docs)]
 
 mod control;
-mod names;
 mod outputs;
 mod overlap;
 mod signatures;
+mod table;
 
-pub use names::{arguments, name, names, number};
 pub use outputs::{Class, Memory, Range, indirections, may_write, outputs};
 pub use overlap::overwrites_its_buffers;
 pub use signatures::{Arg, Returns, Set, Shape, Signature, signature};
+pub use table::{
+    CHANGES_FILES, DESCRIPTOR, DIRECT, MAPS, OWN, PASSED, PATH, PINS, REPEATABLE, RIGHTS, Traits,
+    WATCHED, arguments, has, name, names, number,
+};

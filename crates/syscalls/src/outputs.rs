@@ -2,8 +2,9 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::control;
+use crate::table::{TIMESPEC, TIMEVAL, Writes, writes};
+use linux_raw_sys::errno;
 use linux_raw_sys::general::*;
-use linux_raw_sys::{errno, system};
 
 /// How much is known of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,20 +42,8 @@ pub(crate) const IOV_MAX: u64 = 1024;
 const MOST_MORE: u64 = 1 << 20;
 /// The size of the largest socket address.
 const ADDR: u64 = 128;
-/// The sizes of `struct stat`, `struct statfs`, `struct statx`, `struct rusage` and `siginfo_t`.
-const STAT: u64 = size_of::<stat>() as u64;
-const STATFS: u64 = size_of::<statfs64>() as u64;
-const STATX: u64 = size_of::<statx>() as u64;
-const RUSAGE: u64 = size_of::<rusage>() as u64;
-const SIGINFO: u64 = 128;
-const TIMESPEC: u64 = 16;
-const TIMEVAL: u64 = 16;
-const ITIMER: u64 = 32;
 const EPOLL_EVENT: u64 = 12;
 const POLLFD: u64 = 8;
-const UTSNAME: u64 = 390;
-const TIMEX: u64 = 208;
-const SYSINFO: u64 = size_of::<system::sysinfo>() as u64;
 
 /// Collects ranges. Null pointers and empty ranges are left out.
 pub(crate) struct Out<'a> {
@@ -146,17 +135,25 @@ pub fn outputs(
     let o = &mut out;
     let failed = (-4095..0).contains(&ret);
     // It is not known how far the call came.
-    if ret == -(errno::EFAULT as i64) && !writes_nothing(nr) {
+    if ret == -(errno::EFAULT as i64) && writes(nr) != Writes::Nothing {
         return Class::Unknown;
     }
     if ret == -(errno::ENOSYS as i64) {
         return Class::Known;
     }
     let n = if failed { 0 } else { ret as u64 };
+    match writes(nr) {
+        Writes::Nothing => return Class::Known,
+        Writes::Unknown => return Class::Unknown,
+        Writes::Results(_) if failed => return Class::Known,
+        Writes::Results(list) | Writes::Always(list) => {
+            list.iter().for_each(|(arg, len)| o.add(a[*arg], *len));
+            return Class::Known;
+        }
+        Writes::Coded => {}
+    }
     match nr {
         // The following calls also write when they fail.
-        __NR_nanosleep => o.add(a[1], TIMESPEC),
-        __NR_clock_nanosleep => o.add(a[3], TIMESPEC),
         __NR_select => {
             fd_sets(o, a);
             o.add(a[4], TIMEVAL);
@@ -172,17 +169,9 @@ pub fn outputs(
             o.add(a[0], a[1] as u32 as u64 * POLLFD);
             o.add(a[2], TIMESPEC);
         }
-        __NR_adjtimex => o.add(a[0], TIMEX),
         // The header then says which version the kernel knows.
         __NR_capget | __NR_capset if failed => o.add(a[0], 8),
-        // The output also says whether there is a child.
-        __NR_waitid => {
-            o.add(a[2], SIGINFO);
-            o.add(a[4], RUSAGE);
-        }
         // The results are written before the call is certain to succeed.
-        __NR_socketpair => o.add(a[3], 8),
-        __NR_timer_create => o.add(a[2], 4),
         __NR_clone | __NR_clone3 => children(nr, a, o),
         // The given length of the address was negative, but the data had been received by then.
         __NR_recvfrom if ret == -(errno::EINVAL as i64) => o.add(a[1], a[2]),
@@ -193,7 +182,6 @@ pub fn outputs(
             o.add(a[4], 4);
             return class_of_success(nr, a);
         }
-        __NR_sched_setattr => o.add(a[1], 4),
         __NR_futex => {
             // Locks with priority inheritance and FUTEX_WAKE_OP change the words.
             const WAITS_AND_WAKES: [u64; 6] = [0, 1, 3, 4, 9, 10];
@@ -201,15 +189,6 @@ pub fn outputs(
                 o.add(a[0], 4);
                 o.add(a[4], 4);
             }
-        }
-        __NR_sendfile => o.add(a[2], 8),
-        __NR_splice | __NR_copy_file_range => {
-            o.add(a[1], 8);
-            o.add(a[3], 8);
-        }
-        __NR_getcpu => {
-            o.add(a[0], 4);
-            o.add(a[1], 4);
         }
         __NR_recvmmsg => {
             o.add(a[4], TIMESPEC);
@@ -266,7 +245,7 @@ fn children(nr: u32, a: &[u64; 6], o: &mut Out) {
     }
 }
 
-/// Adds what a call wrote that returned `n`.
+/// Adds what a call wrote that returned `n`, where the table does not say it.
 fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
     match nr {
         // Buffers: as many bytes were written as the call returned.
@@ -298,69 +277,23 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
         __NR_getsockopt => return control::getsockopt(a, o),
 
         // Results of a fixed size.
-        __NR_pipe | __NR_pipe2 => o.add(a[0], 8),
-        __NR_stat | __NR_lstat | __NR_fstat => o.add(a[1], STAT),
-        __NR_newfstatat => o.add(a[2], STAT),
-        __NR_statx => o.add(a[4], STATX),
-        __NR_statfs | __NR_fstatfs => o.add(a[1], STATFS),
-        __NR_ustat => o.add(a[1], 32),
-        __NR_wait4 => {
-            o.add(a[1], 4);
-            o.add(a[3], RUSAGE);
-        }
-        __NR_getrusage => o.add(a[1], RUSAGE),
-        __NR_times => o.add(a[0], 32),
-        __NR_uname => o.add(a[0], UTSNAME),
-        __NR_sysinfo => o.add(a[0], SYSINFO),
-        __NR_gettimeofday => {
-            o.add(a[0], TIMEVAL);
-            o.add(a[1], 8);
-        }
-        __NR_time => o.add(a[0], 8),
-        __NR_clock_gettime | __NR_clock_getres => o.add(a[1], TIMESPEC),
-        __NR_clock_adjtime => o.add(a[1], TIMEX),
-        __NR_getitimer => o.add(a[1], ITIMER),
-        __NR_setitimer => o.add(a[2], ITIMER),
-        __NR_timer_gettime | __NR_timerfd_gettime => o.add(a[1], ITIMER),
-        __NR_timer_settime | __NR_timerfd_settime => o.add(a[3], ITIMER),
-        __NR_getrlimit => o.add(a[1], 16),
-        __NR_prlimit64 => o.add(a[3], 16),
-        __NR_rt_sigpending => o.add(a[0], 8),
-        __NR_rt_sigprocmask => o.add(a[2], 8),
-        __NR_rt_sigaction => o.add(a[2], 32),
-        __NR_sigaltstack => o.add(a[1], 24),
-        __NR_rt_sigtimedwait => o.add(a[1], SIGINFO),
         __NR_capget => {
             o.add(a[0], 8);
             o.add(a[1], 24);
         }
         __NR_capset => o.add(a[0], 8),
-        __NR_getresuid | __NR_getresgid => {
-            for p in &a[..3] {
-                o.add(*p, 4);
-            }
-        }
-        __NR_sched_getparam => o.add(a[1], 4),
-        __NR_sched_rr_get_interval => o.add(a[1], TIMESPEC),
         __NR_sched_getattr => o.add(a[1], a[2]),
-        __NR_get_robust_list => {
-            o.add(a[1], 8);
-            o.add(a[2], 8);
-        }
         __NR_arch_prctl => return control::arch_prctl(a, o),
         __NR_seccomp => return control::seccomp(a, o),
         __NR_mq_timedreceive => {
             o.add(a[1], n);
             o.add(a[3], 4);
         }
-        __NR_mq_getsetattr => o.add(a[2], 64),
         __NR_msgrcv => o.add(a[1], n + 8),
-        __NR_cachestat => o.add(a[2], 40),
 
         __NR_ioctl => return control::ioctl(a, o),
         __NR_fcntl => return control::fcntl(a, o),
         __NR_prctl => return control::prctl(a, o),
-        nr if writes_nothing(nr) => {}
         _ => return Class::Unknown,
     }
     Class::Known
@@ -378,197 +311,5 @@ pub fn indirections(nr: u32) -> u32 {
 
 /// Whether a call with this number may write memory of the process that makes it.
 pub fn may_write(nr: u32) -> bool {
-    !writes_nothing(nr)
-}
-
-/// Calls that write no memory of the process that makes them. They may change mappings.
-fn writes_nothing(nr: u32) -> bool {
-    matches!(
-        nr,
-        __NR_write
-            | __NR_pwrite64
-            | __NR_writev
-            | __NR_pwritev
-            | __NR_pwritev2
-            | __NR_open
-            | __NR_openat
-            | __NR_openat2
-            | __NR_creat
-            | __NR_close
-            | __NR_close_range
-            | __NR_lseek
-            | __NR_access
-            | __NR_faccessat
-            | __NR_faccessat2
-            | __NR_dup
-            | __NR_dup2
-            | __NR_dup3
-            | __NR_pause
-            | __NR_alarm
-            | __NR_sched_yield
-            | __NR_msync
-            | __NR_madvise
-            | __NR_mlock
-            | __NR_mlock2
-            | __NR_munlock
-            | __NR_munlockall
-            | __NR_mlockall
-            | __NR_membarrier
-            | __NR_getpid
-            | __NR_gettid
-            | __NR_getppid
-            | __NR_getpgrp
-            | __NR_getpgid
-            | __NR_setpgid
-            | __NR_getsid
-            | __NR_setsid
-            | __NR_getuid
-            | __NR_geteuid
-            | __NR_getgid
-            | __NR_getegid
-            | __NR_setuid
-            | __NR_setgid
-            | __NR_setreuid
-            | __NR_setregid
-            | __NR_setresuid
-            | __NR_setresgid
-            | __NR_setfsuid
-            | __NR_setfsgid
-            | __NR_setgroups
-            | __NR_personality
-            | __NR_getpriority
-            | __NR_setpriority
-            | __NR_sched_setparam
-            | __NR_sched_setscheduler
-            | __NR_sched_getscheduler
-            | __NR_sched_get_priority_max
-            | __NR_sched_get_priority_min
-            | __NR_sched_setaffinity
-            | __NR_ioprio_get
-            | __NR_ioprio_set
-            | __NR_setrlimit
-            | __NR_umask
-            | __NR_chdir
-            | __NR_fchdir
-            | __NR_chroot
-            | __NR_rename
-            | __NR_renameat
-            | __NR_renameat2
-            | __NR_mkdir
-            | __NR_mkdirat
-            | __NR_rmdir
-            | __NR_link
-            | __NR_linkat
-            | __NR_unlink
-            | __NR_unlinkat
-            | __NR_symlink
-            | __NR_symlinkat
-            | __NR_mknod
-            | __NR_mknodat
-            | __NR_chmod
-            | __NR_fchmod
-            | __NR_fchmodat
-            | __NR_fchmodat2
-            | __NR_chown
-            | __NR_fchown
-            | __NR_lchown
-            | __NR_fchownat
-            | __NR_utime
-            | __NR_utimes
-            | __NR_utimensat
-            | __NR_futimesat
-            | __NR_setxattr
-            | __NR_lsetxattr
-            | __NR_fsetxattr
-            | __NR_removexattr
-            | __NR_lremovexattr
-            | __NR_fremovexattr
-            | __NR_truncate
-            | __NR_ftruncate
-            | __NR_fallocate
-            | __NR_fsync
-            | __NR_fdatasync
-            | __NR_sync
-            | __NR_syncfs
-            | __NR_sync_file_range
-            | __NR_readahead
-            | __NR_fadvise64
-            | __NR_flock
-            | __NR_tee
-            | __NR_mount
-            | __NR_umount2
-            | __NR_pivot_root
-            | __NR_unshare
-            | __NR_setns
-            | __NR_sethostname
-            | __NR_setdomainname
-            | __NR_settimeofday
-            | __NR_clock_settime
-            | __NR_socket
-            | __NR_connect
-            | __NR_bind
-            | __NR_listen
-            | __NR_shutdown
-            | __NR_sendto
-            | __NR_sendmsg
-            | __NR_setsockopt
-            | __NR_kill
-            | __NR_tkill
-            | __NR_tgkill
-            | __NR_rt_sigqueueinfo
-            | __NR_rt_tgsigqueueinfo
-            | __NR_pidfd_open
-            | __NR_pidfd_send_signal
-            | __NR_rt_sigsuspend
-            | __NR_epoll_create
-            | __NR_epoll_create1
-            | __NR_epoll_ctl
-            | __NR_eventfd
-            | __NR_eventfd2
-            | __NR_signalfd
-            | __NR_signalfd4
-            | __NR_timerfd_create
-            | __NR_timer_delete
-            | __NR_timer_getoverrun
-            | __NR_inotify_init
-            | __NR_inotify_init1
-            | __NR_inotify_add_watch
-            | __NR_inotify_rm_watch
-            | __NR_fanotify_init
-            | __NR_fanotify_mark
-            | __NR_memfd_create
-            | __NR_mq_open
-            | __NR_mq_unlink
-            | __NR_mq_timedsend
-            | __NR_mq_notify
-            | __NR_msgget
-            | __NR_msgsnd
-            | __NR_semget
-            | __NR_semop
-            | __NR_semtimedop
-            | __NR_shmget
-            | __NR_set_tid_address
-            | __NR_set_robust_list
-            | __NR_rseq
-            | __NR_landlock_create_ruleset
-            | __NR_landlock_add_rule
-            | __NR_landlock_restrict_self
-            | __NR_pkey_alloc
-            | __NR_pkey_free
-            | __NR_vhangup
-            | __NR_acct
-            | __NR_exit
-            | __NR_exit_group
-            | __NR_execve
-            | __NR_execveat
-            | __NR_fork
-            | __NR_vfork
-            | __NR_futex_waitv
-            | __NR_mmap
-            | __NR_munmap
-            | __NR_mprotect
-            | __NR_pkey_mprotect
-            | __NR_mremap
-            | __NR_brk
-    )
+    writes(nr) != Writes::Nothing
 }

@@ -18,6 +18,7 @@ use crate::sys::{self, guard, resources};
 use crate::thread::Thread;
 use crate::thread::call::errno;
 use crate::thread::pass::pass;
+use hindsight_syscalls::{DESCRIPTOR, has};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -60,42 +61,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<u64>> {
 /// open one. `None` for all other calls.
 #[inline]
 pub fn shown(nr: u32, a: &[u64; 6]) -> Option<u64> {
-    (descriptor::fd() == Some(a[0] as i32) && takes_descriptor(nr)).then(|| errno(EBADF))
-}
-
-/// Whether the call's first argument is a descriptor that has to be open.
-fn takes_descriptor(nr: u32) -> bool {
-    matches!(
-        nr,
-        __NR_close
-            | __NR_read
-            | __NR_write
-            | __NR_fstat
-            | __NR_lseek
-            | __NR_ioctl
-            | __NR_pread64
-            | __NR_pwrite64
-            | __NR_readv
-            | __NR_writev
-            | __NR_preadv
-            | __NR_pwritev
-            | __NR_dup
-            | __NR_dup2
-            | __NR_dup3
-            | __NR_fcntl
-            | __NR_flock
-            | __NR_fsync
-            | __NR_fdatasync
-            | __NR_ftruncate
-            | __NR_fallocate
-            | __NR_fchmod
-            | __NR_fchown
-            | __NR_fstatfs
-            | __NR_newfstatat
-            | __NR_statx
-            | __NR_sendfile
-            | __NR_syncfs
-    )
+    (descriptor::fd() == Some(a[0] as i32) && has(nr, DESCRIPTOR)).then(|| errno(EBADF))
 }
 
 /// Performs `close_range` around the descriptor. `None`: the call does not close it, or fails

@@ -16,24 +16,14 @@ use crate::thread::call::{Flow, errno, returned};
 use crate::thread::pass::pass;
 use alloc::vec::Vec;
 use hindsight_events::Event;
+use hindsight_syscalls::{MAPS, has};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
 /// Performs the call if it is one of these, otherwise returns `None`. The inner `None`: a signal
 /// has to be delivered first.
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
-    if !matches!(
-        nr,
-        __NR_mmap
-            | __NR_munmap
-            | __NR_mprotect
-            | __NR_pkey_mprotect
-            | __NR_mremap
-            | __NR_brk
-            | __NR_madvise
-            | __NR_shmat
-            | __NR_shmdt
-    ) {
+    if !has(nr, MAPS) {
         return None;
     }
     let _order = mapping::change();

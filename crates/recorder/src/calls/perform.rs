@@ -14,6 +14,7 @@ use crate::thread::pass::{self, pass};
 use crate::thread::{Thread, clone, threads};
 use hindsight_events::Event;
 use hindsight_isa::regs::{RAX, recorded};
+use hindsight_syscalls::{DIRECT, has};
 use linux_raw_sys::errno::*;
 use linux_raw_sys::general::*;
 
@@ -42,7 +43,7 @@ pub fn perform(t: &mut Thread) -> Flow {
     {
         return flow;
     }
-    if is_direct(nr) {
+    if has(nr, DIRECT) {
         return match channel::shown(nr, &a).or_else(|| pass(t, nr, &a)) {
             Some(ret) => {
                 returned(t, ret);
@@ -111,37 +112,6 @@ pub fn perform(t: &mut Thread) -> Flow {
         }
         None => interrupted(t),
     }
-}
-
-/// Whether the call goes straight to the kernel. These are the commonest calls that can do nothing
-/// to the recorder, make no descriptor, and can show no more than the recorder's descriptor.
-fn is_direct(nr: u32) -> bool {
-    matches!(
-        nr,
-        __NR_read
-            | __NR_write
-            | __NR_pread64
-            | __NR_pwrite64
-            | __NR_readv
-            | __NR_writev
-            | __NR_lseek
-            | __NR_fstat
-            | __NR_sendto
-            | __NR_recvfrom
-            | __NR_poll
-            | __NR_epoll_wait
-            | __NR_futex
-            | __NR_getpid
-            | __NR_gettid
-            | __NR_getppid
-            | __NR_getuid
-            | __NR_geteuid
-            | __NR_getrusage
-            | __NR_times
-            | __NR_clock_gettime
-            | __NR_gettimeofday
-            | __NR_sched_yield
-    )
 }
 
 /// Passes a call on, unless it names something that belongs to the recorder.

@@ -27,6 +27,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use hindsight_events::event::digest;
 use hindsight_isa::Predictor;
+use hindsight_syscalls::{PINS, has};
 use linux_raw_sys::general::*;
 
 /// Instructions between two looks, at most.
@@ -353,20 +354,7 @@ pub fn before(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         return;
     }
     match nr {
-        __NR_mlock
-        | __NR_mlock2
-        | __NR_mbind
-        | __NR_set_mempolicy_home_node
-        | __NR_migrate_pages
-        | __NR_move_pages
-        | __NR_userfaultfd
-        | __NR_vmsplice
-        | __NR_io_setup
-        | __NR_io_uring_setup
-        | __NR_process_madvise
-        | __NR_remap_file_pages
-        | __NR_pkey_mprotect
-        | __NR_mseal => never(t),
+        _ if has(nr, PINS) => never(t),
         __NR_prctl if a[0] == PR_SET_VMA => never(t),
         __NR_mprotect if a[2] as u32 & PROT_EXEC != 0 => separate(t, a[0], a[1]),
         // These properties last, and would be lost.

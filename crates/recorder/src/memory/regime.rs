@@ -364,24 +364,7 @@ fn opens_for_writing(nr: u32, a: &[u64; 6]) -> bool {
 
 /// Whether a call may remove, replace or change a file.
 fn changes_files(nr: u32, a: &[u64; 6]) -> bool {
-    opens_for_writing(nr, a)
-        || matches!(
-            nr,
-            __NR_unlink
-                | __NR_unlinkat
-                | __NR_rename
-                | __NR_renameat
-                | __NR_renameat2
-                | __NR_truncate
-                | __NR_ftruncate
-                | __NR_rmdir
-                | __NR_chroot
-                | __NR_pivot_root
-                | __NR_mount
-                | __NR_umount2
-                | __NR_unshare
-                | __NR_setns
-        )
+    opens_for_writing(nr, a) || syscalls::has(nr, syscalls::CHANGES_FILES)
 }
 
 struct Real;
