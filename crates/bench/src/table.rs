@@ -255,30 +255,37 @@ fn ratio(r: f64) -> String {
     }
 }
 
-fn goals(all: &[Measured], startup: Option<&Startup>) -> Vec<Goal> {
-    let mut goals = Vec::new();
-    let mut add = |what: &str, goal: &str, seen: String, met| {
-        goals.push(Goal {
+/// The workload that is worst by a figure: the figure, and its name.
+fn worst(all: &[Measured], value: &dyn Fn(&Measured) -> f64) -> (f64, String) {
+    let top = all.iter().max_by(|a, b| value(a).total_cmp(&value(b)));
+    top.map_or((0.0, String::new()), |m| (value(m), m.name.clone()))
+}
+
+/// Goals, and what was measured.
+#[derive(Default)]
+struct Goals(Vec<Goal>);
+
+impl Goals {
+    fn add(&mut self, what: &str, goal: &str, seen: String, met: bool) {
+        self.0.push(Goal {
             what: what.into(),
             goal: goal.into(),
             seen,
             met,
         })
-    };
-    if !all.is_empty() {
-        let worst = |value: &dyn Fn(&Measured) -> f64| {
-            let top = all.iter().max_by(|a, b| value(a).total_cmp(&value(b)));
-            top.map_or((0.0, String::new()), |m| (value(m), m.name.clone()))
-        };
+    }
+
+    /// What recording costs.
+    fn recording(&mut self, all: &[Measured]) {
         let record = mean(all, Measured::record_ratio);
-        add(
+        self.add(
             "recording, CPU, geometric mean",
             "2.0x or less",
             format!("{record:.2}x"),
             record <= 2.0,
         );
-        let (ratio, name) = worst(&Measured::record_ratio);
-        add(
+        let (ratio, name) = worst(all, &Measured::record_ratio);
+        self.add(
             "recording, CPU, worst",
             "4x or less",
             format!("{ratio:.2}x ({name})"),
@@ -287,7 +294,7 @@ fn goals(all: &[Measured], startup: Option<&Startup>) -> Vec<Goal> {
         for (name, most) in [("cc1", 2.5), ("mm_avx2", 1.15), ("mm_sse2", 1.15)] {
             if let Some(m) = all.iter().find(|m| m.name == name) {
                 let ratio = m.record_ratio();
-                add(
+                self.add(
                     &format!("recording, CPU, {name}"),
                     &format!("{most}x or less"),
                     format!("{ratio:.2}x"),
@@ -296,48 +303,54 @@ fn goals(all: &[Measured], startup: Option<&Startup>) -> Vec<Goal> {
             }
         }
         let checked = mean(all, Measured::checked_ratio);
-        add(
+        self.add(
             "recording checked, CPU, geometric mean",
             "2.6x or less",
             format!("{checked:.2}x"),
             checked <= 2.6,
         );
         let plain = mean(all, Measured::plain_ratio);
-        add(
+        self.add(
             "translation alone, CPU, geometric mean",
             "1.6x or less",
             format!("{plain:.2}x"),
             plain <= 1.6,
         );
-        let (bits, name) = worst(&Measured::stream_bits);
-        add(
+    }
+
+    /// The sizes of traces and memory, and what replaying costs.
+    fn others(&mut self, all: &[Measured]) {
+        let (bits, name) = worst(all, &Measured::stream_bits);
+        self.add(
             "trace size without files, worst",
             "0.02 bit/instruction or less",
             format!("{bits:.3} ({name})"),
             bits <= 0.02,
         );
-        let (_, name) = worst(&|m| m.added_kib() - m.allowed_kib());
+        let (_, name) = worst(all, &|m| m.added_kib() - m.allowed_kib());
         let (added, allowed) = all.iter().find(|m| m.name == name).map_or((0.0, 0.0), |m| {
             (m.added_kib() / 1024.0, m.allowed_kib() / 1024.0)
         });
-        add(
+        self.add(
             "memory added, nearest its bound",
             "own memory + 64 MiB or less",
             format!("{added:.0} of {allowed:.0} MiB ({name})"),
             added <= allowed,
         );
         let replay = mean(all, Measured::replay_ratio);
-        add(
+        self.add(
             "replay --verify, one core, geometric mean",
             "1.8x or less",
             format!("{replay:.2}x"),
             replay <= 1.8,
         );
     }
-    if let Some(s) = startup {
+
+    /// How long short programs take to start.
+    fn startup(&mut self, s: &Startup) {
         let ms = |v: &[f64]| median(v) * 1e3;
         let first = ms(&s.first_wall) - ms(&s.native_wall);
-        add(
+        self.add(
             "start-up of /bin/true, first recording, wall, added",
             "(none set)",
             format!("{first:.1} ms"),
@@ -345,28 +358,39 @@ fn goals(all: &[Measured], startup: Option<&Startup>) -> Vec<Goal> {
         );
         let added = ms(&s.record_wall) - ms(&s.native_wall);
         let least = (range(&s.record_wall).0 - range(&s.native_wall).0) * 1e3;
-        add(
+        self.add(
             "start-up of /bin/true, second recording, wall, added",
             "25 ms or less",
             format!("{added:.1} ms median, {least:.1} ms of the minima"),
             added <= 25.0,
         );
         let checked = ms(&s.checked_wall) - ms(&s.native_wall);
-        add(
+        self.add(
             "start-up of /bin/true, second recording, checked, wall, added",
             "(none set)",
             format!("{checked:.1} ms"),
             true,
         );
         let cpu = ms(&s.record_cpu) - ms(&s.native_cpu);
-        add(
+        self.add(
             "start-up of /bin/true, second recording, CPU, added",
             "(none set)",
             format!("{cpu:.1} ms"),
             true,
         );
     }
-    goals
+}
+
+fn goals(all: &[Measured], startup: Option<&Startup>) -> Vec<Goal> {
+    let mut goals = Goals::default();
+    if !all.is_empty() {
+        goals.recording(all);
+        goals.others(all);
+    }
+    if let Some(s) = startup {
+        goals.startup(s);
+    }
+    goals.0
 }
 
 #[cfg(test)]

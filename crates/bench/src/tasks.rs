@@ -18,6 +18,14 @@ const ALONE: &str = "cores1";
 
 /// Adds these workloads to `maker`.
 pub fn make(maker: &mut Maker) -> io::Result<()> {
+    parallel(maker)?;
+    system_calls(maker)?;
+    births(maker)?;
+    tools(maker)
+}
+
+/// Threads that compute, and that wait for each other.
+fn parallel(maker: &mut Maker) -> io::Result<()> {
     let text = |dir: &Path| {
         let text = dir.join("text.txt");
         generate(&text, |f| crate::workload::write_text(f, 24_000_000))?;
@@ -61,6 +69,11 @@ pub fn make(maker: &mut Maker) -> io::Result<()> {
         &["gcc"],
         &|dir| compiled(dir, "cores", cores, &["2"]),
     )?;
+    Ok(())
+}
+
+/// Programs that make many system calls.
+fn system_calls(maker: &mut Maker) -> io::Result<()> {
     maker.task(
         "sysc",
         "1,200,000 small system calls",
@@ -85,6 +98,11 @@ pub fn make(maker: &mut Maker) -> io::Result<()> {
             Ok(argv(&words))
         },
     )?;
+    Ok(())
+}
+
+/// Threads and programs that start.
+fn births(maker: &mut Maker) -> io::Result<()> {
     let births = include_bytes!("../workloads/births.c");
     maker.task(
         "threads",
@@ -109,6 +127,11 @@ pub fn make(maker: &mut Maker) -> io::Result<()> {
             compiled(dir, "births", births, &words)
         },
     )?;
+    Ok(())
+}
+
+/// Tools that start others, and programs that make code.
+fn tools(maker: &mut Maker) -> io::Result<()> {
     maker.task(
         "make",
         "make -j2 of six C files",

@@ -7,131 +7,50 @@ use iced_x86::{
     OpKind, Register,
 };
 
-/// Instructions that no translated code needs.
-fn forbidden(i: &Instruction) -> bool {
+/// What leaves for the system, another ring or a device.
+#[rustfmt::skip]
+fn leaves(m: Mnemonic) -> bool {
     use Mnemonic::*;
     matches!(
-        i.mnemonic(),
-        Syscall
-            | Sysenter
-            | Int
-            | Int1
-            | Int3
-            | Cpuid
-            | Rdtsc
-            | Rdtscp
-            | Rdpid
-            | Rdrand
-            | Rdseed
-            | Xgetbv
-            | Rdpmc
-            | Rdpkru
-            | Wrpkru
-            | Rdfsbase
-            | Rdgsbase
-            | Wrfsbase
-            | Wrgsbase
-            | Getsec
-            | Getsecq
-            | Vmfunc
-            | Vmcall
-            | Vmmcall
-            | Xstore
-            | Xcryptecb
-            | Xcryptcbc
-            | Xcryptctr
-            | Xcryptcfb
-            | Xcryptofb
-            | Xsha1
-            | Xsha256
-            | Montmul
-            | Undoc
-            | Lfs
-            | Lgs
-            | Lss
-            | Lsl
-            | Lar
-            | Verr
-            | Verw
-            | Sldt
-            | Str
-            | Smsw
-            | Sgdt
-            | Sidt
-            | Monitor
-            | Mwait
-            | Monitorx
-            | Mwaitx
-            | Umonitor
-            | Umwait
-            | Tpause
-            | Movdir64b
-            | Enqcmd
-            | Enqcmds
-            | Clzero
-            | Xsave
-            | Xsave64
-            | Xsavec
-            | Xsavec64
-            | Xsaveopt
-            | Xsaveopt64
-            | Xsaves
-            | Xsaves64
-            | Xrstors
-            | Xrstors64
-            | Fxsave
-            | Fxsave64
-            | Fnsave
-            | Fsave
-            | Fnstenv
-            | Fstenv
-            | Xlatb
-            | Xbegin
-            | Xabort
-            | Xend
-            | Xtest
-            | Encls
-            | Enclu
-            | Enclv
-            | Rdpru
-            | Mcommit
-            | Serialize
-            | Hreset
-            | Ptwrite
-            | Senduipi
-            | Uiret
-            | Clui
-            | Stui
-            | Testui
-            | Incsspd
-            | Incsspq
-            | Rdsspd
-            | Rdsspq
-            | Rstorssp
-            | Saveprevssp
-            | Wrssd
-            | Wrssq
-            | Ldtilecfg
-            | Sttilecfg
-            | Tilerelease
-            | Swapgs
-            | Hlt
-            | In
-            | Out
-            | Insb
-            | Insw
-            | Insd
-            | Outsb
-            | Outsw
-            | Outsd
-            | Cli
-            | Sti
-            | Iretq
-            | Retf
-            | Ud2
-            | Cmpsb
-            | Scasb
+        m,
+        Syscall | Sysenter | Int | Int1 | Int3 | Ud2 | Retf | Iretq | Uiret | Senduipi | Clui
+        | Stui | Testui | Vmcall | Vmmcall | Vmfunc | Getsec | Getsecq | Encls | Enclu | Enclv
+        | Hlt | Swapgs | Cli | Sti | In | Out | Insb | Insw | Insd | Outsb | Outsw | Outsd
     )
+}
+
+/// What tells of the processor or changes its state.
+#[rustfmt::skip]
+fn asks_processor(m: Mnemonic) -> bool {
+    use Mnemonic::*;
+    matches!(
+        m,
+        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Rdpmc | Rdpru | Rdpkru | Wrpkru
+        | Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase | Lfs | Lgs | Lss | Lsl | Lar | Verr | Verw
+        | Sldt | Str | Smsw | Sgdt | Sidt | Monitor | Mwait | Monitorx | Mwaitx | Umonitor | Umwait
+        | Tpause | Mcommit | Serialize | Hreset | Ptwrite
+    )
+}
+
+/// What accesses memory in ways of its own: saved state, transactions, tiles, shadow stacks.
+#[rustfmt::skip]
+fn odd_access(m: Mnemonic) -> bool {
+    use Mnemonic::*;
+    matches!(
+        m,
+        Xstore | Xcryptecb | Xcryptcbc | Xcryptctr | Xcryptcfb | Xcryptofb | Xsha1 | Xsha256
+        | Montmul | Undoc | Movdir64b | Enqcmd | Enqcmds | Clzero | Xsave | Xsave64 | Xsavec
+        | Xsavec64 | Xsaveopt | Xsaveopt64 | Xsaves | Xsaves64 | Xrstors | Xrstors64 | Fxsave
+        | Fxsave64 | Fnsave | Fsave | Fnstenv | Fstenv | Xlatb | Xbegin | Xabort | Xend | Xtest
+        | Incsspd | Incsspq | Rdsspd | Rdsspq | Rstorssp | Saveprevssp | Wrssd | Wrssq | Ldtilecfg
+        | Sttilecfg | Tilerelease | Cmpsb | Scasb
+    )
+}
+
+/// What no translated code has a use for.
+fn forbidden(i: &Instruction) -> bool {
+    let m = i.mnemonic();
+    leaves(m) || asks_processor(m) || odd_access(m)
 }
 
 fn number(r: Register) -> u8 {

@@ -355,15 +355,9 @@ impl Rig {
         }
         let (cr, cp) = (wr.get_data(case.region.data), wp.get_data(case.region.data));
         compare_bytes(&mut diff, case, "cells (record, replay)", &cr, &cp);
-        // Each cell holds what it held before, or what memory holds.
-        for (i, c) in cr.iter().enumerate() {
-            let written = data[i] != case.data[i];
-            let stray = *c != data[i] && (*c != case.stale[i] || written);
-            // In the smallest shadow memory the two pages share their cells.
-            if stray && !faulted && case.instrs.len() == 1 && BITS[size] > 12 {
-                let _ = writeln!(diff, "cell {i:#x}: {c:02x}, memory {:02x}", data[i]);
-                break;
-            }
+        // In the smallest shadow memory the two pages share their cells.
+        if !faulted && case.instrs.len() == 1 && BITS[size] > 12 {
+            compare_cells(&mut diff, case, &cr, &data);
         }
         if !diff.is_empty() {
             return Err(format!(
@@ -413,5 +407,16 @@ impl Case {
         }
         let _ = write!(s, " flags {:x}", self.cpu.rflags);
         s
+    }
+}
+
+/// Each cell holds what it held before, or what memory holds.
+fn compare_cells(diff: &mut String, case: &Case, cells: &[u8], data: &[u8]) {
+    for (i, c) in cells.iter().enumerate() {
+        let written = data[i] != case.data[i];
+        if *c != data[i] && (*c != case.stale[i] || written) {
+            let _ = writeln!(diff, "cell {i:#x}: {c:02x}, memory {:02x}", data[i]);
+            return;
+        }
     }
 }

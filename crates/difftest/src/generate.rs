@@ -143,6 +143,61 @@ impl Builder<'_> {
         }
     }
 
+    /// Makes operand `n` an immediate. `false` if `kind` is none.
+    fn immediate(&mut self, n: u32, kind: K) -> bool {
+        match kind {
+            K::imm4_m2z | K::imm8 | K::imm8_const_1 => {
+                let v = if kind == K::imm8_const_1 {
+                    1
+                } else {
+                    self.rng.value() as u8
+                };
+                let second = (0..n)
+                    .any(|m| matches!(self.i.op_kind(m), OpKind::Immediate8 | OpKind::Immediate16));
+                if second {
+                    self.i.set_op_kind(n, OpKind::Immediate8_2nd);
+                    self.i.set_immediate8_2nd(v);
+                } else {
+                    self.i.set_op_kind(n, OpKind::Immediate8);
+                    self.i.set_immediate8(v);
+                }
+            }
+            K::imm8sex16 | K::imm8sex32 | K::imm8sex64 => {
+                let v = self.rng.value() as i8 as i64;
+                let k = match kind {
+                    K::imm8sex16 => OpKind::Immediate8to16,
+                    K::imm8sex32 => OpKind::Immediate8to32,
+                    _ => OpKind::Immediate8to64,
+                };
+                self.i.set_op_kind(n, k);
+                self.i.set_immediate_i64(n, v);
+            }
+            K::imm16 => {
+                let v = self.rng.value() as u16;
+                let enter = self.i.mnemonic() == Mnemonic::Enter;
+                self.i.set_op_kind(n, OpKind::Immediate16);
+                self.i.set_immediate16(if enter { v & 0x3ff } else { v });
+            }
+            K::imm32 => {
+                self.i.set_op_kind(n, OpKind::Immediate32);
+                let v = self.rng.value() as u32;
+                self.i.set_immediate32(v);
+            }
+            K::imm32sex64 => {
+                self.i.set_op_kind(n, OpKind::Immediate32to64);
+                let v = self.rng.value() as i32 as i64;
+                self.i.set_immediate32to64(v);
+            }
+            K::imm64 => {
+                self.i.set_op_kind(n, OpKind::Immediate64);
+                let v = self.rng.value();
+                self.i.set_immediate64(v);
+            }
+            _ => return false,
+        }
+        true
+    }
+
     fn operand(&mut self, n: u32, kind: K) -> Option<()> {
         match kind {
             K::mem | K::mem_mib => self.memory(n),
@@ -198,53 +253,7 @@ impl Builder<'_> {
             K::rax => self.reg(n, Register::RAX),
             K::st0 => self.reg(n, Register::ST0),
             K::sti_opcode => self.small(n, Register::ST0, 8),
-            K::imm4_m2z | K::imm8 | K::imm8_const_1 => {
-                let v = if kind == K::imm8_const_1 {
-                    1
-                } else {
-                    self.rng.value() as u8
-                };
-                let second = (0..n)
-                    .any(|m| matches!(self.i.op_kind(m), OpKind::Immediate8 | OpKind::Immediate16));
-                if second {
-                    self.i.set_op_kind(n, OpKind::Immediate8_2nd);
-                    self.i.set_immediate8_2nd(v);
-                } else {
-                    self.i.set_op_kind(n, OpKind::Immediate8);
-                    self.i.set_immediate8(v);
-                }
-            }
-            K::imm8sex16 | K::imm8sex32 | K::imm8sex64 => {
-                let v = self.rng.value() as i8 as i64;
-                let k = match kind {
-                    K::imm8sex16 => OpKind::Immediate8to16,
-                    K::imm8sex32 => OpKind::Immediate8to32,
-                    _ => OpKind::Immediate8to64,
-                };
-                self.i.set_op_kind(n, k);
-                self.i.set_immediate_i64(n, v);
-            }
-            K::imm16 => {
-                let v = self.rng.value() as u16;
-                let enter = self.i.mnemonic() == Mnemonic::Enter;
-                self.i.set_op_kind(n, OpKind::Immediate16);
-                self.i.set_immediate16(if enter { v & 0x3ff } else { v });
-            }
-            K::imm32 => {
-                self.i.set_op_kind(n, OpKind::Immediate32);
-                let v = self.rng.value() as u32;
-                self.i.set_immediate32(v);
-            }
-            K::imm32sex64 => {
-                self.i.set_op_kind(n, OpKind::Immediate32to64);
-                let v = self.rng.value() as i32 as i64;
-                self.i.set_immediate32to64(v);
-            }
-            K::imm64 => {
-                self.i.set_op_kind(n, OpKind::Immediate64);
-                let v = self.rng.value();
-                self.i.set_immediate64(v);
-            }
+            _ if self.immediate(n, kind) => {}
             K::seg_rSI => self.implicit(n, OpKind::MemorySegESI, OpKind::MemorySegRSI),
             K::es_rDI => self.implicit(n, OpKind::MemoryESEDI, OpKind::MemoryESRDI),
             K::seg_rDI => {

@@ -9,6 +9,8 @@ use hindsight_isa::string::{Regs, StringMemory, StringOp};
 use hindsight_isa::xsave::{Area, Layout};
 use hindsight_isa::{CpuState, Desc, DescKind, VecState};
 use hindsight_translate::{Input, Translator};
+use std::iter::Peekable;
+use std::slice::Iter;
 
 fn apply(w: &Window, p: &Patch) {
     match *p {
@@ -69,61 +71,13 @@ pub fn run(
             }
             Err(Refused::Wrong(what)) => return Err(format!("replay: {what}")),
         };
-        // First with a budget of one instruction too few: the block must not begin. Then with
-        // exactly enough.
-        let block = tr.block.instrs as u64;
-        let (short, start) = (0u64.wrapping_sub(block), (!0u64).wrapping_sub(block));
-        let (entry, before) = (ctx.resume, ctx.gpr);
-        let mut probing = true;
-        ctx.count = short;
-        loop {
-            let to: *mut _ = ctx;
-            // SAFETY: translated code for this window. A signal continues at the exit trampoline.
-            let caught = unsafe {
-                native::catching(hindsight_glue::exit_address(), || {
-                    hindsight_glue::enter_xsave(to, &mut area)
-                })
-            };
-            if let Some(c) = caught {
-                return Err(format!("replay raises {:?} at position {pos}", c.trap));
-            }
-            // SAFETY: exit stubs store the offsets of descriptors in the cache.
-            let desc = unsafe { Desc::of_exit(cache, ctx.desc) };
-            if std::mem::take(&mut probing) {
-                let same = ctx.gpr == before && ctx.count == short && desc.pc == ctx.rip;
-                if desc.kind() != DescKind::Budget || !same {
-                    return Err(format!(
-                        "replay began {block} instructions that its budget does not cover"
-                    ));
-                }
-                (ctx.count, ctx.resume) = (start, entry);
-                continue;
-            }
-            match desc.kind() {
-                DescKind::Exit => ctx.rip = desc.pc,
-                DescKind::Indirect => {}
-                DescKind::Slow => {
-                    let Some(op) = StringOp::decode(&desc.bytes[..desc.ilen as usize]) else {
-                        return Err("replay: the runtime must execute an instruction".into());
-                    };
-                    let base = op.segment.base(ctx.fs_base, ctx.gs_base);
-                    let mut regs = Regs::of(&ctx.gpr, ctx.rflags);
-                    let at = pos + ctx.count.wrapping_sub(start) - desc.ahead as u64;
-                    let mut cells = Cells {
-                        w,
-                        queue: &mut queue,
-                        at,
-                    };
-                    let _ = op.execute(&mut regs, base, 0, &mut cells);
-                    store_string_regs(ctx, &regs);
-                    ctx.resume = cache + desc.resume as u64;
-                    continue;
-                }
-                k => return Err(format!("replay: {k:?} at position {pos}")),
-            }
-            break;
-        }
-        let done = ctx.count.wrapping_sub(start);
+        let done = play(
+            w,
+            cache,
+            (tr.block.instrs as u64, pos),
+            &mut area,
+            &mut queue,
+        )?;
         if done == 0 || done > n {
             return Err(format!("replay counts {done} instead of {n}"));
         }
@@ -167,10 +121,75 @@ pub fn run(
     Ok((cpu, layout.to_state(&area)))
 }
 
+/// What was recorded, by position.
+type Events<'a> = Peekable<Iter<'a, (u64, Patch)>>;
+
+/// Runs the block at the context's entry, of so many instructions, for the thread at this position.
+/// Returns how many instructions it has executed.
+fn play(
+    w: &Window,
+    cache: u64,
+    (block, pos): (u64, u64),
+    area: &mut Area,
+    queue: &mut Events,
+) -> Result<u64, String> {
+    let ctx = w.ctx();
+    // First with a budget of one instruction too few: the block must not begin. Then with
+    // exactly enough.
+    let (short, start) = (0u64.wrapping_sub(block), (!0u64).wrapping_sub(block));
+    let (entry, before) = (ctx.resume, ctx.gpr);
+    let mut probing = true;
+    ctx.count = short;
+    loop {
+        let to: *mut _ = ctx;
+        // SAFETY: translated code for this window. A signal continues at the exit trampoline.
+        let caught = unsafe {
+            native::catching(hindsight_glue::exit_address(), || {
+                hindsight_glue::enter_xsave(to, area)
+            })
+        };
+        if let Some(c) = caught {
+            return Err(format!("replay raises {:?} at position {pos}", c.trap));
+        }
+        // SAFETY: exit stubs store the offsets of descriptors in the cache.
+        let desc = unsafe { Desc::of_exit(cache, ctx.desc) };
+        if std::mem::take(&mut probing) {
+            let same = ctx.gpr == before && ctx.count == short && desc.pc == ctx.rip;
+            if desc.kind() != DescKind::Budget || !same {
+                return Err(format!(
+                    "replay began {block} instructions that its budget does not cover"
+                ));
+            }
+            (ctx.count, ctx.resume) = (start, entry);
+            continue;
+        }
+        match desc.kind() {
+            DescKind::Exit => ctx.rip = desc.pc,
+            DescKind::Indirect => {}
+            DescKind::Slow => {
+                let Some(op) = StringOp::decode(&desc.bytes[..desc.ilen as usize]) else {
+                    return Err("replay: the runtime must execute an instruction".into());
+                };
+                let base = op.segment.base(ctx.fs_base, ctx.gs_base);
+                let mut regs = Regs::of(&ctx.gpr, ctx.rflags);
+                let at = pos + ctx.count.wrapping_sub(start) - desc.ahead as u64;
+                let mut cells = Cells { w, queue, at };
+                let _ = op.execute(&mut regs, base, 0, &mut cells);
+                store_string_regs(ctx, &regs);
+                ctx.resume = cache + desc.resume as u64;
+                continue;
+            }
+            k => return Err(format!("replay: {k:?} at position {pos}")),
+        }
+        break;
+    }
+    Ok(ctx.count.wrapping_sub(start))
+}
+
 /// The cells, with the events that were recorded between chunks of a string instruction.
 struct Cells<'a, 'q> {
     w: &'a Window,
-    queue: &'a mut std::iter::Peekable<std::slice::Iter<'q, (u64, Patch)>>,
+    queue: &'a mut Events<'q>,
     at: u64,
 }
 

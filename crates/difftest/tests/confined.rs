@@ -10,7 +10,7 @@ use hindsight_isa::{Ctx, Predictor};
 use hindsight_translate::{Input, Mode, Policy, Translator};
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpKind,
-    Register,
+    Register, UsedMemory,
 };
 
 const PC: u64 = 0x5123_9876_5120;
@@ -352,48 +352,44 @@ impl Other<'_> {
             }
         }
         let memory = self.info.info(&i).used_memory().to_vec();
-        for m in memory {
-            if matches!(
-                m.access(),
-                iced_x86::OpAccess::None | iced_x86::OpAccess::NoMemAccess
-            ) {
-                continue;
-            }
-            if m.segment() != Register::GS {
-                return says("no window");
-            }
-            let short = |r: Register| r.is_gpr32();
-            let bare = m.base() == Register::None && m.index() == Register::None;
-            let rip = i.is_ip_rel_memory_operand();
-            if short(m.base())
-                || short(m.index())
-                || (m.index().is_vector_register() || bare)
-                    && code[..i.len()].contains(&0x67)
-                    && !rip
-                    && is_short(&i)
-            {
-                continue;
-            }
-            if !bare {
-                return says("an address of 64 bits");
-            }
-            let write = !matches!(
-                m.access(),
-                iced_x86::OpAccess::Read | iced_x86::OpAccess::CondRead
-            );
-            let at = m.displacement() as i64 + (hindsight_isa::ctx::CTX_SIZE as i64) + APART as i64;
-            let desc = at == std::mem::offset_of!(Ctx, desc) as i64;
-            if desc && write && i.op1_kind() == OpKind::Immediate32 {
-                if i.immediate32() != u32::MAX {
-                    self.descriptors.push(i.immediate32());
-                }
-                continue;
-            }
-            if !is_own(at, m.memory_size().size() as i64, write) {
-                return says("a field");
-            }
+        let wrong = memory.iter().find_map(|m| self.access(&i, m, code));
+        wrong.and_then(says)
+    }
+
+    /// What is wrong with memory `m`, which the instruction `i` uses.
+    fn access(&mut self, i: &Instruction, m: &UsedMemory, code: &[u8]) -> Option<&'static str> {
+        use iced_x86::OpAccess::{CondRead, NoMemAccess, None as NoAccess, Read};
+        if matches!(m.access(), NoAccess | NoMemAccess) {
+            return None;
         }
-        None
+        if m.segment() != Register::GS {
+            return Some("no window");
+        }
+        let short = |r: Register| r.is_gpr32();
+        let bare = m.base() == Register::None && m.index() == Register::None;
+        let rip = i.is_ip_rel_memory_operand();
+        if short(m.base())
+            || short(m.index())
+            || (m.index().is_vector_register() || bare)
+                && code[..i.len()].contains(&0x67)
+                && !rip
+                && is_short(i)
+        {
+            return None;
+        }
+        if !bare {
+            return Some("an address of 64 bits");
+        }
+        let write = !matches!(m.access(), Read | CondRead);
+        let at = m.displacement() as i64 + (hindsight_isa::ctx::CTX_SIZE as i64) + APART as i64;
+        let desc = at == std::mem::offset_of!(Ctx, desc) as i64;
+        if desc && write && i.op1_kind() == OpKind::Immediate32 {
+            if i.immediate32() != u32::MAX {
+                self.descriptors.push(i.immediate32());
+            }
+            return None;
+        }
+        (!is_own(at, m.memory_size().size() as i64, write)).then_some("a field")
     }
 }
 

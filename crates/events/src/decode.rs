@@ -16,6 +16,7 @@ pub struct Decoder {
 impl Decoder {
     /// Reads the event at the start of `b`. Returns its position, the event, and its length in bytes. `None`
     /// if the bytes are not a whole event.
+    // Long: a table, with one arm for each kind of event, as in `encode`.
     pub fn decode<'a>(&mut self, b: &'a [u8]) -> Option<(u64, Event<'a>, usize)> {
         let tag = *b.first()?;
         let (delta, at) = get(b, 1)?;
@@ -266,6 +267,73 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
+    /// Events of memory, code and time.
+    const OF_MEMORY: [Event; 14] = [
+        Event::Code {
+            epoch: 1,
+            addr: 2,
+            bytes: &[7; 4096],
+        },
+        Event::Map {
+            addr: 1,
+            len: 2,
+            prot: 3,
+            flags: 4,
+            offset: 5,
+            object: u64::MAX,
+            path: b"/bin/true",
+        },
+        Event::Unmap { addr: 1, len: 2 },
+        Event::Memory {
+            addr: 0x7ffe_0000_0001,
+            bytes: b"hello",
+        },
+        Event::File {
+            addr: 4096,
+            len: 8192,
+            offset: 1 << 40,
+            device: 1,
+            inode: 2,
+            size: 3,
+            modified: u64::MAX,
+            path: b"/lib/x",
+        },
+        Event::FileOf {
+            addr: 4096,
+            len: 8192,
+            module: 7,
+            offset: 12288,
+        },
+        Event::Move {
+            from: 1,
+            to: 2,
+            len: 3,
+        },
+        Event::Passed {
+            addr: 1 << 40,
+            len: 77,
+            digest: u32::MAX,
+        },
+        Event::Time {
+            since: 1_000_000,
+            until: 1_001_234,
+        },
+        Event::Regime {
+            quiet: true,
+            reason: b"",
+        },
+        Event::CodeFrom { epoch: 5 },
+        Event::Restate { ends: false },
+        Event::Restate { ends: true },
+        Event::CodeOf {
+            epoch: 1,
+            addr: 0x7fff_ffff_f000,
+            len: 4096,
+            module: 3,
+            offset: 1 << 33,
+        },
+    ];
+
     #[test]
     fn events_round_trip() {
         let cpu = [3; CPU_STATE_LEN];
@@ -341,70 +409,8 @@ mod tests {
                 code: 3,
                 message: b"why",
             },
-            Event::Code {
-                epoch: 1,
-                addr: 2,
-                bytes: &[7; 4096],
-            },
-            Event::Map {
-                addr: 1,
-                len: 2,
-                prot: 3,
-                flags: 4,
-                offset: 5,
-                object: u64::MAX,
-                path: b"/bin/true",
-            },
-            Event::Unmap { addr: 1, len: 2 },
-            Event::Memory {
-                addr: 0x7ffe_0000_0001,
-                bytes: b"hello",
-            },
-            Event::File {
-                addr: 4096,
-                len: 8192,
-                offset: 1 << 40,
-                device: 1,
-                inode: 2,
-                size: 3,
-                modified: u64::MAX,
-                path: b"/lib/x",
-            },
-            Event::FileOf {
-                addr: 4096,
-                len: 8192,
-                module: 7,
-                offset: 12288,
-            },
-            Event::Move {
-                from: 1,
-                to: 2,
-                len: 3,
-            },
-            Event::Passed {
-                addr: 1 << 40,
-                len: 77,
-                digest: u32::MAX,
-            },
-            Event::Time {
-                since: 1_000_000,
-                until: 1_001_234,
-            },
-            Event::Regime {
-                quiet: true,
-                reason: b"",
-            },
-            Event::CodeFrom { epoch: 5 },
-            Event::Restate { ends: false },
-            Event::Restate { ends: true },
-            Event::CodeOf {
-                epoch: 1,
-                addr: 0x7fff_ffff_f000,
-                len: 4096,
-                module: 3,
-                offset: 1 << 33,
-            },
         ];
+        let evs: Vec<Event> = evs.into_iter().chain(OF_MEMORY).collect();
         let mut enc = Encoder::default();
         let mut bytes = Vec::new();
         let mut buf = vec![0; MAX_EVENT];

@@ -19,6 +19,8 @@ impl Encoder {
     /// Writes `ev` at position `pos` into `out` and returns its length in bytes. `pos` is not before the
     /// previous event's. `out` has at least [`MAX_EVENT`](crate::MAX_EVENT) bytes. Byte strings are cut to
     /// [`MAX_BYTES`].
+    // Long: a table, with one arm for each kind of event. Apart, the arms would not be read side by side
+    // with those of `decode`.
     pub fn encode(&mut self, pos: u64, ev: &Event, out: &mut [u8]) -> usize {
         let tag = match ev {
             Event::Patch { .. } => tag::PATCH,

@@ -21,38 +21,13 @@ const FILE_STEP: u64 = 1 << 20;
 
 impl Machine<'_> {
     /// Applies the event at offset `at`, which is due now.
+    // Long: a table, with one arm for each kind of event. What takes more than a few lines is elsewhere.
     pub(crate) fn event(&mut self, at: usize) -> Result<(), Error> {
         let event = self.queue.event(at)?;
-        if self.open
-            && !matches!(
-                event,
-                Event::SyscallRet { .. }
-                    | Event::SetState { .. }
-                    | Event::End { .. }
-                    | Event::Zero { .. }
-                    | Event::Changed { .. }
-                    | Event::Memory { .. }
-                    | Event::Signal { .. }
-            )
-        {
-            return Err(self
-                .cpu
-                .difference("the result of a system call", "another event"));
-        }
-        if self.gap {
-            match event {
-                Event::GapEnd { .. } | Event::End { .. } | Event::CodeEpoch { .. } => {}
-                // They say when processes were made, what the program marked, and why the gap continues.
-                Event::Syscall { .. }
-                | Event::SyscallRet { .. }
-                | Event::Mark { .. }
-                | Event::GapBegin { .. } => {
-                    self.queue.advance();
-                    return Ok(());
-                }
-                Event::Seq { .. } => {}
-                _ => return Err(self.corrupt("an event within a gap")),
-            }
+        self.expects(&event)?;
+        if self.gap && self.passes_gap(&event)? {
+            self.queue.advance();
+            return Ok(());
         }
         let cpu = &mut self.cpu;
         match event {
@@ -66,25 +41,8 @@ impl Machine<'_> {
                 parts,
                 vec,
             } => {
-                if !self.gap {
-                    return Err(self.corrupt("the end of a gap that never began"));
-                }
-                let mut bytes = cpu.registers().to_bytes();
-                for (i, v) in values.iter().enumerate() {
-                    if mask & (1 << i) != 0 {
-                        bytes[8 * i..8 * i + 8].copy_from_slice(&v.to_le_bytes());
-                    }
-                }
-                let mut vectors = cpu.vectors().to_bytes();
-                if !change(&mut vectors, parts, vec) {
-                    return Err(self.corrupt("vector registers behind a gap"));
-                }
-                cpu.set_registers(&CpuState::from_bytes(&bytes));
-                cpu.set_vectors(&VecState::from_bytes(&vectors));
-                // Anything may have changed in the gap.
-                cpu.window.forget(0, u64::MAX)?;
-                self.gap = false;
-                self.gap_end = Some(cpu.pos);
+                let behind = behind_gap(cpu, (mask, &values), (parts, vec));
+                self.end_gap(behind)?;
             }
             // The instruction has no effect besides the events that follow.
             Event::Mark { .. } => {}
@@ -93,20 +51,8 @@ impl Machine<'_> {
                 cpu: regs,
                 vec,
             } => {
-                let (regs, vec) = (CpuState::from_bytes(regs), VecState::from_bytes(vec));
-                if self.started {
-                    self.compared.count(|| compare(cpu, &regs, &vec))?;
-                }
-                cpu.set_epoch(code_epoch);
-                cpu.set_registers(&regs);
-                cpu.set_vectors(&vec);
-                self.queue.advance();
-                if self.started && self.compares_memory {
-                    self.remember()?;
-                }
-                self.started = true;
-                self.missing = None;
-                return self.cpu.window.clear();
+                let state = (CpuState::from_bytes(regs), VecState::from_bytes(vec));
+                return self.key_frame(code_epoch, state);
             }
             Event::Digest { cpu: digest, vec } => {
                 self.compared.count(|| digests(cpu, digest, vec))?;
@@ -120,47 +66,8 @@ impl Machine<'_> {
                 }
                 self.open = true;
             }
-            Event::SyscallRet { ret } => {
-                let len = current(cpu)?.map_or(2, |i| i.len()) as u64;
-                if !self.open {
-                    return Err(cpu.difference("the result of a system call", "none in progress"));
-                }
-                let flags = cpu.registers().rflags | 0x202;
-                let next = cpu.rip.wrapping_add(len);
-                let c = cpu.window.ctx_mut();
-                c.gpr[RAX] = ret;
-                c.gpr[RCX] = next;
-                c.gpr[R11] = flags;
-                cpu.complete(len);
-                self.open = false;
-                self.queue.advance();
-                return self.bases();
-            }
-            Event::Regs { mask, ilen, values } => {
-                if ilen != 0 && current(cpu)?.map(|i| i.len()) != Some(ilen as usize) {
-                    return Err(cpu.difference(
-                        format!("an instruction of {ilen} bytes with recorded results"),
-                        "another",
-                    ));
-                }
-                let mut s = cpu.registers();
-                for (i, v) in values
-                    .iter()
-                    .enumerate()
-                    .filter(|(i, _)| mask & (1 << i) != 0)
-                {
-                    match i {
-                        0..16 => s.gpr[i] = *v,
-                        recorded::FLAGS => s.rflags = *v,
-                        recorded::FS_BASE => s.fs_base = *v,
-                        _ => s.gs_base = *v,
-                    }
-                }
-                cpu.set_registers(&s);
-                if ilen != 0 {
-                    cpu.complete(ilen as u64);
-                }
-            }
+            Event::SyscallRet { ret } => return self.returns(ret),
+            Event::Regs { mask, ilen, values } => self.set_some(mask, ilen, &values)?,
             Event::RepChunk { .. } => return self.string(),
             // The next event says what it does to the registers.
             Event::Signal { .. } => {}
@@ -194,20 +101,7 @@ impl Machine<'_> {
                 len,
                 module,
                 offset,
-            } => {
-                if len > MAX_MOVE {
-                    return Err(self.corrupt("a file in memory is too large"));
-                }
-                let mut done = 0;
-                while done < len {
-                    let n = (len - done).min(FILE_STEP);
-                    let from = offset.saturating_add(done);
-                    let part = self.queue.module(module, from, n as usize)?;
-                    lay(cpu, addr.wrapping_add(done), &part)?;
-                    done += n;
-                }
-                cpu.window.forget(addr, len)?;
-            }
+            } => self.put_file((addr, len), module, offset)?,
             Event::File { path, .. } => {
                 // It does no harm if the window is emptied before anything is executed.
                 let path = String::from_utf8_lossy(path).into_owned();
@@ -216,27 +110,7 @@ impl Machine<'_> {
                     path,
                 });
             }
-            Event::Move { from, to, len } => {
-                if len > MAX_MOVE {
-                    return Err(self.corrupt("moved memory is too large"));
-                }
-                // Only ranges that share cells cannot be moved in pieces. The recorder never writes such a
-                // move.
-                let apart = (to.wrapping_sub(from) as u32).min(from.wrapping_sub(to) as u32);
-                let step = if (apart as u64) < len { len } else { FILE_STEP };
-                let mut done = 0;
-                while done < len {
-                    let mut bytes = vec![0; (len - done).min(step) as usize];
-                    let (from, to) = (from.wrapping_add(done), to.wrapping_add(done));
-                    cpu.window.read(from, &mut bytes);
-                    cpu.window.taken(from, &bytes);
-                    cpu.window.zero(from, bytes.len() as u64)?;
-                    lay(cpu, to, &bytes)?;
-                    done += bytes.len() as u64;
-                }
-                cpu.window.forget(from, len)?;
-                cpu.window.forget(to, len)?;
-            }
+            Event::Move { from, to, len } => self.move_memory(from, to, len)?,
 
             // A window with access marks may hold only the memory that the next instructions read.
             Event::Passed { .. } if cpu.window.has_marks() => {}
@@ -278,6 +152,177 @@ impl Machine<'_> {
         }
         self.queue.advance();
         Ok(())
+    }
+
+    /// Fails if the result of a system call is due, and `event` is something else.
+    fn expects(&self, event: &Event) -> Result<(), Error> {
+        if self.open
+            && !matches!(
+                event,
+                Event::SyscallRet { .. }
+                    | Event::SetState { .. }
+                    | Event::End { .. }
+                    | Event::Zero { .. }
+                    | Event::Changed { .. }
+                    | Event::Memory { .. }
+                    | Event::Signal { .. }
+            )
+        {
+            return Err(self
+                .cpu
+                .difference("the result of a system call", "another event"));
+        }
+        Ok(())
+    }
+
+    /// Whether nothing has to be done for an event within a gap. Fails if there can be none.
+    fn passes_gap(&self, event: &Event) -> Result<bool, Error> {
+        match event {
+            Event::GapEnd { .. } | Event::End { .. } | Event::CodeEpoch { .. } => Ok(false),
+            // They say when processes were made, what the program marked, and why the gap continues.
+            Event::Syscall { .. }
+            | Event::SyscallRet { .. }
+            | Event::Mark { .. }
+            | Event::GapBegin { .. } => Ok(true),
+            Event::Seq { .. } => Ok(false),
+            _ => Err(self.corrupt("an event within a gap")),
+        }
+    }
+
+    /// Recording goes on with these registers. `None`: they make no sense.
+    fn end_gap(&mut self, registers: Option<(CpuState, VecState)>) -> Result<(), Error> {
+        if !self.gap {
+            return Err(self.corrupt("the end of a gap that never began"));
+        }
+        let Some((regs, vec)) = registers else {
+            return Err(self.corrupt("vector registers behind a gap"));
+        };
+        let cpu = &mut self.cpu;
+        cpu.set_registers(&regs);
+        cpu.set_vectors(&vec);
+        // Anything may have changed in the gap.
+        cpu.window.forget(0, u64::MAX)?;
+        self.gap = false;
+        self.gap_end = Some(cpu.pos);
+        Ok(())
+    }
+
+    /// The system call at hand returns.
+    fn returns(&mut self, ret: u64) -> Result<(), Error> {
+        let cpu = &mut self.cpu;
+        let len = current(cpu)?.map_or(2, |i| i.len()) as u64;
+        if !self.open {
+            return Err(cpu.difference("the result of a system call", "none in progress"));
+        }
+        let flags = cpu.registers().rflags | 0x202;
+        let next = cpu.rip.wrapping_add(len);
+        let c = cpu.window.ctx_mut();
+        c.gpr[RAX] = ret;
+        c.gpr[RCX] = next;
+        c.gpr[R11] = flags;
+        cpu.complete(len);
+        self.open = false;
+        self.queue.advance();
+        self.bases()
+    }
+
+    /// Gives registers their recorded values. Completes the instruction of `ilen` bytes, if there is one.
+    fn set_some(
+        &mut self,
+        mask: u32,
+        ilen: u8,
+        values: &[u64; recorded::COUNT],
+    ) -> Result<(), Error> {
+        let cpu = &mut self.cpu;
+        if ilen != 0 && current(cpu)?.map(|i| i.len()) != Some(ilen as usize) {
+            return Err(cpu.difference(
+                format!("an instruction of {ilen} bytes with recorded results"),
+                "another",
+            ));
+        }
+        let mut s = cpu.registers();
+        for (i, v) in values
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| mask & (1 << i) != 0)
+        {
+            match i {
+                0..16 => s.gpr[i] = *v,
+                recorded::FLAGS => s.rflags = *v,
+                recorded::FS_BASE => s.fs_base = *v,
+                _ => s.gs_base = *v,
+            }
+        }
+        cpu.set_registers(&s);
+        if ilen != 0 {
+            cpu.complete(ilen as u64);
+        }
+        Ok(())
+    }
+
+    /// A part of a file comes into memory.
+    fn put_file(&mut self, (addr, len): (u64, u64), module: u32, offset: u64) -> Result<(), Error> {
+        let cpu = &mut self.cpu;
+        if len > MAX_MOVE {
+            return Err(self.corrupt("a file in memory is too large"));
+        }
+        let mut done = 0;
+        while done < len {
+            let n = (len - done).min(FILE_STEP);
+            let from = offset.saturating_add(done);
+            let part = self.queue.module(module, from, n as usize)?;
+            lay(cpu, addr.wrapping_add(done), &part)?;
+            done += n;
+        }
+        cpu.window.forget(addr, len)?;
+        Ok(())
+    }
+
+    /// Memory moves to another address.
+    fn move_memory(&mut self, from: u64, to: u64, len: u64) -> Result<(), Error> {
+        let cpu = &mut self.cpu;
+        if len > MAX_MOVE {
+            return Err(self.corrupt("moved memory is too large"));
+        }
+        // Only ranges that share cells cannot be moved in pieces. The recorder never writes such a
+        // move.
+        let apart = (to.wrapping_sub(from) as u32).min(from.wrapping_sub(to) as u32);
+        let step = if (apart as u64) < len { len } else { FILE_STEP };
+        let mut done = 0;
+        while done < len {
+            let mut bytes = vec![0; (len - done).min(step) as usize];
+            let (from, to) = (from.wrapping_add(done), to.wrapping_add(done));
+            cpu.window.read(from, &mut bytes);
+            cpu.window.taken(from, &bytes);
+            cpu.window.zero(from, bytes.len() as u64)?;
+            lay(cpu, to, &bytes)?;
+            done += bytes.len() as u64;
+        }
+        cpu.window.forget(from, len)?;
+        cpu.window.forget(to, len)?;
+        Ok(())
+    }
+
+    /// A key frame: all registers, and an empty window.
+    fn key_frame(
+        &mut self,
+        code_epoch: u64,
+        (regs, vec): (CpuState, VecState),
+    ) -> Result<(), Error> {
+        let cpu = &mut self.cpu;
+        if self.started {
+            self.compared.count(|| compare(cpu, &regs, &vec))?;
+        }
+        cpu.set_epoch(code_epoch);
+        cpu.set_registers(&regs);
+        cpu.set_vectors(&vec);
+        self.queue.advance();
+        if self.started && self.compares_memory {
+            self.remember()?;
+        }
+        self.started = true;
+        self.missing = None;
+        self.cpu.window.clear()
     }
 
     /// Behind a system call, applies the segment bases that the call set. The recording has them in the next
@@ -323,6 +368,24 @@ impl Machine<'_> {
         }
         Ok(())
     }
+}
+
+/// The registers behind a gap: those before it, of which the recording says which have changed.
+/// `None` if it does not fit them.
+fn behind_gap(
+    cpu: &Cpu,
+    (mask, values): (u32, &[u64; 20]),
+    (parts, vec): (u64, &[u8]),
+) -> Option<(CpuState, VecState)> {
+    let mut bytes = cpu.registers().to_bytes();
+    for (i, v) in values.iter().enumerate() {
+        if mask & (1 << i) != 0 {
+            bytes[8 * i..8 * i + 8].copy_from_slice(&v.to_le_bytes());
+        }
+    }
+    let mut vectors = cpu.vectors().to_bytes();
+    change(&mut vectors, parts, vec)
+        .then(|| (CpuState::from_bytes(&bytes), VecState::from_bytes(&vectors)))
 }
 
 /// Compares the registers with their digests. The digest of the vector registers is 0 if it was not taken.

@@ -352,6 +352,7 @@ impl Cpu {
     /// The guest's vector state stays in the processor all the time. Here nothing may use vector registers
     /// beyond the low halves of xmm0 to xmm15, which `enter` loads and stores. The C library's memory
     /// functions do use them. So nothing here may call it: no allocation, and no copy of variable length.
+    // Long: its state is in local variables, so that the loop around translated code keeps them in registers.
     #[inline(never)]
     fn spin(&mut self, queue: &mut Queue, target: u64, host: &Prepared) -> Left {
         const {

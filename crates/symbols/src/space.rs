@@ -262,6 +262,27 @@ impl Space {
         })
     }
 
+    /// A frame that stands at `pc`. Its location is that of `look`, which is in the call before it.
+    fn frame_at(&self, (pc, look): (u64, u64), signal: bool, registers: Registers) -> CallFrame {
+        let location = self.location(look).map(|mut p| {
+            // The frame shows the address itself, not the byte before it.
+            p.addr = p.addr.wrapping_add(pc - look);
+            if let Some((_, d)) = &mut p.function {
+                *d += pc - look;
+            }
+            p
+        });
+        CallFrame {
+            pc,
+            cfa: None,
+            location,
+            frames: self.frames(look),
+            signal,
+            tail: false,
+            registers,
+        }
+    }
+
     /// Walks the stack of a thread with these registers. `read` gives the 8 bytes at a guest address, if they are
     /// known. The walk ends where they are not known, or after `limit` frames.
     pub fn backtrace(
@@ -292,22 +313,7 @@ impl Space {
             } else {
                 address.address_for_lookup()
             };
-            out.push(CallFrame {
-                pc,
-                cfa: None,
-                location: self.location(look).map(|mut p| {
-                    // The frame shows the address itself, not the byte before it.
-                    p.addr = p.addr.wrapping_add(pc - look);
-                    if let Some((_, d)) = &mut p.function {
-                        *d += pc - look;
-                    }
-                    p
-                }),
-                frames: self.frames(look),
-                signal,
-                tail: false,
-                registers: all,
-            });
+            out.push(self.frame_at((pc, look), signal, all));
             if signal {
                 // The unwind tables say this in expressions that the unwinder does not evaluate.
                 let known = [saved(RBP), saved(RSP), SAVED_IP];

@@ -9,7 +9,7 @@ mod waits;
 use crate::Kind;
 use crate::{Direction, Ending, Error, Result, ThreadId};
 use hindsight_events::event::{EndKind, tag};
-use hindsight_events::{Decoder, Event};
+use hindsight_events::{Decoder, Event, GapReason};
 use hindsight_isa::CpuState;
 use hindsight_isa::regs::RSP;
 use hindsight_trace::Trace;
@@ -194,20 +194,7 @@ impl Scan {
             let frame = last.take();
             match event {
                 Event::Seq { number } => self.numbers.push((number, pos)),
-                Event::Syscall { nr, args } => {
-                    self.call = self.numbers.len();
-                    if works_on(nr) {
-                        self.clobber(pos, true, 0, u64::MAX);
-                    }
-                    self.events.push((
-                        pos,
-                        Raw::Syscall {
-                            number: nr,
-                            args,
-                            result: None,
-                        },
-                    ))
-                }
+                Event::Syscall { nr, args } => self.begin_call(pos, nr, args),
                 Event::SyscallRet { ret } => {
                     if let Some((p, Raw::Syscall { result, .. })) = self.events.last_mut()
                         && *p == pos
@@ -217,76 +204,27 @@ impl Scan {
                 }
                 Event::Signal { signo, code, addr } => {
                     self.frame_of(pos, frame);
-                    self.events.push((
-                        pos,
-                        Raw::Signal {
-                            number: signo,
-                            code,
-                            address: addr,
-                        },
-                    ))
+                    let (number, address) = (signo, addr);
+                    let signal = Raw::Signal {
+                        number,
+                        code,
+                        address,
+                    };
+                    self.events.push((pos, signal));
                 }
-                Event::SetState { cpu, .. } => {
-                    let rip = CpuState::from_bytes(cpu).rip;
-                    self.entries.push((pos, rip));
-                    if self.string == Some(pos) && self.interrupted.last() != Some(&pos) {
-                        self.interrupted.push(pos);
-                    }
-                    if let Some((p, Raw::Signal { .. })) = self.events.last()
-                        && *p == pos
-                    {
-                        self.handlers.push((pos, rip));
-                    }
-                }
+                Event::SetState { cpu, .. } => self.set_state(pos, CpuState::from_bytes(cpu).rip),
                 Event::KeyFrame { cpu, .. } => {
                     let rsp = CpuState::from_bytes(cpu).gpr[RSP];
                     self.stack.get_or_insert(rsp);
                 }
                 Event::RepChunk { .. } => self.string = Some(pos),
-                Event::GapBegin { reason } => {
-                    // A second event within a gap only says more about the same gap.
-                    if self.gaps.last().is_none_or(|g| g.end <= pos) {
-                        self.gaps.push(pos..u64::MAX);
-                        self.clobber(pos, false, 0, u64::MAX);
-                        self.last_clobber_goes_on();
-                    }
-                    self.notes.push((pos, Kind::GapBegin { reason }));
-                }
-                Event::GapEnd { .. } => {
-                    if let Some(g) = self.gaps.last_mut() {
-                        g.end = pos;
-                    }
-                    self.gap_ends();
-                    self.notes.push((pos, Kind::GapEnd));
-                }
+                Event::GapBegin { reason } => self.begin_gap(pos, reason),
+                Event::GapEnd { .. } => self.end_gap(pos),
                 Event::Mark { name, bytes } => {
-                    let (name, payload) = bytes.split_at(name.min(bytes.len()));
-                    let kind = Kind::Mark {
-                        name: String::from_utf8_lossy(name).into_owned(),
-                        payload: payload.to_vec(),
-                    };
-                    self.notes.push((pos, kind));
+                    self.mark(pos, bytes.split_at(name.min(bytes.len())))
                 }
-                Event::Regime { quiet, reason } => {
-                    if !quiet && self.quiet_until == u64::MAX {
-                        self.untold(pos);
-                    }
-                    self.told |= quiet;
-                    self.quiet_until = match quiet {
-                        true => u64::MAX,
-                        false => pos,
-                    };
-                    let reason = String::from_utf8_lossy(reason).into_owned();
-                    self.notes.push((pos, Kind::Regime { quiet, reason }));
-                }
-                Event::Zero { addr, len } => {
-                    self.zeros.push((pos, addr, len));
-                    let origin = match self.quiet_until {
-                        u64::MAX => Origin::Zero,
-                        _ => self.fresh(pos),
-                    };
-                    self.source(pos, addr, len, origin);
-                }
+                Event::Regime { quiet, reason } => self.regime(pos, quiet, reason),
+                Event::Zero { addr, len } => self.zero(pos, addr, len),
                 Event::Changed { addr, len } => {
                     self.changed.push((pos, addr, len));
                     self.source(pos, addr, len, Origin::Unknown);
@@ -320,21 +258,86 @@ impl Scan {
                     kind,
                     code,
                     message,
-                } => {
-                    self.ending = Some(match kind {
-                        EndKind::Exit => Ending::Exit(code),
-                        EndKind::Signal => Ending::Signal(code),
-                        EndKind::Exec => Ending::Exec,
-                        EndKind::Detached => Ending::Detached,
-                        EndKind::Unsupported => {
-                            Ending::Unsupported(String::from_utf8_lossy(message).into_owned())
-                        }
-                    })
-                }
+                } => self.ending = Some(ending(kind, code, message)),
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    fn begin_call(&mut self, pos: u64, number: u64, args: [u64; 6]) {
+        self.call = self.numbers.len();
+        if works_on(number) {
+            self.clobber(pos, true, 0, u64::MAX);
+        }
+        let result = None;
+        let call = Raw::Syscall {
+            number,
+            args,
+            result,
+        };
+        self.events.push((pos, call));
+    }
+
+    fn zero(&mut self, pos: u64, addr: u64, len: u64) {
+        self.zeros.push((pos, addr, len));
+        let origin = match self.quiet_until {
+            u64::MAX => Origin::Zero,
+            _ => self.fresh(pos),
+        };
+        self.source(pos, addr, len, origin);
+    }
+
+    /// All registers have changed; the thread goes on at `rip`.
+    fn set_state(&mut self, pos: u64, rip: u64) {
+        self.entries.push((pos, rip));
+        if self.string == Some(pos) && self.interrupted.last() != Some(&pos) {
+            self.interrupted.push(pos);
+        }
+        if let Some((p, Raw::Signal { .. })) = self.events.last()
+            && *p == pos
+        {
+            self.handlers.push((pos, rip));
+        }
+    }
+
+    fn begin_gap(&mut self, pos: u64, reason: GapReason) {
+        // A second event within a gap only says more about the same gap.
+        if self.gaps.last().is_none_or(|g| g.end <= pos) {
+            self.gaps.push(pos..u64::MAX);
+            self.clobber(pos, false, 0, u64::MAX);
+            self.last_clobber_goes_on();
+        }
+        self.notes.push((pos, Kind::GapBegin { reason }));
+    }
+
+    fn end_gap(&mut self, pos: u64) {
+        if let Some(g) = self.gaps.last_mut() {
+            g.end = pos;
+        }
+        self.gap_ends();
+        self.notes.push((pos, Kind::GapEnd));
+    }
+
+    fn mark(&mut self, pos: u64, (name, payload): (&[u8], &[u8])) {
+        let kind = Kind::Mark {
+            name: String::from_utf8_lossy(name).into_owned(),
+            payload: payload.to_vec(),
+        };
+        self.notes.push((pos, kind));
+    }
+
+    fn regime(&mut self, pos: u64, quiet: bool, reason: &[u8]) {
+        if !quiet && self.quiet_until == u64::MAX {
+            self.untold(pos);
+        }
+        self.told |= quiet;
+        self.quiet_until = match quiet {
+            true => u64::MAX,
+            false => pos,
+        };
+        let reason = String::from_utf8_lossy(reason).into_owned();
+        self.notes.push((pos, Kind::Regime { quiet, reason }));
     }
 
     /// Adds a time. Times stay ascending, whatever a trace says.
@@ -561,5 +564,16 @@ impl Scan {
             (Some(g), Direction::Backward) => g.start,
             (None, _) => count,
         }
+    }
+}
+
+/// How a thread ended, by its last event.
+fn ending(kind: EndKind, code: u32, message: &[u8]) -> Ending {
+    match kind {
+        EndKind::Exit => Ending::Exit(code),
+        EndKind::Signal => Ending::Signal(code),
+        EndKind::Exec => Ending::Exec,
+        EndKind::Detached => Ending::Detached,
+        EndKind::Unsupported => Ending::Unsupported(String::from_utf8_lossy(message).into_owned()),
     }
 }

@@ -421,50 +421,59 @@ impl Trace {
                 self.describe(&h, info.command.len());
                 self.infos.insert(h.stream, info);
             }
-            Kind::End => {
-                let chunks = self.streams.get(&h.stream).map_or(0, Vec::len);
-                if !self.infos.contains_key(&h.stream) || self.ends.contains_key(&h.stream) {
-                    return damaged("the end of a stream is not where it belongs");
-                }
-                if h.sequence as usize != chunks {
-                    return damaged("a chunk is missing before the end of its stream");
-                }
-                let end: StreamSummary = self.json(offset, &h)?;
-                if end.stream != h.stream {
-                    return damaged("the end of a stream is not where it belongs");
-                }
-                self.describe(&h, 2 * end.marks.len() + end.exits.len() / 4);
-                self.ends.insert(h.stream, end);
-            }
-            Kind::Stream => {
-                if self.ends.contains_key(&h.stream) {
-                    return damaged("a stream goes on after its end");
-                }
-                if !self.infos.contains_key(&h.stream) {
-                    return damaged("the description of a stream is missing");
-                }
-                let list = self.streams.entry(h.stream).or_default();
-                if h.sequence as usize != list.len() {
-                    return damaged("a chunk is missing before this one");
-                }
-                if h.last_pos < h.first_pos || list.last().is_some_and(|p| p.last_pos > h.first_pos)
-                {
-                    return damaged("positions go backwards");
-                }
-                list.push(ChunkMeta {
-                    index: list.len(),
-                    stream: h.stream,
-                    first_pos: h.first_pos,
-                    last_pos: h.last_pos,
-                    keyframe: h.flags & FLAG_KEY_FRAME != 0,
-                    events: h.events,
-                    stored_len,
-                    offset,
-                    header: h,
-                });
-            }
+            Kind::End => self.end(offset, &h)?,
+            Kind::Stream => self.events(offset, h, stored_len)?,
         }
         Ok(Some(offset + stored_len))
+    }
+
+    /// Takes in the chunk with the end of a stream.
+    fn end(&mut self, offset: u64, h: &ChunkHeader) -> Result<(), Error> {
+        let damaged = |what| Err(Error::Damaged { offset, what });
+        let chunks = self.streams.get(&h.stream).map_or(0, Vec::len);
+        if !self.infos.contains_key(&h.stream) || self.ends.contains_key(&h.stream) {
+            return damaged("the end of a stream is not where it belongs");
+        }
+        if h.sequence as usize != chunks {
+            return damaged("a chunk is missing before the end of its stream");
+        }
+        let end: StreamSummary = self.json(offset, h)?;
+        if end.stream != h.stream {
+            return damaged("the end of a stream is not where it belongs");
+        }
+        self.describe(h, 2 * end.marks.len() + end.exits.len() / 4);
+        self.ends.insert(h.stream, end);
+        Ok(())
+    }
+
+    /// Takes in a chunk with events of a stream.
+    fn events(&mut self, offset: u64, h: ChunkHeader, stored_len: u64) -> Result<(), Error> {
+        let damaged = |what| Err(Error::Damaged { offset, what });
+        if self.ends.contains_key(&h.stream) {
+            return damaged("a stream goes on after its end");
+        }
+        if !self.infos.contains_key(&h.stream) {
+            return damaged("the description of a stream is missing");
+        }
+        let list = self.streams.entry(h.stream).or_default();
+        if h.sequence as usize != list.len() {
+            return damaged("a chunk is missing before this one");
+        }
+        if h.last_pos < h.first_pos || list.last().is_some_and(|p| p.last_pos > h.first_pos) {
+            return damaged("positions go backwards");
+        }
+        list.push(ChunkMeta {
+            index: list.len(),
+            stream: h.stream,
+            first_pos: h.first_pos,
+            last_pos: h.last_pos,
+            keyframe: h.flags & FLAG_KEY_FRAME != 0,
+            events: h.events,
+            stored_len,
+            offset,
+            header: h,
+        });
+        Ok(())
     }
 
     /// Counts the memory of a description with this many strings.

@@ -177,9 +177,13 @@ impl Translator {
             ));
             return;
         }
+        self.sum([(segment, 1), (base, 1), (index, m.scale())], disp);
+    }
+
+    /// Adds up terms, each times its scale, and a displacement in the scratch register.
+    fn sum(&mut self, mut terms: [(Option<Term>, u32); 3], disp: i32) {
         let scr = gpr(SCR, 8);
         // A term that is in memory is loaded to where the sum will be.
-        let mut terms = [(segment, 1), (base, 1), (index, m.scale())];
         let field = |t: &(Option<Term>, u32)| match t.0 {
             Some(Term::Field(at)) => Some((at, t.1)),
             _ => None,

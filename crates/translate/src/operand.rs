@@ -62,6 +62,42 @@ fn to32(r: Register) -> Register {
 }
 
 impl Translator {
+    /// The operand `m` with its segment's base: in a temporary, segment base plus base plus index.
+    /// `fixed` is what is added to the segment's base, if that is a constant.
+    fn with_segment(
+        &mut self,
+        segment: Register,
+        mut m: MemoryOperand,
+        fixed: Option<u64>,
+    ) -> Option<MemoryOperand> {
+        let t = self.scratch();
+        let field = match segment {
+            Register::FS => d::FS_BASE,
+            _ => d::GS_BASE,
+        };
+        self.a.unspill(t, field);
+        let tr = gpr(t, 8);
+        if let Some(at) = fixed {
+            i32::try_from(at as i64).ok()?;
+            (m.displacement, m.displ_size) = (at as i64, 8);
+        } else {
+            if m.base != Register::None {
+                // In this order, since rsp cannot be an index.
+                self.a.lea(t, MemoryOperand::with_base_index(m.base, tr));
+            }
+            if m.index != Register::None && !m.index.is_vector_register() {
+                self.a.lea(
+                    t,
+                    MemoryOperand::with_base_index_scale(tr, m.index, m.scale),
+                );
+                m.index = Register::None;
+                m.scale = 1;
+            }
+        }
+        m.base = tr;
+        Some(m)
+    }
+
     /// Both forms of the explicit memory operand of `i`, in which r10 and r11 have already been
     /// renamed. `None` for the few combinations that are not supported.
     pub fn mem(&mut self, i: &Instruction) -> Option<Mem> {
@@ -93,42 +129,7 @@ impl Translator {
             if addr32 {
                 return None;
             }
-            // The address is computed in a temporary: segment base plus base plus index.
-            let t = self.scratch();
-            self.a.unspill(
-                t,
-                if seg == Register::FS {
-                    d::FS_BASE
-                } else {
-                    d::GS_BASE
-                },
-            );
-            let tr = gpr(t, 8);
-            if let Some(at) = fixed {
-                match i32::try_from(at as i64) {
-                    Ok(_) => {
-                        m = MemoryOperand {
-                            base: Register::None,
-                            displacement: at as i64,
-                            displ_size: 8,
-                            ..m
-                        }
-                    }
-                    Err(_) => return None,
-                }
-            } else {
-                if base != Register::None {
-                    // In this order, since rsp cannot be an index.
-                    self.a.lea(t, MemoryOperand::with_base_index(base, tr));
-                }
-                if index != Register::None && !vsib {
-                    self.a
-                        .lea(t, MemoryOperand::with_base_index_scale(tr, index, m.scale));
-                    m.index = Register::None;
-                    m.scale = 1;
-                }
-            }
-            m.base = tr;
+            m = self.with_segment(seg, m, fixed)?;
         } else if let Some(at) = fixed {
             if !self.replay() {
                 let t = self.scratch();

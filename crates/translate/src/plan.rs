@@ -1,5 +1,6 @@
 //! Which template an instruction needs.
 
+use crate::effective::is_bit_string;
 use hindsight_isa::desc::raise;
 use hindsight_isa::mark::{CODE, MAGIC};
 use iced_x86::{
@@ -69,51 +70,74 @@ fn takes_gpr(i: &Instruction, op: u32) -> bool {
     crate::forms::register_size(i, op).is_some()
 }
 
-/// Chooses the template of `i`.
-pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
+/// The template of an instruction that is known by its name.
+fn by_name(i: &Instruction) -> Option<Plan> {
     use Mnemonic::*;
-    match i.mnemonic() {
+    Some(match i.mnemonic() {
         // The last three are undefined unless the system has enabled them, which no program can.
-        INVALID | Ud0 | Ud1 | Ud2 | Getsec | Getsecq | Vmfunc => return Plan::Raise(raise::UD),
-        Int3 => return Plan::Raise(raise::BP),
+        INVALID | Ud0 | Ud1 | Ud2 | Getsec | Getsecq | Vmfunc => Plan::Raise(raise::UD),
+        Int3 => Plan::Raise(raise::BP),
         // Only some systems allow it to programs, and the virtual processor has no counter.
-        Rdpmc => return Plan::Raise(raise::GP),
-        Int | Into | Int1 => return Plan::Raise(raise::UNSUPPORTED),
-        Syscall => return Plan::Syscall,
-        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => return Plan::Slow,
-        Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => return Plan::Slow,
+        Rdpmc => Plan::Raise(raise::GP),
+        Int | Into | Int1 => Plan::Raise(raise::UNSUPPORTED),
+        Syscall => Plan::Syscall,
+        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => Plan::Slow,
+        Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => Plan::Slow,
         Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64
-        | Fnsave | Fsave | Fnstenv | Fstenv => {
-            return Plan::Slow;
-        }
-        Xrstor | Xrstor64 | Fxrstor | Fxrstor64 | Frstor | Fldenv => return Plan::PreRead,
-        Nop if asks_recorder(i) => return Plan::Slow,
+        | Fnsave | Fsave | Fnstenv | Fstenv => Plan::Slow,
+        Xrstor | Xrstor64 | Fxrstor | Fxrstor64 | Frstor | Fldenv => Plan::PreRead,
+        Nop if asks_recorder(i) => Plan::Slow,
         Nop | Endbr64 | Endbr32 | Prefetchnta | Prefetcht0 | Prefetcht1 | Prefetcht2
         | Prefetchw | Prefetch | Prefetchwt1 | Reservednop | Clflush | Clflushopt | Clwb
-        | Cldemote | Rdsspd | Rdsspq => return Plan::Nop,
+        | Cldemote | Rdsspd | Rdsspq => Plan::Nop,
         Push => {
             let fsgs = i.op_kind(0) == OpKind::Register && i.op_register(0).is_segment_register();
-            return if fsgs {
+            if fsgs {
                 Plan::Raise(raise::UNSUPPORTED)
             } else {
                 Plan::Push
-            };
+            }
         }
         Pop => {
             let seg = i.op_kind(0) == OpKind::Register && i.op_register(0).is_segment_register();
-            return if seg {
+            if seg {
                 Plan::Raise(raise::UNSUPPORTED)
             } else {
                 Plan::Pop
-            };
+            }
         }
-        Pushfq | Pushf => return Plan::Pushf,
-        Popfq | Popf => return Plan::Popf,
-        Enter => return Plan::Enter,
-        Leave => return Plan::Leave,
-        Xlatb => return Plan::Xlat,
-        Lea => return Plan::Lea,
-        _ => {}
+        Pushfq | Pushf => Plan::Pushf,
+        Popfq | Popf => Plan::Popf,
+        Enter => Plan::Enter,
+        Leave => Plan::Leave,
+        Xlatb => Plan::Xlat,
+        Lea => Plan::Lea,
+        _ => return None,
+    })
+}
+
+/// The template of an instruction that goes elsewhere, or raises an exception.
+fn by_flow(i: &Instruction) -> Option<Plan> {
+    Some(match i.flow_control() {
+        FlowControl::Next if i.is_privileged() => Plan::Raise(raise::GP),
+        FlowControl::Next => return None,
+        FlowControl::XbeginXabortXend => Plan::Raise(raise::UNSUPPORTED),
+        FlowControl::Interrupt | FlowControl::Exception => Plan::Raise(raise::UNSUPPORTED),
+        _ if i.is_privileged() => Plan::Raise(raise::GP),
+        // `sysenter`, calls of a hypervisor.
+        FlowControl::Call if i.op0_kind() != OpKind::NearBranch64 => {
+            Plan::Raise(raise::UNSUPPORTED)
+        }
+        _ if far(i) => Plan::Raise(raise::UNSUPPORTED),
+        _ => Plan::Branch,
+    })
+}
+
+/// Chooses the template of `i`.
+pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
+    use Mnemonic::*;
+    if let Some(plan) = by_name(i) {
+        return plan;
     }
     if i.is_string_instruction() {
         return if matches!(i.mnemonic(), Insb | Insw | Insd | Outsb | Outsw | Outsd) {
@@ -122,25 +146,8 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
             Plan::Slow
         };
     }
-    match i.flow_control() {
-        FlowControl::Next => {}
-        FlowControl::XbeginXabortXend => return Plan::Raise(raise::UNSUPPORTED),
-        FlowControl::Interrupt | FlowControl::Exception => return Plan::Raise(raise::UNSUPPORTED),
-        _ if i.is_privileged() => return Plan::Raise(raise::GP),
-        // `sysenter`, calls of a hypervisor.
-        FlowControl::Call if i.op0_kind() != OpKind::NearBranch64 => {
-            return Plan::Raise(raise::UNSUPPORTED);
-        }
-        _ => {
-            return if far(i) {
-                Plan::Raise(raise::UNSUPPORTED)
-            } else {
-                Plan::Branch
-            };
-        }
-    }
-    if i.is_privileged() {
-        return Plan::Raise(raise::GP);
+    if let Some(plan) = by_flow(i) {
+        return plan;
     }
     if unsupported(i) {
         return Plan::Raise(raise::UNSUPPORTED);
@@ -154,9 +161,7 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         };
     };
     let size = i.memory_size().size();
-    let reg_offset =
-        matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op_kind(1) == OpKind::Register;
-    if reg_offset {
+    if is_bit_string(i) {
         return Plan::BitMem;
     }
     match i.mnemonic() {
@@ -174,6 +179,13 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         Fistp | Fisttp | Fbstp => return Plan::PreStore(size),
         _ => {}
     }
+    by_access(i, info, op)
+}
+
+/// The template of an instruction by how it accesses its memory operand, operand `op`.
+fn by_access(i: &Instruction, info: &InstructionInfo, op: u32) -> Plan {
+    use Mnemonic::*;
+    let size = i.memory_size().size();
     let masked = i.op_mask() != Register::None;
     // Its index is a vector register: a gather or a scatter.
     let vsib = i.memory_index().is_vector_register();

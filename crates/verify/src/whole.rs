@@ -204,6 +204,213 @@ fn left_out(trace: &Trace) -> Vec<String> {
     out
 }
 
+/// What the workers of a verification share.
+struct Job<'a> {
+    trace: &'a Trace,
+    options: &'a Options,
+    parts: Vec<Stretch>,
+    codes: Codes,
+    library: Option<Arc<Library>>,
+    order: Arc<Sequence>,
+    /// The next part to play.
+    next: AtomicUsize,
+    /// Parts behind the first one that failed do not matter.
+    first_bad: AtomicUsize,
+    /// Instructions done.
+    done: AtomicU64,
+    skipped: AtomicU64,
+    gaps: AtomicU64,
+    executed: Mutex<Executed>,
+    results: Mutex<Vec<Played>>,
+    /// Processor time of replaying, and of comparing.
+    times: Mutex<(Duration, Duration)>,
+}
+
+/// What came of a part: its index, its outcome, its events by kind, and its order numbers.
+type Played = (usize, Outcome, (Counts, Option<Numbers>));
+
+impl<'a> Job<'a> {
+    fn new(trace: &'a Trace, options: &'a Options, threads: &[StreamId]) -> Job<'a> {
+        let jobs = options.jobs.max(1);
+        let mut parts: Vec<Stretch> = threads
+            .iter()
+            .flat_map(|s| part::split(trace, *s, jobs))
+            .collect();
+        // The parts of one image, and the images of one program, come together. So a worker seldom needs other
+        // code.
+        parts.sort_by_cached_key(|p| (program(trace, p.image), p.image));
+        // A single worker that plays a single image has nobody to share blocks with.
+        let workers = jobs.min(parts.len()).max(1);
+        let alone = workers == 1 && parts.iter().all(|p| p.image == parts[0].image);
+        Job {
+            trace,
+            options,
+            codes: Codes::new(&parts),
+            library: (!alone).then(Arc::<Library>::default),
+            parts,
+            order: Arc::default(),
+            next: AtomicUsize::new(0),
+            first_bad: AtomicUsize::new(usize::MAX),
+            done: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            gaps: AtomicU64::new(0),
+            executed: Mutex::default(),
+            results: Mutex::default(),
+            times: Mutex::default(),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.options.checks == Checks::Full
+    }
+
+    fn workers(&self) -> usize {
+        self.options.jobs.max(1).min(self.parts.len()).max(1)
+    }
+
+    /// One worker: plays parts until there are no more.
+    fn work(&self) -> Result<(), Error> {
+        let watch = Watch::start();
+        let bits = self.trace.header().predictor_bits;
+        let mut machine = Machine::new(Arc::default(), Predictor { bits })?;
+        match self.is_full() {
+            true => {
+                machine.check_order(Arc::clone(&self.order));
+                machine.compare_memory();
+            }
+            false => machine.digests_only(),
+        }
+        if self.options.count {
+            machine.count();
+        }
+        if let Some(l) = &self.library {
+            machine.share(Arc::clone(l));
+        }
+        loop {
+            let i = self.next.fetch_add(1, Relaxed);
+            let Some(part) = self.parts.get(i) else {
+                add(&self.executed, &machine.counted());
+                self.skipped.fetch_add(machine.skipped(), Relaxed);
+                self.gaps.fetch_add(machine.gaps, Relaxed);
+                let (all, compared) = watch.stop(machine.compared());
+                let mut t = self.times.lock().unwrap_or_else(|e| e.into_inner());
+                t.0 += all.saturating_sub(compared);
+                t.1 += compared;
+                return Ok(());
+            };
+            let skip = || i > self.first_bad.load(Relaxed);
+            if skip() {
+                continue;
+            }
+            machine.set_code(self.codes.of(self.trace, part.image)?);
+            let outcome = part::play(&mut machine, self.trace, part, &self.done, &skip);
+            if !matches!(outcome, Outcome::Equal { .. }) {
+                self.first_bad.fetch_min(i, Relaxed);
+            }
+            self.codes.done(part.image);
+            let seen = (*machine.event_counts(), machine.numbers());
+            self.results
+                .lock()
+                .unwrap_or_else(|e| e.into_inner())
+                .push((i, outcome, seen));
+        }
+    }
+
+    /// Has all parts played. Meanwhile calls `progress`, and looks for damaged modules: returns these, and
+    /// the time that took.
+    fn run(&self, progress: &mut dyn FnMut(u64)) -> Result<(Vec<String>, Duration), Error> {
+        let begin = Instant::now();
+        let (mut damaged, mut modules) = (Vec::new(), Duration::ZERO);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.workers())
+                .map(|_| scope.spawn(|| self.work()))
+                .collect();
+            if self.is_full() {
+                let before = thread_time();
+                damaged = damaged_modules(self.trace);
+                modules = thread_time().saturating_sub(before);
+            }
+            while !workers.iter().all(|w| w.is_finished()) {
+                progress(self.done.load(Relaxed));
+                let wait = if begin.elapsed() < Duration::from_millis(50) {
+                    1
+                } else {
+                    20
+                };
+                std::thread::sleep(Duration::from_millis(wait));
+            }
+            for w in workers {
+                match w.join() {
+                    Ok(r) => r?,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            Ok::<(), Error>(())
+        })?;
+        Ok((damaged, modules))
+    }
+
+    /// Adds to `report` what came of the parts, up to the first difference.
+    fn report(&self, results: Vec<Played>, report: &mut Report) -> Result<(), Error> {
+        let mut before: Option<(StreamId, Numbers)> = None;
+        for (i, outcome, (counts, numbers)) in results {
+            let stream = self.parts[i].stream;
+            let outcome = match (before, numbers) {
+                (Some((s, b)), Some(n)) if self.is_full() && s == stream && b.last >= n.first => {
+                    Outcome::Failed(Error::Difference(Box::new(Difference {
+                        position: n.pos,
+                        pc: 0,
+                        expected: format!("an order number above {}", b.last),
+                        found: n.first.to_string(),
+                        unread: false,
+                    })))
+                }
+                _ => outcome,
+            };
+            before = numbers.map(|n| (stream, n)).or(before);
+            report
+                .events
+                .iter_mut()
+                .zip(counts)
+                .for_each(|(a, b)| *a += b);
+            match outcome {
+                Outcome::Equal { last: false, .. } => {}
+                Outcome::Equal { end, last: true } => {
+                    report.ends.push((stream, end));
+                }
+                Outcome::Cut(warning) => {
+                    report.warnings.push(warning);
+                    report.ends.push((stream, None));
+                }
+                Outcome::Failed(Error::Difference(d)) => {
+                    report.difference = Some(self.locate(&self.parts[i], *d)?);
+                    break;
+                }
+                Outcome::Failed(e) => return Err(e),
+            }
+        }
+        report.ends.sort_by_key(|(stream, _)| *stream);
+        Ok(())
+    }
+
+    /// Where a difference is in the program, and what may have led to it.
+    fn locate(&self, part: &Stretch, d: Difference) -> Result<Located, Error> {
+        let location = symbols::location(self.trace, part.image, d.pc);
+        let code = Arc::new(Code::from_trace(self.trace, part.image)?);
+        Ok(Located {
+            stream: part.stream,
+            who: part::who(self.trace, part.stream),
+            // The difference is reported even if no suspects can be found.
+            suspects: match d.unread {
+                true => Vec::new(),
+                false => suspects::find(self.trace, code, part, d.position).unwrap_or_default(),
+            },
+            difference: d,
+            location,
+        })
+    }
+}
+
 /// Replays all threads of `trace`. Now and then calls `progress` with the number of instructions done and the
 /// number of all. A difference is part of the report.
 ///
@@ -223,121 +430,27 @@ pub fn verify(
         });
     }
     trace.check_pace()?;
-    let jobs = options.jobs.max(1);
     let threads = trace.threads();
-    let mut parts: Vec<Stretch> = threads
-        .iter()
-        .flat_map(|s| part::split(trace, *s, jobs))
-        .collect();
-    // The parts of one image, and the images of one program, come together. So a worker seldom needs other
-    // code.
-    parts.sort_by_cached_key(|p| (program(trace, p.image), p.image));
-    let full = options.checks == Checks::Full;
-    let workers = jobs.min(parts.len()).max(1);
-    let codes = Codes::new(&parts);
-    // A single worker that plays a single image has nobody to share blocks with.
-    let alone = workers == 1 && parts.iter().all(|p| p.image == parts[0].image);
-    let library = (!alone).then(Arc::<Library>::default);
-    let order = Arc::new(Sequence::default());
     let total = threads
         .iter()
         .map(|s| part::length(trace.chunks(*s)))
         .fold(0, u64::saturating_add);
-
-    let next = AtomicUsize::new(0);
-    // Parts behind the first one that failed do not matter.
-    let first_bad = AtomicUsize::new(usize::MAX);
-    let done = AtomicU64::new(0);
-    let executed = Mutex::new(Executed::default());
-    let (skipped, gaps) = (AtomicU64::new(0), AtomicU64::new(0));
-    let results = Mutex::new(Vec::new());
-    let times = Mutex::new((Duration::ZERO, Duration::ZERO));
-    let work = || -> Result<(), Error> {
-        let watch = Watch::start();
-        let mut machine = Machine::new(Arc::default(), Predictor { bits })?;
-        match full {
-            true => {
-                machine.check_order(Arc::clone(&order));
-                machine.compare_memory();
-            }
-            false => machine.digests_only(),
-        }
-        if options.count {
-            machine.count();
-        }
-        if let Some(l) = &library {
-            machine.share(Arc::clone(l));
-        }
-        loop {
-            let i = next.fetch_add(1, Relaxed);
-            let Some(part) = parts.get(i) else {
-                add(&executed, &machine.counted());
-                skipped.fetch_add(machine.skipped(), Relaxed);
-                gaps.fetch_add(machine.gaps, Relaxed);
-                let (all, compared) = watch.stop(machine.compared());
-                let mut t = times.lock().unwrap_or_else(|e| e.into_inner());
-                t.0 += all.saturating_sub(compared);
-                t.1 += compared;
-                return Ok(());
-            };
-            if i > first_bad.load(Relaxed) {
-                continue;
-            }
-            machine.set_code(codes.of(trace, part.image)?);
-            let skip = || i > first_bad.load(Relaxed);
-            let outcome = part::play(&mut machine, trace, part, &done, &skip);
-            if !matches!(outcome, Outcome::Equal { .. }) {
-                first_bad.fetch_min(i, Relaxed);
-            }
-            codes.done(part.image);
-            let seen = (*machine.event_counts(), machine.numbers());
-            results
-                .lock()
-                .unwrap_or_else(|e| e.into_inner())
-                .push((i, outcome, seen));
-        }
-    };
-    let mut damaged = Vec::new();
-    let mut modules = Duration::ZERO;
-    let worked: Result<(), Error> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        if full {
-            let before = thread_time();
-            damaged = damaged_modules(trace);
-            modules = thread_time().saturating_sub(before);
-        }
-        while !workers.iter().all(|w| w.is_finished()) {
-            progress(done.load(Relaxed), total);
-            let wait = if begin.elapsed() < Duration::from_millis(50) {
-                1
-            } else {
-                20
-            };
-            std::thread::sleep(Duration::from_millis(wait));
-        }
-        for w in workers {
-            match w.join() {
-                Ok(r) => r?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        Ok(())
-    });
-    worked?;
+    let job = Job::new(trace, options, &threads);
+    let (damaged, modules) = job.run(&mut |done| progress(done, total))?;
 
     let mut report = Report {
         threads: threads.len(),
         images: trace.images().len(),
-        parts: parts.len(),
+        parts: job.parts.len(),
         warnings: damaged,
         ..Report::default()
     };
     report.warnings.extend(left_out(trace));
-    let (replaying, compared) = times.into_inner().unwrap_or_else(|e| e.into_inner());
+    let (replaying, compared) = *job.times.lock().unwrap_or_else(|e| e.into_inner());
     (report.replaying, report.verifying) = (replaying, compared + modules);
-    report.skipped = skipped.load(Relaxed);
-    report.instructions = done.load(Relaxed).saturating_sub(report.skipped);
-    let executed = executed.into_inner().unwrap_or_else(|e| e.into_inner());
+    report.skipped = job.skipped.load(Relaxed);
+    report.instructions = job.done.load(Relaxed).saturating_sub(report.skipped);
+    let executed = *job.executed.lock().unwrap_or_else(|e| e.into_inner());
     report.executed = options.count.then_some(executed);
     match trace.completeness() {
         Completeness::Complete => {}
@@ -345,63 +458,12 @@ pub fn verify(
             "the trace is {c}; only the part that is there was verified"
         )),
     }
-    let mut results = results.into_inner().unwrap_or_else(|e| e.into_inner());
+    let mut results = std::mem::take(&mut *job.results.lock().unwrap_or_else(|e| e.into_inner()));
     results.sort_by_key(|r| r.0);
-    let mut before: Option<(StreamId, Numbers)> = None;
-    for (i, outcome, (counts, numbers)) in results {
-        let stream = parts[i].stream;
-        let outcome = match (before, numbers) {
-            (Some((s, b)), Some(n)) if full && s == stream && b.last >= n.first => {
-                Outcome::Failed(Error::Difference(Box::new(Difference {
-                    position: n.pos,
-                    pc: 0,
-                    expected: format!("an order number above {}", b.last),
-                    found: n.first.to_string(),
-                    unread: false,
-                })))
-            }
-            _ => outcome,
-        };
-        before = numbers.map(|n| (stream, n)).or(before);
-        report
-            .events
-            .iter_mut()
-            .zip(counts)
-            .for_each(|(a, b)| *a += b);
-        match outcome {
-            Outcome::Equal { last: false, .. } => {}
-            Outcome::Equal { end, last: true } => {
-                report.ends.push((stream, end));
-            }
-            Outcome::Cut(warning) => {
-                report.warnings.push(warning);
-                report.ends.push((stream, None));
-            }
-            Outcome::Failed(Error::Difference(d)) => {
-                let location = symbols::location(trace, parts[i].image, d.pc);
-                let code = Arc::new(Code::from_trace(trace, parts[i].image)?);
-                report.difference = Some(Located {
-                    stream,
-                    who: part::who(trace, stream),
-                    // The difference is reported even if no suspects can be found.
-                    suspects: match d.unread {
-                        true => Vec::new(),
-                        false => {
-                            suspects::find(trace, code, &parts[i], d.position).unwrap_or_default()
-                        }
-                    },
-                    difference: *d,
-                    location,
-                });
-                break;
-            }
-            Outcome::Failed(e) => return Err(e),
-        }
-    }
-    report.ends.sort_by_key(|(stream, _)| *stream);
-    report.gaps = gaps.load(Relaxed);
+    job.report(results, &mut report)?;
+    report.gaps = job.gaps.load(Relaxed);
     report.elapsed = begin.elapsed();
-    progress(done.load(Relaxed), total);
+    progress(job.done.load(Relaxed), total);
     Ok(report)
 }
 

@@ -206,20 +206,27 @@ fn reports_the_first_difference() {
     }
 }
 
+/// What the program gave to the kernel, by its digest.
+fn passed(digest: u32) -> Owned {
+    let (addr, len) = (0x5000, 64);
+    event(48, Event::Passed { addr, len, digest })
+}
+
+/// The report on a trace.
+fn checked(trace: Vec<u8>, checks: Checks, jobs: usize) -> Report {
+    let options = Options {
+        jobs,
+        checks,
+        ..Options::default()
+    };
+    let t = Trace::from_bytes(trace).unwrap();
+    verify(&t, &options, &mut |_, _| {}).unwrap()
+}
+
 /// Forges each thing that is compared, and checks who finds it.
 #[test]
 fn what_is_forged_is_found() {
     let copied: Vec<u8> = [0x41u64; 8].iter().flat_map(|w| w.to_le_bytes()).collect();
-    let passed = |digest| {
-        event(
-            48,
-            Event::Passed {
-                addr: 0x5000,
-                len: 64,
-                digest,
-            },
-        )
-    };
     let good = digest(&copied);
     let whole = || {
         let mut events = ordered([0, 2, 5, 6]);
@@ -246,28 +253,15 @@ fn what_is_forged_is_found() {
         })
         .collect();
     let cpu = after_write().digest();
+    let sums = |cpu, vec| event(49, Event::Digest { cpu, vec });
     let args = [4, 0x2fc0 + 100, 7, 0x1122_3344_5566_7788, 8, 9];
     type Case = (&'static str, Option<(usize, Owned)>, bool, bool);
     let cases: [Case; 7] = [
         ("nothing", None, false, false),
-        (
-            "registers",
-            Some((
-                digest_at,
-                event(
-                    49,
-                    Event::Digest {
-                        cpu: cpu ^ 1,
-                        vec: 0,
-                    },
-                ),
-            )),
-            true,
-            true,
-        ),
+        ("registers", Some((digest_at, sums(cpu ^ 1, 0))), true, true),
         (
             "vector registers",
-            Some((digest_at, event(49, Event::Digest { cpu, vec: 1 }))),
+            Some((digest_at, sums(cpu, 1))),
             true,
             true,
         ),
@@ -301,30 +295,21 @@ fn what_is_forged_is_found() {
         }
         let bytes = trace(CODE, &events);
         for (checks, finds) in [(Checks::Full, full), (Checks::Digests, digests)] {
-            let options = Options {
-                jobs: 1,
-                checks,
-                ..Options::default()
-            };
-            let t = Trace::from_bytes(bytes.clone()).unwrap();
-            let r = verify(&t, &options, &mut |_, _| {}).unwrap();
+            let r = checked(bytes.clone(), checks, 1);
             assert_eq!(!r.verified(), finds, "{what}, {checks:?}: {r:?}");
         }
     }
-    // The same between two parts of a stream.
+}
+
+#[test]
+fn what_is_forged_between_two_parts_of_a_stream_is_found() {
     let mut long = long_recording();
     let mut wrong = state(2_000_000);
     wrong.gpr[15] ^= 1;
     long[4] = key_frame(6_000_000, wrong, VecState::default());
     for checks in [Checks::Full, Checks::Digests] {
         for jobs in [1, 2] {
-            let options = Options {
-                jobs,
-                checks,
-                ..Options::default()
-            };
-            let t = Trace::from_bytes(trace(LOOP, &long)).unwrap();
-            let r = verify(&t, &options, &mut |_, _| {}).unwrap();
+            let r = checked(trace(LOOP, &long), checks, jobs);
             assert_eq!(r.difference.unwrap().difference.position, 6_000_000);
         }
     }

@@ -19,9 +19,8 @@ impl Asker<'_> {
         log.rip.get(from + n + 1).copied()
     }
 
-    pub(super) fn run(&mut self, k: usize) -> Result<()> {
-        let place = self.instant();
-        let (direction, scope) = (self.one(&BOTH), self.one(&SCOPES));
+    /// Breakpoints, watchpoints and events to stop at, by chance.
+    fn wanted(&mut self) -> StopSet {
         let mut wanted = StopSet::default();
         let some_log = |s: &mut Self| &s.world.logs[s.below(s.world.logs.len() as u64) as usize];
         for _ in 0..self.below(3) {
@@ -56,9 +55,16 @@ impl Asker<'_> {
                 _ => vec![[0, 1, 9, 202, 56, 35, 14][r.below(7) as usize]],
             });
         }
+        wanted
+    }
+
+    pub(super) fn run(&mut self, k: usize) -> Result<()> {
+        let place = self.instant();
+        let (direction, scope) = (self.one(&BOTH), self.one(&SCOPES));
+        let mut wanted = self.wanted();
         // Calls are met like breakpoints.
         let mut calls = Vec::new();
-        if r.below(5) == 0 {
+        if self.random.below(5) == 0 {
             calls.extend(self.function());
             wanted.breaks.extend(calls.iter().map(|c| (*c, None)));
         }
@@ -73,48 +79,7 @@ impl Asker<'_> {
         if modules {
             wanted.places = self.modules.clone();
         }
-        let first = wanted.breaks.len() - calls.len();
-        let held = |parity: Option<u64>| -> Option<hindsight_timeline::Condition<'static>> {
-            let p = parity?;
-            Some(Box::new(move |v| v.registers().gpr[RAX] & 1 == p))
-        };
-        let breakpoints = wanted.breaks[..first]
-            .iter()
-            .enumerate()
-            .map(|(i, (pc, parity))| Breakpoint {
-                condition: held(*parity),
-                ..Breakpoint::at(i as u64, *pc)
-            });
-        let watchpoints = wanted
-            .watches
-            .iter()
-            .enumerate()
-            .map(|(i, (address, len, watch))| Watchpoint {
-                id: i as u64,
-                address: *address,
-                len: *len,
-                watch: *watch,
-                image: None,
-            });
-        let mut stops = Stops {
-            breakpoints: breakpoints.collect(),
-            watchpoints: watchpoints.collect(),
-            registers: wanted.registers.clone(),
-            signals: match wanted.signals {
-                true => Choice::All,
-                false => Choice::Nothing,
-            },
-            syscalls: match &wanted.syscalls {
-                None => Choice::Nothing,
-                Some(list) if list.is_empty() => Choice::All,
-                Some(list) => Choice::Only(list.clone()),
-            },
-            threads: wanted.threads,
-            modules,
-            calls,
-            returns: wanted.returns.clone(),
-            ..Stops::default()
-        };
+        let mut stops = stops(&wanted, calls, modules);
         let what = format!(
             "{}: {direction:?} {scope:?} {wanted:x?} from {place:?}",
             self.kinds[k].0
@@ -139,5 +104,51 @@ impl Asker<'_> {
             self.here(k, "run", want.unwrap_or(end), &context)?;
         }
         Ok(())
+    }
+}
+
+/// The stops of the library that `wanted` means. The last breakpoints are those of `calls`.
+fn stops(wanted: &StopSet, calls: Vec<u64>, modules: bool) -> Stops<'static> {
+    let first = wanted.breaks.len() - calls.len();
+    let held = |parity: Option<u64>| -> Option<hindsight_timeline::Condition<'static>> {
+        let p = parity?;
+        Some(Box::new(move |v| v.registers().gpr[RAX] & 1 == p))
+    };
+    let breakpoints = wanted.breaks[..first]
+        .iter()
+        .enumerate()
+        .map(|(i, (pc, parity))| Breakpoint {
+            condition: held(*parity),
+            ..Breakpoint::at(i as u64, *pc)
+        });
+    let watchpoints = wanted
+        .watches
+        .iter()
+        .enumerate()
+        .map(|(i, (address, len, watch))| Watchpoint {
+            id: i as u64,
+            address: *address,
+            len: *len,
+            watch: *watch,
+            image: None,
+        });
+    Stops {
+        breakpoints: breakpoints.collect(),
+        watchpoints: watchpoints.collect(),
+        registers: wanted.registers.clone(),
+        signals: match wanted.signals {
+            true => Choice::All,
+            false => Choice::Nothing,
+        },
+        syscalls: match &wanted.syscalls {
+            None => Choice::Nothing,
+            Some(list) if list.is_empty() => Choice::All,
+            Some(list) => Choice::Only(list.clone()),
+        },
+        threads: wanted.threads,
+        modules,
+        calls,
+        returns: wanted.returns.clone(),
+        ..Stops::default()
     }
 }

@@ -77,8 +77,7 @@ pub fn last_effects(
     let engine = Arc::clone(player.engine());
     let (reads, writes) = watch.kinds();
     let changes = engine.changes(engine.image(player.thread))?;
-    let aliased = |t: &Target| maps::aliased(&changes, t.address, t.len);
-    let exact = !targets.iter().any(aliased);
+    let exact = !(targets.iter()).any(|t| maps::aliased(&changes, t.address, t.len));
     let mut s = Search {
         marks: reads && exact,
         exact,

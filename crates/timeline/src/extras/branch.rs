@@ -6,7 +6,7 @@ mod saving;
 use crate::{Cancel, Cursor, Result, View};
 use hindsight_events::{Encoder, Event, MAX_EVENT};
 use hindsight_isa::regs::{RAX, RCX};
-use hindsight_isa::string::StringOp;
+use hindsight_isa::string::{Kind, Repeat, StringOp};
 use hindsight_isa::{CpuState, Predictor, VecState};
 use hindsight_replay::access::{Access, Finder, decode};
 use hindsight_replay::{Code, Gap, Machine, State};
@@ -190,6 +190,19 @@ impl Branch {
         }
     }
 
+    /// Writes what an instruction saves of the processor's state, by place in the area.
+    fn save(&mut self, area: &Access, parts: Vec<(usize, Vec<u8>)>) -> Result<()> {
+        // Nobody looks at the bytes that it leaves alone, if they are not known.
+        let mut saved = self.known_or_zero(area.address, area.len as usize)?;
+        for (at, bytes) in parts {
+            if let Some(to) = saved.get_mut(at..at + bytes.len()) {
+                to.copy_from_slice(&bytes);
+            }
+        }
+        self.machine.write_window(area.address, &saved);
+        Ok(())
+    }
+
     /// Executes one instruction. Returns the reason if it cannot.
     fn one(&mut self) -> Result<Option<String>> {
         let cpu = self.registers();
@@ -207,23 +220,11 @@ impl Branch {
         if let Some(op) = &string {
             // It is assumed to process everything that its count says.
             let size = op.size as u64;
-            let compares = matches!(
-                i.mnemonic(),
-                Mnemonic::Cmpsb
-                    | Mnemonic::Cmpsw
-                    | Mnemonic::Cmpsd
-                    | Mnemonic::Cmpsq
-                    | Mnemonic::Scasb
-                    | Mnemonic::Scasw
-                    | Mnemonic::Scasd
-                    | Mnemonic::Scasq
-            );
-            let count = match compares {
-                true => cpu.gpr[RCX].min(AHEAD / size),
-                false => cpu.gpr[RCX],
+            let count = match op.kind {
+                Kind::Cmps | Kind::Scas => cpu.gpr[RCX].min(AHEAD / size),
+                _ => cpu.gpr[RCX],
             };
-            let repeats = i.has_rep_prefix() || i.has_repne_prefix();
-            if repeats && count.saturating_mul(size) > LONGEST {
+            if op.repeat != Repeat::No && count.saturating_mul(size) > LONGEST {
                 return Ok(Some(format!(
                     "an instruction at {:#x} goes over too much memory",
                     cpu.rip
@@ -246,14 +247,7 @@ impl Branch {
             if a.unknown
                 && let Some(parts) = saving::written(&i, &cpu, &vec)
             {
-                // Nobody looks at the bytes that it leaves alone, if they are not known.
-                let mut area = self.known_or_zero(a.address, a.len as usize)?;
-                for (at, bytes) in parts {
-                    if let Some(to) = area.get_mut(at..at + bytes.len()) {
-                        to.copy_from_slice(&bytes);
-                    }
-                }
-                self.machine.write_window(a.address, &area);
+                self.save(a, parts)?;
             } else if a.unknown {
                 return Ok(Some(format!(
                     "{:?} at {:#x} is not supported here",

@@ -191,6 +191,23 @@ impl Call<'_> {
         Ok(b.iter().rev().try_fold(0, value))
     }
 
+    /// A text that the call wrote.
+    fn filled_text(&mut self, v: u64) -> Result<String> {
+        let len = self.len().min(PATH);
+        let b = self.seen.read(v, len, true)?;
+        let end = b.iter().position(|b| *b == Some(0)).unwrap_or(len);
+        Ok(some(&b[..end]).map_or(address(v), |b| quoted(b, false)))
+    }
+
+    /// A socket's address that the call wrote, and its length, at `len`.
+    fn filled_address(&mut self, v: u64, len: u64) -> Result<String> {
+        let len = match len {
+            0 => None,
+            at => self.word(at, true)?,
+        };
+        self.socket_address(v, len.unwrap_or(0), true)
+    }
+
     /// An argument in words. `None`: the call has no more arguments.
     fn argument(&mut self, i: usize, arg: Arg) -> Result<Option<String>> {
         let v = self.args[i];
@@ -234,12 +251,7 @@ impl Call<'_> {
             Arg::Filled if self.failed() => address(v),
             Arg::Filled => self.buffer(v, self.len() as u64, true)?,
             Arg::FilledText if self.failed() => address(v),
-            Arg::FilledText => {
-                let len = self.len().min(PATH);
-                let b = self.seen.read(v, len, true)?;
-                let end = b.iter().position(|b| *b == Some(0)).unwrap_or(len);
-                some(&b[..end]).map_or(address(v), |b| quoted(b, false))
-            }
+            Arg::FilledText => self.filled_text(v)?,
             Arg::Out(Shape::Dirents) => self.entries(v)?,
             Arg::In(shape) => self.shape(v, shape, false)?,
             // A call that waited in vain has still said how long, or what it found.
@@ -265,13 +277,7 @@ impl Call<'_> {
                 self.socket_address(v, len, false)?
             }
             Arg::FilledAddress(_) if self.failed() => address(v),
-            Arg::FilledAddress(len) => {
-                let len = match self.arg(len) {
-                    0 => None,
-                    at => self.word(at, true)?,
-                };
-                self.socket_address(v, len.unwrap_or(0), true)?
-            }
+            Arg::FilledAddress(len) => self.filled_address(v, self.arg(len))?,
             Arg::Message => self.message(v, None)?,
             Arg::FilledMessage if self.failed() => address(v),
             Arg::FilledMessage => self.message(v, Some(self.len() as u64))?,

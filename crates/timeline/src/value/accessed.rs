@@ -4,12 +4,13 @@ use super::agreed;
 use super::past;
 use super::query::{Query, floor, shares_cells};
 use crate::access;
+use crate::engine::Engine;
 use crate::model::memory::{Detail, Ground, KnownByte};
 use crate::model::stops::Watch;
 use crate::play::Player;
 use crate::play::Viewpoint;
 use crate::scan::When;
-use crate::{Position, Result, ThreadId};
+use crate::{Cancel, Position, Result, ThreadId};
 use hindsight_isa::observe::MARK;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -266,6 +267,31 @@ pub fn take(p: &Player, count: u64, q: &mut Query, bytes: impl Iterator<Item = u
     }
 }
 
+/// When, and by which thread, memory was touched: the last and the first instant of that, and the
+/// thread's index.
+type Touched = (Position, Position, usize, past::AccessingInterval);
+
+/// The last that each thread did to memory before it had completed so many instructions; the latest last.
+fn touches(
+    engine: &Arc<Engine>,
+    threads: &[(ThreadId, u64)],
+    since: &[u64],
+    (start, len): (u64, usize),
+    cancel: &Cancel,
+) -> Result<Vec<Touched>> {
+    let mut touches = Vec::new();
+    for (k, (t, _)) in threads.iter().enumerate() {
+        let last = past::last(engine, *t, start, len as u64, since[k], cancel)?;
+        if let Some(touch) = last {
+            let from = engine.position(*t, touch.from)?;
+            let to = engine.position(*t, touch.to - 1)?;
+            touches.push((to, from, k, touch));
+        }
+    }
+    touches.sort_by_key(|t| t.0);
+    Ok(touches)
+}
+
 /// Fills in what several threads know. For each word, the last interval that touched it decides, if all of that
 /// interval comes after those of the other threads. Otherwise, and with `exact`, the last access is searched for.
 fn shared(
@@ -301,16 +327,7 @@ fn shared(
                     break;
                 };
                 let (start, len) = (q.m.address.wrapping_add(first as u64), last - first + 1);
-                let mut touches = Vec::new();
-                for (k, (t, _)) in threads.iter().enumerate() {
-                    let last = past::last(engine, *t, start, len as u64, since[k], &q.cancel)?;
-                    if let Some(touch) = last {
-                        let from = engine.position(*t, touch.from)?;
-                        let to = engine.position(*t, touch.to - 1)?;
-                        touches.push((to, from, k, touch));
-                    }
-                }
-                touches.sort_by_key(|t| t.0);
+                let mut touches = touches(engine, threads, &since, (start, len), &q.cancel)?;
                 let Some((to, from, k, touch)) = touches.pop() else {
                     break;
                 };

@@ -1,6 +1,7 @@
 //! Finds what memory held before anybody accessed it: zeros, or the content of a file.
 
 use super::query::Query;
+use crate::engine::Engine;
 use crate::model::memory::{Ground, KnownByte};
 use crate::play::Viewpoint;
 use crate::recording::maps;
@@ -20,6 +21,29 @@ fn empty(m: &Mapping, told: bool) -> bool {
         p if p.starts_with('[') => false,
         _ => m.flags & ANONYMOUS != 0,
     }
+}
+
+/// What made a byte what it was, and where and by whom that is said.
+type Made = (Position, ThreadId, Source);
+
+/// What made each byte what it was, and where. Of several threads, the last one in order counts.
+fn sources(
+    engine: &Engine,
+    threads: &[(ThreadId, u64)],
+    (address, len): (u64, usize),
+) -> Result<Vec<Option<Made>>> {
+    let mut sources: Vec<Option<Made>> = vec![None; len];
+    for (t, n) in threads {
+        let scan = engine.scan(*t)?;
+        for (best, s) in sources.iter_mut().zip(scan.sources_of(address, len, *n)) {
+            let Some(s) = s else { continue };
+            let at = engine.position(*t, s.at)?;
+            if best.is_none_or(|b| b.0 <= at) {
+                *best = Some((at, *t, s));
+            }
+        }
+    }
+    Ok(sources)
 }
 
 /// Fills in bytes that nobody accessed since they were mapped, if nothing else can have changed them. `threads` are
@@ -43,18 +67,7 @@ pub fn made(
     if maps::aliased(&engine.changes(image)?, address, len as u64) && threads.len() > 1 {
         return Ok(());
     }
-    // What made each byte what it was, and where. Of several threads, the last one in order counts.
-    let mut sources: Vec<Option<(Position, ThreadId, Source)>> = vec![None; len];
-    for (t, n) in threads {
-        let scan = engine.scan(*t)?;
-        for (best, s) in sources.iter_mut().zip(scan.sources_of(address, len, *n)) {
-            let Some(s) = s else { continue };
-            let at = engine.position(*t, s.at)?;
-            if best.is_none_or(|b| b.0 <= at) {
-                *best = Some((at, *t, s));
-            }
-        }
-    }
+    let sources = sources(engine, threads, (address, len))?;
     let first = engine
         .trace
         .image(image)

@@ -63,6 +63,7 @@ fn event<'a>(
     bytes: &'a [u8],
 ) -> Event<'a> {
     match r.below(44) {
+        kind @ (11..=14 | 18..=21) => with_bytes(r, kind, bytes),
         0 => Event::PatchBytes {
             addr: r.any(),
             len: 1 + r.below(8) as u8,
@@ -105,6 +106,34 @@ fn event<'a>(
             vec: r.next(),
         },
         10 => Event::CodeEpoch { epoch: r.any() },
+        15 => Event::Seq { number: r.any() },
+        16 => Event::GapBegin {
+            reason: GapReason::ALL[r.below(3) as usize],
+        },
+        17 => {
+            let mask = r.below(1 << 20) as u32;
+            Event::GapEnd {
+                mask,
+                values: std::array::from_fn(|i| if mask & 1 << i != 0 { r.any() } else { 0 }),
+                parts: r.any(),
+                vec: bytes,
+            }
+        }
+        _ => {
+            let mask = r.next() as u8;
+            let words = std::array::from_fn(|i| if mask & 1 << i != 0 { r.any() } else { 0 });
+            Event::Patch {
+                line: r.any() & !63,
+                mask,
+                words,
+            }
+        }
+    }
+}
+
+/// Events that carry bytes, and others of memory and code.
+fn with_bytes<'a>(r: &mut Random, kind: u64, bytes: &'a [u8]) -> Event<'a> {
+    match kind {
         11 => Event::End {
             kind: EndKind::Signal,
             code: r.below(65) as u32,
@@ -124,19 +153,6 @@ fn event<'a>(
             object: r.any(),
             path: bytes,
         },
-        15 => Event::Seq { number: r.any() },
-        16 => Event::GapBegin {
-            reason: GapReason::ALL[r.below(3) as usize],
-        },
-        17 => {
-            let mask = r.below(1 << 20) as u32;
-            Event::GapEnd {
-                mask,
-                values: std::array::from_fn(|i| if mask & 1 << i != 0 { r.any() } else { 0 }),
-                parts: r.any(),
-                vec: bytes,
-            }
-        }
         18 => Event::Mark {
             name: r.below(bytes.len() as u64 + 1) as usize,
             bytes,
@@ -152,19 +168,10 @@ fn event<'a>(
             module: r.next() as u32,
             offset: r.any(),
         },
-        14 => Event::Unmap {
+        _ => Event::Unmap {
             addr: r.any(),
             len: r.any(),
         },
-        _ => {
-            let mask = r.next() as u8;
-            let words = std::array::from_fn(|i| if mask & 1 << i != 0 { r.any() } else { 0 });
-            Event::Patch {
-                line: r.any() & !63,
-                mask,
-                words,
-            }
-        }
     }
 }
 

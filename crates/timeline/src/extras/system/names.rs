@@ -11,6 +11,7 @@ macro_rules! names {
 }
 
 /// The names of a set. Combinations of bits stand before their parts.
+// Long: a table of names.
 #[rustfmt::skip]
 pub fn names(set: Set) -> Names {
     match set {

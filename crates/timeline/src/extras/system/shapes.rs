@@ -136,19 +136,7 @@ pub fn shown(shape: Shape, b: &Bytes) -> Option<String> {
             known(b.at(0, 8), address),
             b.unsigned(8, 8)
         ),
-        Shape::Stack => format!(
-            "{{ss_sp={}, ss_flags={}, ss_size={}}}",
-            known(b.at(0, 8), address),
-            known(b.at(8, 4), |v| bits(
-                v,
-                &[
-                    (1, "SS_ONSTACK"),
-                    (2, "SS_DISABLE"),
-                    (1 << 31, "SS_AUTODISARM")
-                ]
-            )),
-            b.unsigned(16, 8)
-        ),
+        Shape::Stack => alternate_stack(b),
         Shape::Siginfo => siginfo(b),
         Shape::Int => format!("[{}]", b.signed(0, 4)),
         Shape::Uint => format!("[{}]", b.unsigned(0, 4)),
@@ -179,15 +167,7 @@ pub fn shown(shape: Shape, b: &Bytes) -> Option<String> {
             known(b.at(8, 8), octal),
             b.hex(16, 8)
         ),
-        Shape::Sembuf => format!(
-            "{{sem_num={}, sem_op={}, sem_flg={}}}",
-            b.unsigned(0, 2),
-            b.signed(2, 2),
-            known(b.at(4, 2), |v| bits(
-                v,
-                &[(0o4000, "IPC_NOWAIT"), (0x1000, "SEM_UNDO")]
-            ))
-        ),
+        Shape::Sembuf => semaphore(b),
         Shape::Winsize => format!(
             "{{ws_row={}, ws_col={}, ws_xpixel={}, ws_ypixel={}}}",
             b.unsigned(0, 2),
@@ -196,6 +176,36 @@ pub fn shown(shape: Shape, b: &Bytes) -> Option<String> {
             b.unsigned(6, 2)
         ),
     })
+}
+
+/// A stack for signal handlers.
+fn alternate_stack(b: &Bytes) -> String {
+    format!(
+        "{{ss_sp={}, ss_flags={}, ss_size={}}}",
+        known(b.at(0, 8), address),
+        known(b.at(8, 4), |v| bits(
+            v,
+            &[
+                (1, "SS_ONSTACK"),
+                (2, "SS_DISABLE"),
+                (1 << 31, "SS_AUTODISARM")
+            ]
+        )),
+        b.unsigned(16, 8)
+    )
+}
+
+/// An operation on a semaphore.
+fn semaphore(b: &Bytes) -> String {
+    format!(
+        "{{sem_num={}, sem_op={}, sem_flg={}}}",
+        b.unsigned(0, 2),
+        b.signed(2, 2),
+        known(b.at(4, 2), |v| bits(
+            v,
+            &[(0o4000, "IPC_NOWAIT"), (0x1000, "SEM_UNDO")]
+        ))
+    )
 }
 
 /// Flags of `open`: first the access mode, then the others.
