@@ -1,5 +1,6 @@
 //! Recordings that were made to waste memory or time. Each command must end, within bounds, with an answer or an error.
 
+#[path = "../../../fuzz/src/made.rs"]
 mod made;
 mod random;
 mod watch;
