@@ -62,6 +62,7 @@ fn lower_crates_never_import_higher_ones() {
         "inspect",
         "packets",
         "gdb",
+        "fuzz",
         "remote",
         "launch",
         "cli",
@@ -126,6 +127,59 @@ fn dependencies_are_pinned_and_justified() {
                 "{of}: docs/dependencies.md does not speak of {name}"
             );
         }
+    }
+}
+
+/// The packages of a lock file: names, versions and sources.
+fn locked(file: &Path) -> Vec<(String, String, Option<String>)> {
+    let text = fs::read_to_string(file).unwrap();
+    let packages = text.split("[[package]]\n").skip(1).map(|package| {
+        let of = |key: &str| {
+            let start = format!("{key} = \"");
+            let line = package.lines().find_map(|l| l.strip_prefix(&start));
+            line.map(|l| l.trim_end_matches('"').to_string())
+        };
+        (of("name").unwrap(), of("version").unwrap(), of("source"))
+    });
+    packages.collect()
+}
+
+/// A part of what `scripts/deny` checks, which needs no tool and no network.
+#[test]
+fn packages_come_from_one_registry_and_in_one_version() {
+    const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+    let rules = fs::read_to_string(root().join("deny.toml")).unwrap();
+    for lock in ["Cargo.lock", "crates/image/Cargo.lock"] {
+        let packages = locked(&root().join(lock));
+        assert!(packages.len() > 10, "{lock}");
+        let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, version, source) in &packages {
+            match source {
+                Some(source) => assert_eq!(source, REGISTRY, "{lock}: {name}"),
+                None => assert!(name.starts_with("hindsight-"), "{lock}: {name}"),
+            }
+            versions.entry(name).or_default().push(version);
+        }
+        for (name, versions) in versions.iter().filter(|v| v.1.len() > 1) {
+            assert!(
+                rules.contains(&format!("crate = \"{name}\"")),
+                "{lock}: {name} comes in the versions {versions:?}, and deny.toml gives no reason"
+            );
+        }
+    }
+}
+
+/// The disassembler is the largest dependency. Were it built with other features for one crate than for all,
+/// `cargo test -p` and `cargo run -p` would compile it again, and each crate above it.
+#[test]
+fn all_crates_test_with_the_same_disassembler() {
+    for (of, lines) in dependencies() {
+        let mut wanted = lines.iter().filter(|l| name(l) == "iced-x86").peekable();
+        // What the image is made of stays small.
+        assert!(
+            wanted.peek().is_none() || wanted.any(|l| l.contains("\"intel\"")),
+            "{of}: give iced-x86 the feature `intel` (among the dev-dependencies if the crate does not need it)"
+        );
     }
 }
 
