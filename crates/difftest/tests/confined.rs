@@ -1,97 +1,22 @@
 //! The code check allows what the translator makes, and refuses what the translator must not make.
 
-use hindsight_confine::{Checker, Code as Parts, Refusal, Rules, decode};
-use hindsight_difftest::confined::{is_unlisted, rules};
+use hindsight_confine::decode;
+use hindsight_difftest::confined::{BASE, COLD, HOT, PC, is_unlisted, read, rules, ways};
 use hindsight_difftest::generate::{encode, generate, is_tested};
 use hindsight_difftest::memory::Region;
 use hindsight_difftest::rng::Rng;
+use hindsight_isa::Ctx;
 use hindsight_isa::ctx::{APART, d, table};
-use hindsight_isa::{Ctx, Predictor};
-use hindsight_translate::{Input, Mode, Policy, Translator};
+use hindsight_translate::Mode;
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpKind,
     Register, UsedMemory,
 };
 
-const PC: u64 = 0x5123_9876_5120;
-const BASE: u64 = 0x6800_0000_0000;
-const HOT: u32 = 0x1000;
-const COLD: u32 = 0x20_0000;
-/// Where a table of watched memory might be.
-const TABLE: u64 = 0x7e12_3456_7000;
 const REGION: Region = Region {
     data: PC + 0x20_3000,
     code: PC & !4095,
 };
-
-/// A way to translate.
-struct Way {
-    name: String,
-    translator: Translator,
-    checker: Checker,
-}
-
-fn ways() -> Vec<Way> {
-    let mut all = Vec::new();
-    for mode in [Mode::Replay, Mode::Record, Mode::Plain] {
-        for bits in [32, 16, 12, 20] {
-            for k in 0..8 {
-                let policy = Policy {
-                    mode,
-                    predictor: Predictor { bits },
-                    wide_checks: mode == Mode::Record && k & 1 != 0,
-                };
-                let mut t = Translator::new(policy);
-                match mode {
-                    Mode::Replay => {
-                        t.count = k == 4;
-                        (t.observe, t.near) = (bits == 32 && matches!(k, 1 | 2 | 5), k == 2);
-                        if matches!(k, 3 | 5) {
-                            (t.atomics, t.watch) = (true, Some(TABLE));
-                        }
-                    }
-                    _ => (t.ordered, t.fuse) = (k & 2 != 0, k & 4 == 0),
-                }
-                all.push(Way {
-                    name: format!("{mode:?}, 2^{bits} cells, {k}"),
-                    translator: t,
-                    checker: Checker::new(),
-                });
-            }
-        }
-    }
-    all
-}
-
-impl Way {
-    /// Translates code, places it, and has it checked.
-    fn check(&mut self, code: &[u8], max: u32, odd: bool) -> Result<(), Refusal> {
-        let t = &mut self.translator;
-        let input = Input {
-            pc: PC,
-            code,
-            max_instrs: max,
-            self_check: odd && t.policy.mode != Mode::Replay,
-            peeked: &[],
-        };
-        if t.translate(&input, &mut |_| &[0x9c, 0x90]).is_err() {
-            return Ok(());
-        }
-        t.relocate(BASE + HOT as u64, BASE + COLD as u64, BASE);
-        let (rules, b) = (rules(t), &t.block);
-        read(&mut self.checker, &rules, &b.hot, &b.cold)
-    }
-}
-
-fn read(checker: &mut Checker, rules: &Rules, hot: &[u8], cold: &[u8]) -> Result<(), Refusal> {
-    let parts = Parts {
-        hot,
-        cold,
-        hot_at: HOT,
-        cold_at: COLD,
-    };
-    checker.check(rules, &parts)
-}
 
 /// An instruction of this encoding, and some behind it that end the block in one of several ways.
 fn block(c: Code, rng: &mut Rng) -> Option<Vec<u8>> {

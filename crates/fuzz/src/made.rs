@@ -1,6 +1,7 @@
 //! Recordings that nobody recorded: chunks with correct checksums and any content.
 
 use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
+use hindsight_isa::regs::{RCX, RDI, RSP};
 use hindsight_isa::{CpuState, VecState};
 use hindsight_trace::chunk::{ChunkHeader, Codec, FLAG_KEY_FRAME, HEADER_LEN, Kind, unpack};
 use hindsight_trace::columns::{ChunkBuilder, Content, Pushed};
@@ -80,9 +81,9 @@ pub fn start(rcx: u64, rdi: u64) -> CpuState {
         rip: PC,
         ..CpuState::default()
     };
-    s.gpr[1] = rcx;
-    s.gpr[4] = 0x7fff_0000_8000;
-    s.gpr[7] = rdi;
+    s.gpr[RCX] = rcx;
+    s.gpr[RSP] = 0x7fff_0000_8000;
+    s.gpr[RDI] = rdi;
     s
 }
 

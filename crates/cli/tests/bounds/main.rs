@@ -1,14 +1,12 @@
 //! Recordings that were made to waste memory or time. Each command must end, within bounds, with an answer or an error.
 
-#[path = "../../../fuzz/src/made.rs"]
-mod made;
 mod random;
 mod watch;
 
 use hindsight_events::Event;
+use hindsight_fuzz::made::*;
 use hindsight_trace::chunk::Kind;
 use hindsight_trace::{Header, ModuleHash, StreamKind, Summary, Text};
-use made::*;
 use std::path::Path;
 use std::time::Duration;
 use watch::*;
@@ -222,10 +220,9 @@ fn more_instructions_than_time_are_refused() {
         std::thread::sleep(Duration::from_millis(700));
         // SAFETY: sends a signal to a process that has not been waited for.
         unsafe { libc::kill(started.0, libc::SIGINT) };
-        let done = wait(started, Duration::from_secs(20), "Ctrl-C");
+        // Without Ctrl-C it would not end in anybody's lifetime.
+        let done = wait(started, PATIENCE, "Ctrl-C");
         assert_eq!(done.signal(), Some(libc::SIGINT), "{c:?}: {done:?}");
-        // Far more than it takes at rest: the machine may have much other work.
-        assert!(done.time < Duration::from_secs(10), "{c:?}: {done:?}");
     }
 }
 

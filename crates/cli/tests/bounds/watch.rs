@@ -26,7 +26,6 @@ pub struct Place {
 pub struct Done {
     pub status: i32,
     pub kib: i64,
-    pub time: Duration,
     pub output: String,
 }
 
@@ -127,7 +126,6 @@ pub fn wait((pid, path): (i32, PathBuf), patience: Duration, what: &str) -> Done
             return Done {
                 status,
                 kib: usage.ru_maxrss,
-                time: begin.elapsed(),
                 output: text(&path),
             };
         }
