@@ -392,12 +392,7 @@ fn what_was_recorded_before_stays() {
     let mut o = collect(Disk::default(), |control, _| {
         let mut p = Producer::new(control, 1);
         (0..N).for_each(|i| p.emit(i, &patch(i)));
-        // All of it is taken.
-        let ctl = control.ctl(1);
-        while ctl.taken.load(Acquire) != ctl.head.load(Relaxed) {
-            control.wake();
-            std::thread::yield_now();
-        }
+        p.settle();
         let mut v = Vandal::new(control, 1);
         for _ in 0..3000 {
             v.scribble();

@@ -65,6 +65,19 @@ fn nothing_left(pid: &str) {
     }
 }
 
+/// Waits until the kernel says this about a process.
+fn await_status(pid: &str, line: &str) {
+    let began = Instant::now();
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        if status.lines().any(|l| l.starts_with(line)) {
+            return;
+        }
+        assert!(began.elapsed() < LIMIT, "not {line}: {status}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn threads_in_all_kinds_of_waits_notice_nothing() {
     let scene = Scene::new();
@@ -179,8 +192,7 @@ fn what_is_below_a_small_stack_stays() {
     let trace = scene.path("small.hst");
     let running = scene.start(&mut scene.recording(&trace, &[&program]));
     let pid = running.first_line();
-    // Long enough for it to sleep.
-    std::thread::sleep(Duration::from_millis(200));
+    await_status(&pid, "State:\tS");
     let done = scene.run(&mut scene.hindsight(&["detach", &pid]));
     assert_eq!(done.status.code(), Some(0), "{}", done.messages());
     nothing_left(&pid);
@@ -266,14 +278,21 @@ fn static_programs_and_stopped_ones() {
 fn states_that_cannot_be_recorded_are_said() {
     let scene = Scene::new();
     let program = scene.compile("attach_corners.c", &[]);
-    for (how, why, says, status) in [
-        ("filter", "has a filter for system calls", "-1 ENOTTY", 0),
-        ("strict", "has a filter for system calls", "still here", 0),
-        ("leader", "its first thread has ended", "the last one", 4),
+    let filter = "has a filter for system calls";
+    for (how, state, why, says, status) in [
+        ("filter", "Seccomp:\t2", filter, "-1 ENOTTY", 0),
+        ("strict", "Seccomp:\t2", filter, "still here", 0),
+        (
+            "leader",
+            "State:\tZ",
+            "its first thread has ended",
+            "the last one",
+            4,
+        ),
     ] {
         let running = scene.start(scene.command(&program).arg(how));
         running.first_line();
-        std::thread::sleep(Duration::from_millis(300));
+        await_status(&running.id().to_string(), state);
         refused(&scene, &running.id().to_string(), why);
         let done = running.finish();
         assert_eq!(done.text(), format!("running\n{says}\n"));
@@ -297,7 +316,6 @@ fn states_that_cannot_be_recorded_are_said() {
     std::fs::set_permissions(&narrow, PermissionsExt::from_mode(0o755)).unwrap();
     // Only where the kernel runs programs of this kind.
     if let Ok(mut child) = scene.command(&narrow).spawn() {
-        std::thread::sleep(Duration::from_millis(100));
         refused(&scene, &child.id().to_string(), "runs a 32-bit program");
         child.kill().unwrap();
         child.wait().unwrap();
@@ -348,7 +366,7 @@ fn what_cannot_be_recorded_is_said() {
         refused("2", "a thread of the kernel");
     }
     let mut gone = Command::new("true").spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(200));
+    await_status(&gone.id().to_string(), "State:\tZ");
     refused(&gone.id().to_string(), "has ended");
     gone.wait().unwrap();
     // The program has no room for another descriptor. It goes on as if nothing had happened.

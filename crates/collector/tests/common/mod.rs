@@ -100,6 +100,15 @@ impl<'c> Producer<'c> {
         self.raw(&buf[..n]);
     }
 
+    /// Waits until the collector has taken all of it.
+    pub fn settle(&self) {
+        let ctl = self.control.ctl(self.ring);
+        while ctl.taken.load(Acquire) != ctl.head.load(Relaxed) {
+            self.control.wake();
+            std::thread::yield_now();
+        }
+    }
+
     pub fn raw(&mut self, b: &[u8]) {
         let ctl = self.control.ctl(self.ring);
         let head = ctl.head.load(Relaxed);
