@@ -1,6 +1,7 @@
 //! Empties the rings when nothing is collected any more. The program has to go on all the same.
 
 use crate::{Control, futex};
+use hindsight_events::consumer;
 use hindsight_events::ring::state;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
@@ -36,12 +37,9 @@ pub fn discard(control: &Control, ended: &AtomicBool, stop: &AtomicBool) {
 fn let_go(control: &Control, i: usize) {
     let c = control.ctl(i);
     let life = c.state.load(Acquire);
-    let head = c.head.load(Acquire);
-    c.tail.store(head, Release);
-    c.taken.store(head, Release);
-    if c.waiting.load(SeqCst) != 0 {
-        c.space.fetch_add(1, Release);
-        futex::wake(&c.space);
+    if let Some(space) = consumer::let_go(c) {
+        space.fetch_add(1, Release);
+        futex::wake(space);
     }
     if life == state::ENDED {
         for n in [&c.head, &c.tail, &c.taken] {

@@ -423,7 +423,8 @@ mod tests {
         for (i, e) in evs.iter().enumerate() {
             let (pos, got, n) = dec.decode(&bytes[at..]).unwrap();
             assert_eq!((pos, &got), (i as u64 * 1000, e));
-            for cut in 0..n {
+            // Miri takes a thousand times as long.
+            for cut in (0..n).step_by(if cfg!(miri) { 97 } else { 1 }) {
                 assert!(dec.clone().decode(&bytes[at..at + cut]).is_none());
             }
             at += n;

@@ -10,10 +10,14 @@ pub mod consumer;
 mod decode;
 mod encode;
 pub mod event;
+#[cfg(all(test, loom))]
+mod models;
 pub mod pen;
+pub mod producer;
 pub mod ring;
 pub mod script;
 pub mod select;
+pub mod shared;
 pub mod shared_cache;
 pub mod unborn;
 pub mod varint;

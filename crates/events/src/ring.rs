@@ -12,21 +12,21 @@
 //! Only pages that are used take memory. A ring carries whole events back to back. Its `head` and `tail`
 //! count bytes since a producer took the ring and never wrap.
 
+use crate::shared::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use crate::unborn::Names;
-use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
 /// "HSCTL" and the version of this layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x09");
 
 /// Most rings in one control file. Each carries the events of one thread, or of one program image as a whole
 /// (see [`kind`]).
-pub const RINGS: usize = 16384;
+pub const RINGS: usize = if cfg!(all(test, loom)) { 64 } else { 16384 };
 
 /// Bytes of data of one ring.
-pub const RING_BYTES: usize = 1 << 20;
+pub const RING_BYTES: usize = if cfg!(all(test, loom)) { 8 } else { 1 << 20 };
 
 /// Smallest value of [`Header::room`].
-pub const LEAST_ROOM: usize = 64 << 10;
+pub const LEAST_ROOM: usize = RING_BYTES / 16;
 
 /// Page size of the layout.
 pub const PAGE: usize = 4096;
@@ -95,6 +95,7 @@ pub type RingSet = [AtomicU64; RINGS / 64];
 
 /// The first pages of the control file.
 #[repr(C)]
+#[cfg_attr(all(test, loom), derive(Default))]
 pub struct Header {
     /// [`MAGIC`]; set by the collector.
     pub magic: AtomicU64,
@@ -165,6 +166,7 @@ pub struct Header {
 /// (`SCM_RIGHTS`). So the collector reads the very files that they have, even after those are renamed or
 /// deleted.
 #[repr(C)]
+#[cfg_attr(all(test, loom), derive(Default))]
 pub struct FileBox {
     /// The socket's name is a zero byte and these bytes. All zero: there is no socket.
     pub name: [AtomicU64; 2],
@@ -172,6 +174,7 @@ pub struct FileBox {
     pub token: [AtomicU64; 2],
 }
 
+#[cfg(not(all(test, loom)))]
 const _: () = assert!(size_of::<Header>() <= HEADER_BYTES);
 
 impl Header {
@@ -292,6 +295,7 @@ pub mod kind {
 
 /// Control page of one ring.
 #[repr(C)]
+#[cfg_attr(all(test, loom), derive(Default))]
 pub struct Ctl {
     /// Bytes produced.
     pub head: AtomicU64,
@@ -344,7 +348,7 @@ pub struct Ctl {
 }
 
 /// Longest argument vector in a control page, in bytes.
-pub const COMMAND: usize = 2048;
+pub const COMMAND: usize = if cfg!(all(test, loom)) { 2 } else { 2048 };
 
 impl Ctl {
     /// Sets the argument vector.
@@ -357,4 +361,5 @@ impl Ctl {
     }
 }
 
+#[cfg(not(all(test, loom)))]
 const _: () = assert!(size_of::<Ctl>() <= PAGE);

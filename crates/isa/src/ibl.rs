@@ -250,7 +250,9 @@ mod tests {
         let mut known = std::collections::HashMap::new();
         let mut x = 1u64;
         let mut found = 0;
-        for n in 0..200_000u64 {
+        // Miri takes a thousand times as long.
+        let rounds = if cfg!(miri) { 2000 } else { 200_000u64 };
+        for n in 0..rounds {
             x = x.wrapping_mul(6364136223846793005).wrapping_add(99);
             let pc = 0x5555_0000_0000 + (x >> 33) % 100_000;
             match x >> 60 {
@@ -265,11 +267,12 @@ mod tests {
                 _ => {
                     let got = t.find(pc);
                     assert!(got.is_none() || got == known.get(&pc).copied(), "{pc:#x}");
-                    found += got.is_some() as u32;
+                    found += got.is_some() as u64;
                 }
             }
         }
-        assert!(found > 20_000, "{found}");
+        // Under Miri there are too few to meet again.
+        assert!(cfg!(miri) || found > rounds / 10, "{found}");
     }
 
     #[test]

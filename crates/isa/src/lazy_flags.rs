@@ -119,6 +119,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the processor")]
     fn flags_are_the_processors() {
         let mut x = 1u64;
         for _ in 0..20_000 {

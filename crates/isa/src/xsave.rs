@@ -311,6 +311,7 @@ mod tests {
     use crate::state::change;
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the processor")]
     fn changes_of_vector_state_round_trip() {
         let Some(layout) = Layout::detect() else {
             return;

@@ -214,6 +214,7 @@ fn operands(r: &mut Rng, op: &StringOp, base: u64) -> Regs {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "asks the processor")]
 fn agrees_with_the_processor() {
     let mut code = Low::new(4096, true);
     let mut arena = Low::new(ARENA, false);
@@ -262,6 +263,7 @@ fn agrees_with_the_processor() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "asks the processor")]
 fn stops_between_iterations() {
     let mut r = Rng(77);
     for _ in 0..3_000 {

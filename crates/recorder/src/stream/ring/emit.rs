@@ -3,8 +3,10 @@
 use super::link::LINK;
 use super::{SETTLE_MS, Watch, attention, ctl, find_free, header, is_recorded, pid, wake};
 use crate::sys;
+use core::ops::ControlFlow;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::*;
+use hindsight_events::producer;
 use hindsight_events::ring::{self, Ctl, LEAST_ROOM, RING_BYTES, kind, state, wish};
 use hindsight_events::{Event, MAX_EVENT, Pen};
 
@@ -173,8 +175,7 @@ impl Emitter {
         let out = unsafe { core::slice::from_raw_parts_mut(self.pen.at as *mut u8, MAX_EVENT) };
         let n = self.pen.encoder.encode(pos, ev, out) as u64;
         self.pen.at += n;
-        // Nobody else changes it.
-        ctl.head.store(ctl.head.load(Relaxed) + n, Release);
+        producer::publish(ctl, n);
     }
 
     /// Waits until the collector has done what the events so far ask for, [`SETTLE_MS`] at most.
@@ -205,9 +206,9 @@ impl Emitter {
     /// Waits until there is room for a few short events, so they will not have to wait.
     pub fn reserve(&mut self) {
         let Some(ctl) = self.ctl else { return };
-        let (head, most) = (ctl.head.load(Relaxed), most() - SPARE);
-        if head - ctl.tail.load(Acquire) > most {
-            self.wait(ctl, head, most);
+        let most = most() - SPARE;
+        if producer::used(ctl) > most {
+            self.wait(ctl, most);
         }
     }
 
@@ -217,10 +218,10 @@ impl Emitter {
     fn turn(&mut self, ctl: &Ctl) -> bool {
         let most = most();
         let head = ctl.head.load(Relaxed);
-        if head - ctl.tail.load(Acquire) > most {
-            self.wait(ctl, head, most);
+        if producer::used(ctl) > most {
+            self.wait(ctl, most);
         }
-        let used = head - ctl.tail.load(Acquire);
+        let used = producer::used(ctl);
         if head - self.looked >= PART {
             self.looked = head;
             if used >= RING_BYTES as u64 / 4 {
@@ -259,16 +260,8 @@ impl Emitter {
     fn wrap(&mut self, ctl: &Ctl, pos: u64, ev: &Event) {
         let mut whole = [0; MAX_EVENT];
         let n = self.pen.encoder.encode(pos, ev, &mut whole);
-        let head = ctl.head.load(Relaxed);
-        let at = head as usize % RING_BYTES;
-        let first = n.min(RING_BYTES - at);
-        // SAFETY: `turn` has waited until `MAX_EVENT` bytes are free. The two pieces lie in the
-        // ring's data, and the collector does not read behind `head`.
-        unsafe {
-            core::ptr::copy_nonoverlapping(whole.as_ptr(), self.data.add(at), first);
-            core::ptr::copy_nonoverlapping(whole.as_ptr().add(first), self.data, n - first);
-        }
-        ctl.head.store(head + n as u64, Release);
+        // SAFETY: `turn` has found room for MAX_EVENT bytes in this emitter's ring.
+        unsafe { producer::put(ctl, self.data, &whole[..n]) };
     }
 
     /// Gives the ring up. Nothing is emitted after that.
@@ -292,19 +285,14 @@ impl Emitter {
     }
 
     #[cold]
-    fn wait(&mut self, ctl: &Ctl, head: u64, most: u64) {
+    fn wait(&mut self, ctl: &Ctl, most: u64) {
         let mut alive = Watch::new();
-        loop {
-            let seen = ctl.space.load(Acquire);
-            ctl.waiting.store(1, SeqCst);
-            if head - ctl.tail.load(SeqCst) <= most {
-                break;
-            }
+        producer::wait(ctl, most, |space, seen| {
             attention(self.ring);
             wake(true);
-            sys::futex_wait(&ctl.space, seen, 100);
+            sys::futex_wait(space, seen, 100);
             alive.check();
-        }
-        ctl.waiting.store(0, Relaxed);
+            ControlFlow::Continue(())
+        });
     }
 }
