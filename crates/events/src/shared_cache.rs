@@ -405,6 +405,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "checksums of megabytes")]
     fn damage_is_not_returned() {
         let mut m = memory();
         // SAFETY: as above.
