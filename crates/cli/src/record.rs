@@ -110,6 +110,7 @@ fn builder(a: &args::Record, number: u64) -> Builder {
             leave_quiet_after: a.leave_quiet_after,
             restate_every: a.restate_every,
             untold: a.untold,
+            violate_after: a.violate_after,
             joint: a.joint,
         })
         .on_notice(move |notice| tell(notice, quiet, alone));

@@ -1,6 +1,7 @@
 //! The recorder's configuration. The command line finds this block in the recorder's executable image by its
 //! marker and fills it in before it starts the recorder.
 
+use crate::log::{AREAS, Levels};
 use crate::select::SELECT_LEN;
 
 /// Marks the block in the executable image.
@@ -30,6 +31,9 @@ pub const PATH_LEN: usize = 4096;
 
 /// Longest pattern, with its terminating zero.
 pub const PATTERN_LEN: usize = 256;
+
+/// Longest path of a log file, with its terminating zero.
+pub const LOG_FILE_LEN: usize = 256;
 
 /// Configuration of one recorded program image. Paths end with a zero byte.
 #[repr(C)]
@@ -69,6 +73,8 @@ pub struct Config {
     pub restate_every: u64,
     /// For tests: the number, plus one, of a system call whose writes are not recorded. 0: none.
     pub untold: u64,
+    /// For tests: an invariant does not hold when this many blocks of code have been translated. 0: it holds.
+    pub violate_after: u64,
     /// 1: in the checked regime, memory that is only read shares its pages with its cells.
     pub page_sharing: u64,
     /// Smallest number of instructions between key frames. 0: only the first key frame.
@@ -91,6 +97,10 @@ pub struct Config {
     /// closes it.
     pub state_fd: i32,
     pub state_len: u32,
+    /// What the recorder logs about itself: the level of each area (see [`crate::log`]).
+    pub log: Levels,
+    /// Where the log goes at once: a path, or `-` for descriptor 2. Empty: it stays in memory.
+    pub log_file: [u8; LOG_FILE_LEN],
     /// The program file to load. `#!` lines and PATH are resolved already.
     pub exe: [u8; PATH_LEN],
     /// What AT_EXECFN shows. Its last component is the command name.
@@ -117,6 +127,7 @@ impl Config {
             quiet_for: 0,
             restate_every: 0,
             untold: 0,
+            violate_after: 0,
             page_sharing: 0,
             keyframe_interval: 0,
             digest_interval: 0,
@@ -127,6 +138,8 @@ impl Config {
             matching: [0; PATTERN_LEN],
             state_fd: -1,
             state_len: 0,
+            log: [0; AREAS],
+            log_file: [0; LOG_FILE_LEN],
             exe: [0; PATH_LEN],
             execfn: [0; PATH_LEN],
         }
@@ -141,7 +154,19 @@ impl Config {
 
 const _: () = assert!(
     size_of::<Config>()
-        == 8 + 8 + 4 + 4 + 24 + 32 + 32 + 32 + 16 + PATTERN_LEN + SELECT_LEN + 2 * PATH_LEN
+        == 8 + 8
+            + 4
+            + 4
+            + 24
+            + 32
+            + 32
+            + 40
+            + 16
+            + PATTERN_LEN
+            + SELECT_LEN
+            + AREAS
+            + LOG_FILE_LEN
+            + 2 * PATH_LEN
 );
 
 impl Default for Config {

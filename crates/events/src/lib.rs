@@ -10,6 +10,7 @@ pub mod consumer;
 mod decode;
 mod encode;
 pub mod event;
+pub mod log;
 #[cfg(all(test, loom))]
 mod models;
 pub mod pen;

@@ -1,6 +1,7 @@
 //! What can go wrong.
 
 use crate::program::Refusal;
+use crate::recorder_log::LogError;
 use crate::selection::SelectionError;
 use hindsight_events::config::PATTERN_LEN;
 use std::io;
@@ -32,6 +33,9 @@ pub enum Error {
     /// The chosen modules and functions cannot be used.
     #[error(transparent)]
     Selection(#[from] SelectionError),
+    /// What the recorder is to log about itself cannot be logged.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// The pattern for the names of child programs cannot be used.
     #[error("expected a pattern that is shorter than {PATTERN_LEN} bytes, and not empty")]
     Pattern,

@@ -1,5 +1,6 @@
 //! Names for addresses in a message of the recorder.
 
+use crate::recorder_binary;
 use hindsight_collector::MappedFile;
 use hindsight_guard::regular::{self, Links};
 use std::ffi::OsStr;
@@ -8,9 +9,13 @@ use std::os::unix::ffi::OsStrExt;
 /// Most bytes of a file in which a name is looked for.
 const LARGEST: u64 = 512 << 20;
 
-/// `message` about a program, and the module and symbol of the first address in it that lies
-/// in a file.
+/// `message` about a program, with symbol and module of the first address in it that lies in a file. An address in the
+/// recorder's own code comes first.
 pub fn explain(message: &str, maps: &[MappedFile]) -> String {
+    let own = addresses(message).find_map(recorder_binary::function_at);
+    if let Some((function, past)) = own {
+        return format!("{message} (in the recorder's {function}+{past:#x})");
+    }
     let place = addresses(message).find_map(|a| {
         // The last mapping of an address is the current one.
         maps.iter()

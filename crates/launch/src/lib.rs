@@ -50,6 +50,7 @@ mod program;
 pub mod receive;
 mod record;
 mod recorder_binary;
+mod recorder_log;
 mod recording;
 mod retention;
 mod selection;
@@ -73,6 +74,7 @@ pub use program::{Program, Refusal, resolve};
 #[doc(hidden)]
 pub use record::Trials;
 pub use record::{Builder, Children, Regime};
+pub use recorder_log::LogError;
 pub use recording::Recording;
 pub use retention::KeepOn;
 pub use selection::{Selection, SelectionError, Unmatched};

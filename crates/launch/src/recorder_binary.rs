@@ -2,7 +2,7 @@
 
 use crate::sys;
 use hindsight_events::config::{Config, MARKER};
-use object::{Object, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -63,6 +63,23 @@ pub fn symbols<const N: usize>(names: [&str; N]) -> io::Result<[u64; N]> {
     }
 }
 
+/// The function of the recorder that has the instruction at this address, and the distance from its start in bytes. `None`:
+/// the address is not in the recorder's code.
+pub fn function_at(address: u64) -> Option<(String, u64)> {
+    let image = IMAGE.to_vec();
+    let file = object::File::parse(&*image).ok()?;
+    let code = |s: &object::Section| {
+        s.kind() == SectionKind::Text && address.wrapping_sub(s.address()) < s.size()
+    };
+    let section = file.sections().find(code)?.index();
+    // Also labels of assembly code, which are of no kind.
+    let below = file.symbols().filter(|s| s.address() <= address);
+    let last = below
+        .filter(|s| s.section_index() == Some(section))
+        .max_by_key(|s| s.address())?;
+    Some((last.name().ok()?.into(), address - last.address()))
+}
+
 /// Where the configuration is in the image.
 fn config_offset() -> io::Result<usize> {
     find(IMAGE).ok_or_else(|| io::Error::other("the recorder's image has no configuration block"))
@@ -93,6 +110,15 @@ mod tests {
     #[test]
     fn the_image_has_one_block() {
         assert!(find(IMAGE).is_some());
+    }
+
+    #[test]
+    fn addresses_in_the_recorder_have_functions() {
+        let [stub] = symbols(["hindsight_stub_syscall"]).unwrap();
+        let (name, past) = function_at(stub + 1).unwrap();
+        assert!(name.contains("stub") && past < 16, "{name}+{past}");
+        assert_eq!(function_at(0x1000), None);
+        assert_eq!(function_at(u64::MAX), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
 //! Where recording begins.
 
 pub mod attach;
+pub mod crash;
 pub mod start;

@@ -8,6 +8,10 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 extern crate alloc;
 
+// First: the others use its macros.
+#[macro_use]
+mod sys;
+
 mod boot;
 mod calls;
 mod code;
@@ -16,13 +20,12 @@ mod process;
 mod run;
 mod signals;
 mod stream;
-mod sys;
 mod thread;
 
 pub use crate::boot::attach::keep_entries;
+pub use crate::boot::crash::panicked;
 pub use crate::boot::start::abort;
 pub use crate::boot::start::begin;
-pub use crate::boot::start::panicked;
 
 // For the crate `image`, and for the differential tests.
 pub use crate::run::{precheck, shadow};

@@ -1,6 +1,12 @@
 //! The recorder's own system calls, without a C library. None of them touches `errno` or
 //! thread-local storage, which belong to the recorded program.
 
+// First: the others use their macros.
+#[macro_use]
+pub mod invariant;
+#[macro_use]
+pub mod log;
+
 pub mod arena;
 pub mod bpf;
 pub mod config;

@@ -258,6 +258,7 @@ impl Thread {
 
     /// Writes a key frame and empties the window.
     pub fn keyframe(&mut self) {
+        log!(Debug, "key frame at {:#x}", self.ctx.rip);
         let (cpu, vec) = (self.cpu().to_bytes(), self.vec().to_bytes());
         let code_epoch = self.code.epoch;
         self.emit.grant(wish::KEYFRAME);

@@ -103,6 +103,9 @@ pub struct Record {
     /// For tests: leave out what this system call wrote, as if the table of calls were wrong.
     #[arg(long, value_name = "CALL", hide = true, value_parser = system_call)]
     pub untold: Option<u64>,
+    /// For tests: an invariant of the recorder does not hold when a program image has translated N blocks of code.
+    #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
+    pub violate_after: u64,
     /// For tests: whether memory that is only read shares its pages with what it is compared with; else by the processor.
     #[arg(long, value_name = "BOOL", hide = true)]
     pub joint: Option<bool>,

@@ -22,6 +22,7 @@ mod losses;
 mod mapped;
 mod modes;
 mod outside;
+mod own_errors;
 mod processes;
 mod quiet;
 mod rings;

@@ -4,6 +4,7 @@ use super::{Builder, Children, Common, Regime};
 use crate::error::{During, Error, Result};
 use crate::program::Program;
 use crate::recorder_binary;
+use crate::recorder_log;
 use crate::sys::{limits, process};
 use hindsight_events::config::{Config, children, regime};
 use hindsight_trace::meta::Machine;
@@ -28,6 +29,7 @@ pub fn common(options: &Common, ctl_fd: i32) -> Result<Config> {
     };
     c.keyframe_interval = options.keyframe_interval();
     c.digest_interval = options.digest_interval;
+    recorder_log::set(&mut c)?;
     Ok(c)
 }
 
@@ -51,6 +53,7 @@ pub fn config(b: &Builder, p: &Program, ctl_fd: i32) -> Result<Config> {
     let trials = &b.trials;
     c.quiet_for = trials.leave_quiet_after;
     c.restate_every = trials.restate_every;
+    c.violate_after = trials.violate_after;
     c.untold = trials.untold.map_or(0, |nr| nr + 1);
     c.page_sharing = trials.joint.unwrap_or_else(gains_by_common_pages).into();
     recorder_binary::set_path(&mut c.exe, p.exe.as_os_str()).during("the program's path")?;

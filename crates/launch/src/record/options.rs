@@ -46,6 +46,8 @@ pub struct Trials {
     pub restate_every: u64,
     /// What this system call wrote is left out, as if the table of calls were wrong.
     pub untold: Option<u64>,
+    /// An invariant of the recorder does not hold when a program image has translated so many blocks of code; 0: it holds.
+    pub violate_after: u64,
     /// Whether memory that is only read shares its pages with what it is compared with; else by the processor.
     pub joint: Option<bool>,
 }

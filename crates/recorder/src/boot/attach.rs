@@ -12,7 +12,7 @@ use crate::run::dispatch;
 use crate::signals::actions;
 use crate::stream::ring;
 use crate::sys::fail::{self, Line};
-use crate::sys::{self, config, many, program};
+use crate::sys::{self, config, log, many, program};
 use crate::thread::signal_state::AltStack;
 use crate::thread::{Thread, owners, pass, rseq, threads};
 use alloc::vec;
@@ -99,6 +99,7 @@ extern "C" fn prepare(block: *mut Block) {
         let first = block.add(1).cast::<Entry>();
         (&mut *block, core::slice::from_raw_parts_mut(first, count))
     };
+    log::begin();
     owners::serve_locks();
     sys::allow_fsgsbase(block.hwcap2 & 2 != 0);
     let config = config::get();
@@ -145,6 +146,7 @@ extern "C" fn prepare(block: *mut Block) {
     if threads::count() > 1 {
         cache::cache().sequence_atomics(first);
     }
+    log!(Info, "takes over {} threads", threads::count());
     // From here on nothing fails.
     actions::take_over(first);
     block.enter = hindsight_attached as *const () as u64;

@@ -10,7 +10,7 @@ use crate::process::stack::Stack;
 use crate::run::dispatch;
 use crate::signals::delivery;
 use crate::stream::ring;
-use crate::sys::{self, config, fail, many, quiet, resources};
+use crate::sys::{self, config, fail, log, many, quiet, resources};
 use crate::thread::{self, owners, threads};
 use core::ffi::CStr;
 use core::ops::Range;
@@ -29,6 +29,7 @@ use linux_raw_sys::auxvec::{AT_EXECFN, AT_HWCAP2, AT_SYSINFO_EHDR};
 /// - `own` is the stack in use. Nothing uses its lowest page, which becomes the guard page.
 pub unsafe fn begin(sp: *mut u64, configured: *mut Config, own: Range<u64>) -> ! {
     config::set(configured);
+    log::begin();
     owners::serve_locks();
     // SAFETY: the caller promises that `sp` is the kernel's stack pointer.
     let mut stack = unsafe { Stack::new(sp) };
@@ -91,6 +92,11 @@ fn start(program: &loader::Program, sp: u64) -> ! {
         area
     };
     t.set_area(&initial);
+    log!(
+        Info,
+        "the program begins at {:#x}, its stack at {sp:#x}",
+        program.entry
+    );
     if config::get().parent != 0 {
         // Its first order number comes behind all that the replaced image did.
         t.sequence();
@@ -117,21 +123,6 @@ fn inherited() -> alloc::vec::Vec<u8> {
         }
     }
     state
-}
-
-/// Ends the process because of an error in the recorder itself.
-pub fn panicked(info: &core::panic::PanicInfo) -> ! {
-    let l = match info.location() {
-        Some(at) => line!(
-            "internal error at {}:{}: {}",
-            at.file(),
-            at.line(),
-            info.message()
-        ),
-        None => line!("internal error: {}", info.message()),
-    };
-    ring::abandon();
-    fail::die(fail::STATUS, &l)
 }
 
 /// Ends the process at once, without a message.

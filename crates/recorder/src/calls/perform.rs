@@ -38,6 +38,11 @@ pub fn perform(t: &mut Thread) -> Flow {
     let a = args(t);
     // The kernel looks at the low half only.
     let nr = t.ctx.gpr[RAX] as u32;
+    log!(
+        Trace,
+        "call {nr} ({}) {a:x?}",
+        hindsight_syscalls::name(nr as u64).unwrap_or("unknown")
+    );
     if !t.emulated.filters.is_empty()
         && let Some(flow) = filters::check(t, nr, &a)
     {

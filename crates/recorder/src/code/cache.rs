@@ -13,15 +13,15 @@ pub mod memory;
 mod mend;
 mod sets;
 
-pub use boundary::{boundary, fault_state};
+pub use boundary::{boundary, fault_state, source};
 
 use crate::code::epochs;
 use crate::line;
 use crate::stream::ring;
 use crate::sys::lock::{Guard, Lock};
 use crate::sys::range::AtomicRange;
-use crate::sys::{self, fail, generation};
-use crate::thread::{Thread, borrowers, end, threads};
+use crate::sys::{self, fail, generation, invariant};
+use crate::thread::{Thread, borrowers, threads};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::*};
@@ -176,6 +176,8 @@ pub struct Cache {
     pub code: epochs::Recorder,
     /// Number of guest instructions translated.
     pub translated: u64,
+    /// Blocks that were translated one by one.
+    made: u64,
 }
 
 /// First address of the cache. Descriptors and their offsets count from here.
@@ -214,7 +216,7 @@ impl core::ops::Deref for LockedCache {
     fn deref(&self) -> &Cache {
         match self.0.as_ref() {
             Some(c) => c,
-            None => fail::die(fail::STATUS, &line!("internal error: no code cache")),
+            None => none(),
         }
     }
 }
@@ -223,9 +225,13 @@ impl core::ops::DerefMut for LockedCache {
     fn deref_mut(&mut self) -> &mut Cache {
         match self.0.as_mut() {
             Some(c) => c,
-            None => fail::die(fail::STATUS, &line!("internal error: no code cache")),
+            None => none(),
         }
     }
+}
+
+fn none() -> ! {
+    invariant::violated("the cache is made before anybody asks for it", None)
 }
 
 /// Waits for the process's cache. It must have been made by [`init`].
@@ -259,6 +265,7 @@ pub fn init(policy: Policy) {
         outdated: false,
         code: epochs::Recorder::new(),
         translated: 0,
+        made: 0,
     });
 }
 
@@ -321,6 +328,7 @@ impl Cache {
         self.by_page.clear();
         self.mapped = None;
         (self.refused, self.outdated) = (0, false);
+        log!(Info, "generation {} of code begins", generation::present());
         let mut spins = 0u32;
         loop {
             let oldest = threads::oldest_generation();
@@ -340,10 +348,7 @@ impl Cache {
             // All chunks have threads in them that have not noticed a generation for that long.
             spins += 1;
             if spins > 100_000 {
-                end::internal(
-                    t,
-                    &line!("no room for translated code: a thread does not leave the old"),
-                );
+                panic!("no room for translated code: a thread does not leave the old");
             }
             sys::sched_yield();
         }
@@ -377,6 +382,11 @@ impl Cache {
         if !(s.base..s.base + SIZE).contains(&at) {
             return;
         }
+        invariant!(
+            (s.base..s.base + SIZE).contains(&host),
+            "code is linked only to code of its own generation",
+            "{at:#x} to {host:#x} for {pc:#x}"
+        );
         if since > 0 && since > threads::oldest_epoch(generation::present()) {
             self.refused += 1;
             return;

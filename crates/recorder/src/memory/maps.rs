@@ -8,6 +8,7 @@ mod table;
 
 use crate::stream::ring;
 use crate::sys::lock::{Guard, Lock};
+use crate::sys::log::Plain;
 use crate::sys::{self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -275,6 +276,15 @@ impl Regions {
     }
 
     fn insert(&mut self, r: Region) {
+        log!(
+            Debug,
+            "mapped {:#x}-{:#x} prot {} flags {:#x} {}",
+            r.start,
+            r.end,
+            r.prot,
+            r.flags,
+            Plain(self.path(&r))
+        );
         let old = self.take(r.start, r.end);
         changed(&r);
         if r.object != 0 || shares(old.iter()) {
@@ -320,6 +330,7 @@ impl Regions {
     /// Notes that a range was unmapped.
     pub fn remove(&mut self, start: u64, len: u64) {
         let len = len.next_multiple_of(PAGE);
+        log!(Debug, "unmapped {start:#x}-{:#x}", start + len);
         let old = self.take(start, start + len);
         if shares(old.iter()) {
             emit_order();

@@ -226,6 +226,13 @@ fn share(t: &mut Thread, run: &Range<u64>) {
         restore(fd, run.start, len);
     }
     sys::close(fd);
+    log!(
+        Debug,
+        "memory {:#x}-{:#x} {} its pages with its cells",
+        run.start,
+        run.end,
+        if done { "shares" } else { "could not share" }
+    );
     if !done {
         never(t);
     }
@@ -263,6 +270,12 @@ fn separate(t: &mut Thread, addr: u64, len: u64) {
     t.shared_pages.memory = others;
     let meant: Vec<Range<u64>> = meant;
     for r in meant {
+        log!(
+            Debug,
+            "memory {:#x}-{:#x} shares no pages any more",
+            r.start,
+            r.end
+        );
         let now: Vec<Region> = regions()
             .overlapping(r.start, r.end - r.start)
             .filter(|m| m.flags == MAP_PRIVATE | MAP_ANONYMOUS)

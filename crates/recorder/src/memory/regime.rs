@@ -29,7 +29,7 @@ use crate::stream::ring;
 use crate::sys::quiet::{MAX_MAPPING, Reason};
 use crate::sys::range::AtomicRange;
 use crate::sys::{self, PAGE, config, guard};
-use crate::thread::{Thread, clone};
+use crate::thread::{Thread, clone, threads};
 use alloc::vec::Vec;
 use core::ops::Range;
 use hindsight_events::Event;
@@ -56,6 +56,11 @@ static VDSO: AtomicRange = AtomicRange::new();
 /// Begins the quiet regime behind the first key frame: records all memory that the program has.
 /// `written` is what the loader wrote besides.
 pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
+    log!(Info, "the quiet regime begins");
+    invariant!(
+        threads::is_alone(),
+        "the only thread of its memory becomes quiet"
+    );
     regions().sort_cells();
     let list: Vec<Region> = regions().all().copied().collect();
     t.event(&Event::Regime {
@@ -539,6 +544,7 @@ pub fn leave(t: &mut Thread, why: Reason) {
     }
     (t.regime.quiet, t.regime.in_vdso) = (false, false);
     let why = if backing::changed(true) { CHANGED } else { why };
+    log!(Info, "the quiet regime ends: {why}");
     t.event(&Event::Regime {
         quiet: false,
         reason: why.as_bytes(),

@@ -66,6 +66,10 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         Ok(r) => r,
         Err(e) => return crate::thread::call::errno(e),
     };
+    invariant!(
+        !t.regime.quiet,
+        "a thread that makes others in its memory is not quiet"
+    );
     many::matters();
     if !t.task.is_silent {
         cache::cache().sequence_atomics(t);
@@ -121,6 +125,12 @@ pub fn clone(t: &mut Thread, nr: u32, a: &[u64; 6]) -> u64 {
         }
     }
     sys::set_signal_mask(mask);
+    log!(
+        Info,
+        "call {nr} with flags {:#x} made {}",
+        r.flags,
+        ret as i64
+    );
     ret
 }
 
@@ -229,6 +239,7 @@ extern "C" fn begin(t: *mut Thread) -> ! {
 /// Ends the calling thread, which is not the last one.
 pub fn exit(t: &mut Thread, status: i32) -> ! {
     sys::set_signal_mask(!0);
+    log!(Info, "the thread ends with {status}");
     t.sequence();
     t.event(&Event::End {
         kind: EndKind::Exit,

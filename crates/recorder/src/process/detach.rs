@@ -43,6 +43,7 @@ pub fn rest(t: &mut Thread) {
     if pass::waiting(t) {
         return;
     }
+    log!(Info, "the thread is left at {:#x}", t.ctx.rip);
     page_sharing::end(t);
     let (cpu, vec) = (t.cpu().digest(), t.vec().digest());
     t.event(&Event::Digest { cpu, vec });

@@ -13,6 +13,7 @@ use crate::process::procfiles::{self, File};
 use crate::signals::{delivery, traced};
 use crate::stream::descriptor;
 use crate::stream::ring::{self, Emitter};
+use crate::sys::log::Plain;
 use crate::sys::program::{self, Fd};
 use crate::sys::{self, config, guard, resources, script, stub};
 use crate::thread::Thread;
@@ -326,8 +327,15 @@ fn follow(
     // leaves its parent's memory.
     drop(name);
     drop(q);
+    log!(
+        Info,
+        "executes {} of {}",
+        Plain(plan.path.to_bytes()),
+        Plain(cut(&plan.config.exe))
+    );
     t.exec.plan = Some(plan);
     let ret = replace(t, __NR_execveat, call);
+    log!(Info, "could not: {}", ret.map_or(0, |r| r as i64));
     t.exec.plan = None;
     sys::set_close_on_exec(held, true);
     drop(control);
@@ -420,6 +428,11 @@ fn find_control() -> Result<Fd, &'static str> {
         .ok_or("the recorder cannot be reached from where it runs")
 }
 
+/// A zero-terminated path.
+fn cut(field: &[u8]) -> &[u8] {
+    CStr::from_bytes_until_nul(field).map_or(field, CStr::to_bytes)
+}
+
 fn set_path(field: &mut [u8; PATH_LEN], path: &[u8]) {
     let n = path.len().min(PATH_LEN - 1);
     field.fill(0);
@@ -439,6 +452,12 @@ fn native(t: &mut Thread, mut q: Request, why: Option<&str>) -> Option<u64> {
         ),
     };
     let recorded = t.emit.ctl().is_some();
+    log!(
+        Info,
+        "executes {} without the recorder: {}",
+        Plain(q.path.to_bytes()),
+        why.unwrap_or("nothing is recorded here")
+    );
     if let (true, Some(why)) = (recorded, why) {
         let name = core::str::from_utf8(q.path.to_bytes()).unwrap_or("a program");
         let message = line!("{name} runs unrecorded: {why}");

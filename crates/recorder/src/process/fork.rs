@@ -101,6 +101,7 @@ pub fn fork(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<(u64, Flow)> {
         pass::unblock(t);
         return Some((0, Flow::Jump));
     }
+    log!(Info, "made a copy of this process: {}", ret as i64);
     pass::unblock(t);
     Some((ret, Flow::Next))
 }
@@ -131,6 +132,12 @@ fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
     threads::alone(t);
     let follow = follows(t);
     t.task.is_silent = !follow;
+    log!(
+        Info,
+        "process {} begins as a copy{}",
+        sys::getpid(),
+        if follow { "" } else { ", unrecorded" }
+    );
     ring::forked(follow);
     let emit = Emitter::thread();
     if emit.is_none() {
@@ -177,6 +184,7 @@ fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
 /// Performs `exit_group`, or the `exit` of the last thread.
 pub fn exit(t: &mut Thread) -> ! {
     let status = args(t)[0] as i32;
+    log!(Info, "the process ends with {status}");
     sys::set_signal_mask(!0);
     cache::cache().give_sets();
     end::finish(t, EndKind::Exit, status as u32 & 0xff, b"");

@@ -84,6 +84,7 @@ fn take_a_nap(micros: u64) {
     if left < LEAST {
         return;
     }
+    log!(Debug, "chaos: sleeps for {micros} us");
     // Added before the sleep: others may look before this thread wakes up.
     let slept = &header.chaos_slept;
     slept.fetch_add(micros, Relaxed);

@@ -26,6 +26,12 @@ pub fn decode(desc: &Desc) -> Instruction {
 
 /// Executes the instruction of `desc`. The thread stands before it.
 pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
+    log!(
+        Trace,
+        "executes the instruction at {:#x}: {:x?}",
+        desc.pc,
+        &desc.bytes[..desc.ilen as usize]
+    );
     if let Some(op) = StringOp::decode(&desc.bytes[..desc.ilen as usize]) {
         return string(t, desc, op);
     }

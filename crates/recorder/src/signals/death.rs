@@ -14,6 +14,7 @@ use linux_raw_sys::general::*;
 /// them to a core dump.
 pub fn die(t: &mut Thread, info: &Info) -> ! {
     let signo = info.signo as u32;
+    log!(Info, "dies of signal {signo} at {:#x}", t.ctx.rip);
     // Core dumps do not have memory that is mapped to a file.
     page_sharing::end(t);
     let with_others = cores::begin(t, signo);

@@ -18,7 +18,7 @@ use crate::thread::inbox::Left;
 use crate::thread::pending::Pending;
 use crate::thread::signal_actions::{NONE, SIG_IGN, is_deadly};
 use crate::thread::signal_state::{SYNCHRONOUS, UNBLOCKABLE, bit};
-use crate::thread::{Thread, end, pass, threads};
+use crate::thread::{Thread, pass, threads};
 use hindsight_events::Event;
 use hindsight_isa::regs::{R11, RCX};
 use hindsight_isa::state::RFLAGS_MASK;
@@ -93,6 +93,7 @@ pub fn set_mask(t: &mut Thread, mask: u64) -> bool {
 fn hold(t: &mut Thread, info: Info) {
     /// The code of `kill`. Signals to a single thread have other codes.
     const SI_USER: i32 = 0;
+    log!(Debug, "holds signal {}, which is blocked", info.signo);
     if info.code != SI_USER {
         t.signals.held.put(info);
     } else {
@@ -142,12 +143,9 @@ pub fn left(t: &mut Thread) {
             t.release_atomic();
             let Some(f) = cache::fault_state(t, &at) else {
                 let pc = at.regs[RIP];
-                end::internal(
-                    t,
-                    &line!(
-                        "cannot find the instruction of fault {} at {pc:#x}",
-                        info.signo
-                    ),
+                panic!(
+                    "cannot find the instruction of fault {} at {pc:#x}",
+                    info.signo
                 );
             };
             t.set_cpu(&f.cpu);
@@ -254,6 +252,12 @@ pub fn force(t: &mut Thread, info: &Info, trap: Option<Trap>) {
 /// `fault`: the instruction at hand has raised it.
 fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, fault: bool) {
     let signo = info.signo as u32;
+    log!(
+        Debug,
+        "delivers signal {signo} before {:#x} to the handler {:#x}",
+        t.ctx.rip,
+        a.handler
+    );
     if a.flags & SA_RESETHAND as u64 != 0 {
         set_action(t, signo, NONE);
     }

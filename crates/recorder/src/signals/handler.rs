@@ -10,14 +10,13 @@
 //!   code, it steps over host instructions until one begins a guest instruction.
 
 use crate::code::cache;
-use crate::line;
 use crate::signals::doom;
 use crate::stream::ring;
 use crate::sys::context::*;
 use crate::sys::{self, guard, stop, stub};
+use crate::thread::Thread;
 use crate::thread::inbox::{Inbox, Left};
 use crate::thread::signal_state::SYNCHRONOUS;
-use crate::thread::{Thread, end};
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::ptr::{read_volatile, write_volatile};
@@ -67,6 +66,14 @@ pub fn restorer() -> u64 {
 
 fn trap() -> u64 {
     hindsight_trap as *const () as u64
+}
+
+/// Where translated code was entered last, or is about to be.
+pub fn entered(t: &Thread) -> u64 {
+    match t.ctx.resume {
+        at if at == trap() => t.inbox.resume.load(Relaxed),
+        at => at,
+    }
 }
 
 /// The calling thread. Valid only after its GS base has been set.
@@ -121,12 +128,7 @@ extern "C" fn handle(signo: i32, info: &Info, uc: &mut Context) {
         inbox.set_left(Left::Fault, uc, info);
         leave(ctx, uc);
     } else {
-        let l = line!(
-            "internal fault {signo} at {pc:#x}, address {:#x}",
-            info.addr()
-        );
-        // SAFETY: the interrupted code never continues.
-        end::internal(unsafe { &mut *t }, &l)
+        panic!("fault {signo} at {pc:#x}, address {:#x}", info.addr());
     }
 }
 
@@ -140,6 +142,17 @@ fn leave(ctx: *mut Ctx, uc: &mut Context) {
 
 /// Keeps a signal that did not come from the processor.
 fn queue(inbox: &Inbox, ctx: *mut Ctx, info: &Info, uc: &mut Context) {
+    log!(
+        Debug,
+        "signal {} arrives at {:#x}{}",
+        info.signo,
+        uc.regs[RIP],
+        if inbox.full.load(Relaxed) {
+            ", and has to wait for another"
+        } else {
+            ""
+        }
+    );
     if inbox.full.load(Relaxed) {
         // A signal that is never blocked was sent while another one waits. It has to come later.
         uc.mask |= 1 << (info.signo - 1);

@@ -198,6 +198,7 @@ fn begin_image(parent: u32) {
     if let Some(h) = header() {
         LINK.parent.store(parent, Relaxed);
         LINK.image.store(h.next_image.fetch_add(1, AcqRel), Relaxed);
+        log!(Info, "image {} begins, which came from {parent}", image());
     }
 }
 
@@ -380,6 +381,10 @@ pub fn meddling() -> u32 {
 /// wait of the caller.
 pub fn complain(alive: &mut Option<Watch>) {
     if let Some(h) = header() {
+        log!(
+            Debug,
+            "asks the collector to take locks from those who are gone"
+        );
         h.stuck.fetch_add(1, AcqRel);
         wake(true);
         alive.get_or_insert_with(Watch::new).check();
@@ -426,6 +431,7 @@ pub fn leave(pid: i32) {
         if sys::seconds() - began > PATIENCE {
             let what =
                 line!("process {pid} does not come to rest to be left; it is traced as it is");
+            log!(Warn, "process {pid} does not come to rest to be left");
             return crate::sys::fail::say(what.as_bytes());
         }
         asked |= now <= 0 && h.traced.compare_exchange(now, pid, AcqRel, Relaxed).is_ok();

@@ -1,6 +1,6 @@
 //! Ends of the process that are not the program's own.
 
-use crate::sys;
+use crate::sys::{self, log};
 use core::fmt::Write;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -71,13 +71,35 @@ pub fn before_death(last: Option<Last>) {
     FIRST.store(last, Relaxed);
 }
 
-/// Ends the process before the program has begun, or when no trace can be written any more.
-pub fn die(status: i32, message: &Line) -> ! {
+/// Does what [`before_death`] wants instead of an end; returns if that is nothing.
+pub fn divert(message: &Line) {
     let first = FIRST.load(Relaxed);
     if !first.is_null() {
         // SAFETY: it is not null, so `before_death` has stored a function of this type.
         unsafe { core::mem::transmute::<*mut (), Last>(first)(message) };
     }
-    say(message.as_bytes());
+}
+
+/// Ends the process before the program has begun, or when no trace can be written any more.
+pub fn die(status: i32, message: &Line) -> ! {
+    divert(message);
+    tell(message);
+    tell_log();
     sys::exit_group(status)
+}
+
+/// Says a line of what is said before an end, also in the file with the log.
+pub fn tell(l: &Line) {
+    say(l.as_bytes());
+    if log::has_file() {
+        log::write_through(l);
+    }
+}
+
+/// Shows the last entries of the log, unless they have been shown before.
+pub fn tell_log() {
+    if log::is_on() && !log::is_written_through() {
+        say(b"the recorder's log, its last entries:");
+        log::tell(|l| say(l.as_bytes()));
+    }
 }

@@ -25,6 +25,13 @@ pub fn openat(dir: i32, path: &CStr, flags: u32) -> Result<i32> {
     call(__NR_openat, a).map(|fd| fd as i32)
 }
 
+/// Opens a file for writing at its end, or makes it.
+pub fn open_append(path: &CStr) -> Result<i32> {
+    let flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY;
+    let a = [AT_FDCWD as u64, path.as_ptr() as u64, flags as u64, 0o600];
+    call(__NR_openat, a).map(|fd| fd as i32)
+}
+
 /// What the kernel knows about an open file.
 pub fn fstat(fd: i32) -> Result<stat> {
     let mut st = core::mem::MaybeUninit::<stat>::zeroed();

@@ -114,6 +114,10 @@ unsafe impl GlobalAlloc for Heap {
             if chunk == 0 {
                 return null_mut();
             }
+            log!(
+                Debug,
+                "the recorder's own memory grows by {CHUNK} bytes at {chunk:#x}"
+            );
             // While these do not belong together, there is no room.
             (l.end, l.ready) = (0, 0);
             then();

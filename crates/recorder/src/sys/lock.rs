@@ -41,6 +41,9 @@ pub trait Owner {
     /// Whether this address names it.
     fn is(&self, address: u64) -> bool;
 
+    /// Whether an address is on its stacks.
+    fn has(&self, address: u64) -> bool;
+
     /// Whether it does not run in this memory any more. False if that is not known.
     fn is_gone(&self) -> bool;
 }
@@ -149,6 +152,12 @@ impl<T> Lock<T> {
         let find = unsafe { core::mem::transmute::<*mut (), Find>(find) };
         let mut done = false;
         find(self.owner.load(Acquire) & !CHANGED, &mut |owner| {
+            invariant!(
+                !owner.has(me),
+                "a thread does not wait for a lock that it holds",
+                "{}",
+                core::any::type_name::<T>()
+            );
             done = self.inherit_from(owner, me);
         });
         done
@@ -170,6 +179,16 @@ impl<T> Lock<T> {
         {
             return false;
         }
+        log!(
+            Warn,
+            "takes the lock of {} from one that is gone; it was {}",
+            core::any::type_name::<T>(),
+            if changed {
+                "changing it"
+            } else {
+                "only looking"
+            }
+        );
         match (changed, self.mend) {
             (false, _) => {}
             // SAFETY: this thread has just become the owner.

@@ -3,7 +3,8 @@
 use crate::stream::ring;
 use crate::sys;
 use crate::sys::fail::{Line, STATUS, say};
-use crate::thread::{Thread, threads};
+use crate::thread::{Thread, ThreadSlot, threads};
+use core::sync::atomic::Ordering::Acquire;
 use hindsight_events::{EndKind, Event};
 
 /// Writes the last event of a thread that ends its process. Also ends all streams that no other
@@ -32,9 +33,36 @@ pub fn unsupported(t: &mut Thread, message: &Line) -> ! {
     sys::exit_group(STATUS)
 }
 
-/// Ends the recording because of an error in the recorder itself.
-pub fn internal(t: &mut Thread, message: &Line) -> ! {
-    say(message.as_bytes());
-    finish(t, EndKind::Unsupported, 0, message.as_bytes());
+/// The calling thread, by the stack that it is on. `None`: it is not recorded, or has not begun.
+///
+/// # Safety
+/// The caller never returns to what used the thread before.
+pub unsafe fn present() -> Option<&'static mut Thread> {
+    let here = 0u8;
+    let slot = ThreadSlot::at(&raw const here as u64)?;
+    // SAFETY: the thread is the one that lives here, so it is this one's own; the caller answers for the rest.
+    unsafe { slot.thread.load(Acquire).as_mut() }
+}
+
+/// Ends the recording because of an error of the recorder's own, which has been told. Takes no lock: whoever is in error
+/// may hold them all.
+pub fn broken(t: Option<&mut Thread>, message: &Line) -> ! {
+    let alone = threads::is_alone();
+    if let Some(t) = t {
+        // Even if positions are what is wrong.
+        t.pos = t.pos.max(t.emit.position());
+        t.event(&Event::End {
+            kind: EndKind::Unsupported,
+            code: 0,
+            message: message.as_bytes(),
+        });
+        t.publish();
+        t.task.end_stream();
+        t.emit.end();
+    }
+    if alone {
+        // Others may be writing to theirs; the collector sees that the process is gone.
+        ring::abandon();
+    }
     sys::exit_group(STATUS)
 }

@@ -84,6 +84,8 @@ impl Gap {
 
 /// Begins a gap. The thread stands between two instructions.
 pub fn begin(t: &mut Thread, reason: GapReason) {
+    invariant!(!t.gaps.is_open(), "a gap begins outside of gaps");
+    log!(Debug, "a gap begins at {:#x}: {reason:?}", t.ctx.rip);
     t.sequence();
     t.event(&Event::GapBegin { reason });
     if !t.gaps.has_spare() {
@@ -120,6 +122,7 @@ pub fn end(t: &mut Thread) {
     let Some(mut gap) = t.gaps.open.take() else {
         return;
     };
+    log!(Debug, "the gap ends at {:#x}", t.ctx.rip);
     let cpu = t.cpu();
     let values = cpu.words();
     // Always the flags: where they were not needed, those of replay may differ.

@@ -72,6 +72,12 @@ impl Inbox {
 
     /// For the handler: queues a signal. None may be waiting.
     pub fn put(&self, info: &Info) {
+        invariant!(
+            !self.full.load(Relaxed),
+            "a signal is not put where another one waits",
+            "signal {}",
+            info.signo
+        );
         // SAFETY: `full` is clear, so the runtime does not read `info`. Signals are blocked in the
         // handler, so no other one writes it.
         unsafe { *self.info.get() = *info };
@@ -107,5 +113,37 @@ impl Inbox {
     pub fn left(&self) -> (Left, Context, Info) {
         // SAFETY: translated code does not run, so no handler writes `left`.
         unsafe { *self.left.get() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signal(signo: i32) -> Info {
+        Info {
+            signo,
+            ..Info::default()
+        }
+    }
+
+    #[test]
+    fn a_signal_stays_until_it_is_cleared() {
+        let inbox = Inbox::new();
+        assert!(inbox.get().is_none());
+        for signo in [10, 12] {
+            inbox.put(&signal(signo));
+            assert_eq!(inbox.get().map(|i| i.signo), Some(signo));
+            inbox.clear();
+            assert!(inbox.get().is_none());
+        }
+    }
+
+    #[test]
+    #[should_panic = "a signal is not put where another one waits (signal 12)"]
+    fn a_second_signal_is_not_put_over_the_first() {
+        let inbox = Inbox::new();
+        inbox.put(&signal(10));
+        inbox.put(&signal(12));
     }
 }

@@ -1,6 +1,6 @@
 //! Tells locks which thread owns them, and whether that thread lives.
 
-use crate::sys::{self, lock};
+use crate::sys::{self, lock, log};
 use crate::thread::ThreadSlot;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
@@ -22,7 +22,7 @@ struct Owner {
     slot: &'static ThreadSlot,
 }
 
-/// Makes locks ask here whether their owners live.
+/// Makes locks ask here whether their owners live, and the log where threads stand.
 pub fn serve_locks() {
     lock::ask(|address, then| {
         if let Some(slot) = ThreadSlot::at(address) {
@@ -30,11 +30,20 @@ pub fn serve_locks() {
             then(&Owner { address, slot });
         }
     });
+    log::ask_position(|address| {
+        let thread = ThreadSlot::at(address)?.thread.load(Acquire);
+        // SAFETY: whose stack that is asks, so the thread is there.
+        unsafe { thread.as_ref() }.map(|t| t.pos)
+    });
 }
 
 impl lock::Owner for Owner {
     fn is(&self, address: u64) -> bool {
         self.address == address
+    }
+
+    fn has(&self, address: u64) -> bool {
+        ThreadSlot::at(address).is_some_and(|s| core::ptr::eq(s, self.slot))
     }
 
     fn is_gone(&self) -> bool {

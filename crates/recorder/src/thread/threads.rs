@@ -132,6 +132,13 @@ pub fn is_alone() -> bool {
 /// Adds a thread to the list.
 pub fn register(t: &Thread) {
     let mut list = THREADS.list.lock();
+    invariant!(
+        !list.iter().any(|k| core::ptr::eq(k.0, t)),
+        "a thread is in the list of threads once",
+        "thread {}",
+        t.task.tid
+    );
+    log!(Debug, "a thread joins {} others", list.len());
     t.slot
         .thread
         .store(core::ptr::from_ref(t).cast_mut(), Release);
@@ -175,6 +182,7 @@ pub fn others(t: &Thread) -> Vec<Other> {
 /// Takes a thread out of the list.
 pub fn unregister(t: *const Thread) {
     let mut list = THREADS.list.lock();
+    log!(Debug, "a thread leaves {} others", list.len() - 1);
     forget(t);
     list.retain(|k| k.0 != t);
 }

@@ -1,6 +1,6 @@
 //! From addresses in translated code back to guest instructions.
 
-use super::{Cache, SHARED, SIZE, base, cache, mode};
+use super::{Block, Cache, SHARED, SIZE, base, cache, mode};
 use crate::sys::context::{Context, R11, RIP};
 use crate::thread::Thread;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
@@ -49,6 +49,14 @@ pub fn boundary(pc: u64, count: u64, beyond: u64) -> Result<Option<Boundary>, Bu
     Ok(cache.as_mut().and_then(|c| c.entry(pc, at)))
 }
 
+/// Start and length of the code from which the block at host address `pc` was made. `None` if there is none, or somebody has
+/// the cache.
+pub fn source(pc: u64) -> Option<(u64, u32)> {
+    let cache = SHARED.cache.try_lock()?;
+    let (_, _, b) = cache.as_ref()?.block_at(pc)?;
+    Some((b.pc, b.src_len))
+}
+
 /// The guest's state at an instruction that raised a fault in translated code.
 pub struct GuestFault {
     /// Number of instructions completed.
@@ -94,22 +102,24 @@ pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
 }
 
 impl Cache {
+    /// The block whose hot code has the host address `pc`, with its chunk and its number there.
+    fn block_at(&self, pc: u64) -> Option<(usize, usize, &Block)> {
+        let offset = pc.wrapping_sub(base());
+        let at = (offset / SIZE) as usize;
+        let blocks = &self.chunks.get(at)?.blocks;
+        let i = blocks
+            .partition_point(|b| b.hot as u64 <= offset)
+            .checked_sub(1)?;
+        let b = &blocks[i];
+        (offset - (b.hot as u64) < b.hot_len as u64).then_some((at, i, b))
+    }
+
     /// Finds the guest instruction at host address `pc`, by translating its block again with a map.
     /// With `exact`, the counter and position of [`boundary`], finds only an instruction that
     /// begins there.
     fn entry(&mut self, pc: u64, exact: Option<(u64, u64)>) -> Option<Boundary> {
-        let at = (pc.wrapping_sub(base()) / SIZE) as usize;
-        let chunk = self.chunks.get(at)?;
-        let offset = pc.wrapping_sub(base());
-        let i = chunk
-            .blocks
-            .partition_point(|b| b.hot as u64 <= offset)
-            .checked_sub(1)?;
-        let b = &chunk.blocks[i];
-        let within = offset - b.hot as u64;
-        if within >= b.hot_len as u64 {
-            return None;
-        }
+        let (at, i, b) = self.block_at(pc)?;
+        let within = pc.wrapping_sub(base()) - b.hot as u64;
         if self.mapped != Some((at, i)) {
             self.map(at, i)?;
         }

@@ -99,6 +99,10 @@ impl Cache {
         restored: bool,
         refusal: &Refusal,
     ) {
+        log!(
+            Warn,
+            "the code check refuses the block at {pc:#x}: {refusal}"
+        );
         self.codecheck.anew = true;
         if restored {
             return;

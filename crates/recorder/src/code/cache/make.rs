@@ -3,7 +3,7 @@
 use super::{Block, Cache, Fetch, MARGIN, SHARED, SOURCE, base, key, memory, mend, mode, sets};
 use crate::code::{epochs, select, shared_translations};
 use crate::memory::maps::regions;
-use crate::sys::{generation, guard};
+use crate::sys::{config, generation, guard};
 use crate::thread::Thread;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::*;
@@ -151,6 +151,13 @@ impl Cache {
         }
         if let Some(range) = self.code.record(site.pc, src, site.writable) {
             SHARED.epoch.store(self.code.epoch, SeqCst);
+            log!(
+                Debug,
+                "epoch {} of code begins: {:#x}-{:#x} has changed",
+                self.code.epoch,
+                range.start,
+                range.end
+            );
             self.replaced(t, range);
         }
         self.code.since(site.pc..site.pc + src.len() as u64)
@@ -194,7 +201,27 @@ impl Cache {
         let s = &mut self.chunks[self.current];
         let b = &self.translator.block;
         s.prepare();
-        let index = s.blocks.len() as u32;
+        self.made += 1;
+        let (pc, index) = (site.pc, s.blocks.len() as u32);
+        log!(
+            Trace,
+            "block of {} bytes at {pc:#x} goes to {hot:#x}{}",
+            src.len(),
+            if plain { ", plain" } else { "" }
+        );
+        invariant!(
+            s.blocks
+                .last()
+                .is_none_or(|b| base() + b.hot as u64 + b.hot_len as u64 <= hot),
+            "blocks lie in their chunk one behind the other",
+            "{pc:#x} at {hot:#x}"
+        );
+        invariant!(
+            config::get().violate_after != self.made,
+            "for tests: this many blocks are not translated",
+            "block {} at {pc:#x}",
+            self.made
+        );
         mend::make_room(&mut s.blocks, 1);
         s.blocks.push(Block {
             pc: site.pc,

@@ -89,6 +89,11 @@ pub fn writable(at: u64, len: u64) -> *mut u8 {
         // An empty range may be behind the last piece.
         return (at - run + write) as *mut u8;
     }
+    invariant!(
+        at >= run && at - run <= LEN - len,
+        "translated code is written into the cache only",
+        "{len} bytes at {at:#x}"
+    );
     let (first, last) = ((at - run) / PIECE, (at - run + len - 1) / PIECE);
     for piece in first..=last {
         let (word, bit) = (piece as usize / 64, 1 << (piece % 64));
@@ -107,6 +112,10 @@ pub fn writable(at: u64, len: u64) -> *mut u8 {
 fn copy(piece: u64) {
     let [run, write, room] = places();
     let (run, write) = (run + piece * PIECE, write + piece * PIECE);
+    log!(
+        Debug,
+        "copies {PIECE} bytes of code at {run:#x}, which another process has too"
+    );
     // A program can ask that memory which was not executable never becomes so. So the copy is
     // mapped executable at first.
     let done = sys::mmap(room, PIECE, READ_EXEC, FRESH | MAP_FIXED, -1, 0).and_then(|_| {

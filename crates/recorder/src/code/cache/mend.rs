@@ -11,6 +11,7 @@ use hindsight_translate::Translator;
 /// that others still run. The memory of everything else is lost.
 pub(super) fn mend(cache: &mut Option<Cache>) {
     let Some(c) = cache else { return };
+    log!(Warn, "the code cache begins anew");
     let mut translator = Translator::new(c.translator.policy);
     // Others share the memory, so the order was wanted long ago.
     translator.ordered = true;

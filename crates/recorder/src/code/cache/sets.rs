@@ -217,6 +217,11 @@ impl Cache {
             self.translated += m.instrs as u64;
             self.by_pc.insert(key(pc, file.plain), number);
         }
+        log!(
+            Debug,
+            "takes a set of {} blocks for the file at {origin:#x}",
+            set.count()
+        );
         for (number, _, users) in set.pages() {
             let blocks = self.by_page.entry(origin / PAGE + number as u64);
             blocks.or_default().extend(users.map(|n| first + n));

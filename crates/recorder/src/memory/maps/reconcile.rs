@@ -50,6 +50,7 @@ impl Regions {
             // There is no `/proc`, so nobody can say.
             return;
         }
+        log!(Warn, "compares the list of mappings with the kernel's");
         let known: Vec<Region> = self.all().copied().collect();
         for r in known {
             let kernels = lines.iter().map(|m| m.start..m.end);

@@ -89,6 +89,13 @@ impl Table {
 
     /// Adds a mapping where there is none.
     pub fn put(&mut self, r: Region) {
+        invariant!(
+            r.start < r.end && self.overlapping(r.start..r.end).next().is_none(),
+            "mappings do not overlap",
+            "{:#x}-{:#x}",
+            r.start,
+            r.end
+        );
         let len = r.end - r.start;
         if let Some(n) = self.paths.counts.get_mut(r.path as usize) {
             *n += 1;
@@ -187,6 +194,14 @@ impl Table {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    #[should_panic = "mappings do not overlap (0x2000-0x4000)"]
+    fn mappings_that_overlap_are_refused() {
+        let mut table = Table::new();
+        table.put(Region::anonymous(0x1000..0x3000));
+        table.put(Region::anonymous(0x2000..0x4000));
+    }
 
     proptest! {
         /// Sums and indexes agree with what a walk over all mappings finds.

@@ -52,6 +52,7 @@ fn meddles(nr: u32, a: &[u64; 6]) -> bool {
 /// of others.
 pub fn announce(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if meddles(nr, a) {
+        log!(Info, "call {nr} may write to the memory of others");
         let before = ring::meddle();
         if t.regime.meddling == before {
             t.regime.meddling = before.wrapping_add(1);

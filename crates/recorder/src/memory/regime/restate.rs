@@ -84,6 +84,12 @@ pub fn restate(t: &mut Thread) {
     if config::get().restate_every == 0 && t.pos < due {
         return t.schedule_quiet(due - t.pos);
     }
+    log!(
+        Debug,
+        "restates {} bytes of memory, and names {} of files",
+        plan.bytes,
+        plan.file_bytes
+    );
     t.emit.burst(true);
     t.keyframe();
     t.event(&Event::Restate { ends: false });

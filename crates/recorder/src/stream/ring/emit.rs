@@ -102,6 +102,7 @@ impl Emitter {
         c.executed
             .store(LINK.executed.load(Relaxed) as u32, Relaxed);
         c.state.store(state::LIVE, Release);
+        log!(Debug, "takes ring {i} for thread {tid}, kind {kind}");
         Emitter::of(i)
     }
 
@@ -167,6 +168,13 @@ impl Emitter {
     /// Appends an event. Waits while the ring is full. Ends the process if the collector is gone.
     pub fn emit(&mut self, pos: u64, ev: &Event) {
         let Some(ctl) = self.ctl else { return };
+        invariant!(
+            pos >= self.pen.encoder.pos,
+            "the events of a stream stand in the order of their positions",
+            "{} comes behind {}: {ev:?}",
+            pos,
+            self.pen.encoder.pos
+        );
         if self.pen.at >= self.pen.limit && !self.turn(ctl) {
             return self.wrap(ctl, pos, ev);
         }
@@ -278,6 +286,7 @@ impl Emitter {
     /// Says that nothing follows in this stream.
     pub fn end(&mut self) {
         if let Some(ctl) = self.ctl {
+            log!(Debug, "ends the stream of ring {}", self.ring);
             ctl.state.store(state::ENDED, Release);
             attention(self.ring);
             wake(true);
@@ -286,6 +295,7 @@ impl Emitter {
 
     #[cold]
     fn wait(&mut self, ctl: &Ctl, most: u64) {
+        log!(Debug, "ring {} is full: waits for the collector", self.ring);
         let mut alive = Watch::new();
         producer::wait(ctl, most, |space, seen| {
             attention(self.ring);
