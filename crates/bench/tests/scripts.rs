@@ -44,7 +44,10 @@ fn tests_that_match_run() {
         ]
     );
     let (_, calls) = run(&["-p", "hindsight-cli", "--test", "travel", "prints"]);
-    assert_eq!(calls[1], "test -q -p hindsight-cli --test travel -- prints");
+    assert_eq!(
+        calls[1],
+        "test -q -p hindsight-timeline --test travel -- prints"
+    );
 }
 
 #[test]

@@ -74,7 +74,7 @@ const LONG: [(&str, &str, &str); 9] = [
         "a list of cases",
     ),
     (
-        "cli/tests/travel/index.rs",
+        "timeline/tests/travel/index.rs",
         "cut_foreign_stale_and_damaged_ones_are_not_used_and_made_anew",
         "one case after the other, on one recording",
     ),

@@ -1,7 +1,7 @@
 //! Arguments of calls, compared with what gdb shows at the same places.
 
 use crate::common::gdb;
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

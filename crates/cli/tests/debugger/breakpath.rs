@@ -1,7 +1,7 @@
 //! Live programs take the fewest stops to a place.
 
 use crate::common::compile;
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 
 const PROGRAM: &str = r#"
 #include <stdio.h>

@@ -1,6 +1,6 @@
 //! Scripted sessions of gdb.
 
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Steps, breakpoints and runs at a signal, and at the end of the recording.
 
 use crate::common::{expect, gdb, record};
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 
 const FAULT: &str = r#"
 int x;

@@ -1,8 +1,8 @@
 //! Which threads run, for clients that do not say it with each packet.
 
 use crate::common::{expect, gdb, record};
-use crate::harness::Scene;
 use crate::packets::{said, server};
+use hindsight_lab::Scene;
 use std::net::TcpStream;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use crate::arguments::{build, rustc};
 use crate::common::gdb;
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 use serde_json::Value;
 use std::path::Path;
 

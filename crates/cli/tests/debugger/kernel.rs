@@ -1,7 +1,7 @@
 //! What the kernel does, as gdb sees it: signals, threads, processes, libraries, mappings.
 
 use crate::common::{compile, expect, gdb, gdb_with, record};
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 
 #[test]
 fn signals_have_their_information() {

@@ -6,9 +6,6 @@ mod common;
 mod ends;
 mod everybody;
 mod frames;
-#[path = "../real_programs/harness.rs"]
-#[allow(dead_code)]
-mod harness;
 mod kernel;
 mod moved;
 mod packets;

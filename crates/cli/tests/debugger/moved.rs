@@ -1,7 +1,7 @@
 //! What gdb remembers while the recording goes to other places: old values, and libraries that are not yet loaded.
 
 use crate::common::{expect, gdb, record};
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 //! The server and clients that break the protocol.
 
 use crate::common::record;
-use crate::harness::{Running, Scene};
+use hindsight_lab::{Running, Scene};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -182,7 +182,7 @@ fn nonsense_does_not_end_the_server() {
 }
 
 fn kill_check(server: &Running) -> bool {
-    crate::harness::kill(server.id(), 0)
+    hindsight_lab::kill(server.id(), 0)
 }
 
 #[test]

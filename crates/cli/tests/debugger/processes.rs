@@ -1,7 +1,7 @@
 //! Child processes, programs that processes execute, and the end of a process.
 
 use crate::common::{expect, gdb, record};
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 
 const TREE: &str = r#"
 #include <unistd.h>

@@ -1,7 +1,7 @@
 //! Call stacks, compared with gdb's. And the writer of something, without going there.
 
 use crate::common::{compile, expect, gdb};
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 use serde_json::Value;
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Threads that wait for each other, and commands for one of several threads.
 
 use crate::common::{expect, gdb, record};
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 
 /// Two of three threads wait for each other until a signal ends the process.
 const LOCKED: &str = r#"

@@ -1,7 +1,7 @@
 //! Going forwards and backwards.
 
 use crate::common::{expect, gdb, gdb_with, mirror, record};
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 
 const LOOP: &str = r#"
 #include <stdio.h>

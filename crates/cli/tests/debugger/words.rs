@@ -1,7 +1,7 @@
 //! Commands that say where one is, and stops that the other tests do not have.
 
 use crate::common::{compile, expect, gdb, record};
-use crate::harness::{Done, Scene};
+use hindsight_lab::{Done, Scene};
 use std::path::Path;
 use std::time::Duration;
 

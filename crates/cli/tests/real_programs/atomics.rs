@@ -1,8 +1,8 @@
 //! Atomic operations between threads and processes, and the proof of their order.
 
-use crate::harness::{Done, Scene, hex, words};
 use hindsight_events::ring::stripe_of;
 use hindsight_events::{Decoder, Encoder, Event, MAX_EVENT};
+use hindsight_lab::{Done, Scene, hex, words};
 use hindsight_trace::{ChunkBuilder, Pushed, StreamId, StreamKind, Taken, Trace, Writer};
 use serde_json::Value;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! `hindsight attach` and `detach`: the program notices neither.
 
-use crate::harness::{LIMIT, Scene, end, kill};
+use hindsight_lab::{LIMIT, Scene, end, kill};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! Translated code that is stored for later recordings.
 
-use crate::harness::{Done, Scene};
+use hindsight_lab::{Done, Scene};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Code that is generated or changed at run time.
 
-use crate::harness::{Scene, words};
+use hindsight_lab::{Scene, words};
 
 #[test]
 fn generated_and_patched_code() {

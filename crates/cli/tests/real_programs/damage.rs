@@ -1,6 +1,6 @@
 //! Damaged traces of real programs give an error or a verified beginning. They never cause a crash or a hang.
 
-use crate::harness::{Scene, words};
+use hindsight_lab::{Scene, words};
 use std::fs;
 
 fn trace() -> (Scene, Vec<u8>) {

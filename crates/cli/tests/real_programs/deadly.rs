@@ -1,6 +1,6 @@
 //! Signals that kill: when they take effect. The first processes of namespaces ignore them.
 
-use crate::harness::{Scene, end, words};
+use hindsight_lab::{Scene, end, words};
 
 const CALLS: [&str; 7] = [
     "kill", "tgkill", "tkill", "queue", "tgqueue", "group", "pidfd",

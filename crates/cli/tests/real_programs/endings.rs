@@ -1,6 +1,6 @@
 //! `record` ends when it is told to, whatever its program does.
 
-use crate::harness::{Running, Scene, end, kill, words};
+use hindsight_lab::{Running, Scene, end, kill, words};
 use std::path::{Path, PathBuf};
 
 fn start(scene: &Scene, program: &Path, args: &[&str]) -> (Running, PathBuf) {

@@ -1,6 +1,6 @@
 //! The quiet regime of processes with children. They stay quiet unless a child can change their memory.
 
-use crate::harness::{Scene, words};
+use hindsight_lab::{Scene, words};
 use std::fs;
 
 /// Whether the first process is quiet at the end, and the reason if not.

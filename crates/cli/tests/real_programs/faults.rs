@@ -1,7 +1,7 @@
 //! Programs that crash are recorded up to the faulting instruction, and die as they do natively. Programs that handle
 //! their own faults work.
 
-use crate::harness::{Scene, end, words};
+use hindsight_lab::{Scene, end, words};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;

@@ -1,6 +1,6 @@
 //! Signals to the group of a recorded program, and to the process that stands for it; stopping and going on.
 
-use crate::harness::{
+use hindsight_lab::{
     Running, Scene, await_stopped, children, collector_of, end, is_witness, kill, words,
 };
 use std::path::PathBuf;

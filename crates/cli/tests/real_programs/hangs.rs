@@ -1,6 +1,6 @@
 //! Runs that take too long are ended and kept. It is shown what they wait for.
 
-use crate::harness::{Done, Scene, await_end};
+use hindsight_lab::{Done, Scene, await_end};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! What the recorder keeps open and counts, and under which restrictions programs are still recorded.
 
-use crate::harness::{Scene, words};
+use hindsight_lab::{Scene, words};
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 

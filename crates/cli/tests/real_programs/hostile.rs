@@ -3,7 +3,7 @@
 //!
 //! `HINDSIGHT_FUZZ_SECONDS` is how long this tries (5 by default). `HINDSIGHT_FUZZ_SEED` is the first seed.
 
-use crate::harness::{Running, Scene, kill, words};
+use hindsight_lab::{Running, Scene, kill, words};
 use std::path::Path;
 use std::time::{Duration, Instant};
 

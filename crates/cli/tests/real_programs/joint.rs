@@ -1,7 +1,7 @@
 //! Memory that is only read for a long time shares pages with its cells. The program does not notice.
 
 use crate::faults::{core, has_cores, recorded_with};
-use crate::harness::{Scene, end};
+use hindsight_lab::{Scene, end};
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;

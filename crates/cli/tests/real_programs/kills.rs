@@ -1,6 +1,6 @@
 //! `kill -9` at any time leaves a readable trace of everything that had reached the rings.
 
-use crate::harness::{Running, Scene, await_end, collector_of, kill, words};
+use hindsight_lab::{Running, Scene, await_end, collector_of, kill, words};
 use std::path::Path;
 use std::time::Duration;
 

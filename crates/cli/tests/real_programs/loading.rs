@@ -1,6 +1,6 @@
 //! Programs of all kinds are loaded as the kernel loads them, and cannot tell the difference.
 
-use crate::harness::{Scene, words};
+use hindsight_lab::{Scene, words};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -4,7 +4,7 @@
 //! Moments and victims are random. `HINDSIGHT_LOSS_SEED` is the first seed; a failure names its own.
 //! `HINDSIGHT_LOSS_ROUNDS` is the number of rounds of each test.
 
-use crate::harness::{
+use hindsight_lab::{
     LIMIT, Running, Scene, await_end, children, collector_of, is_witness, kill, words,
 };
 use serde_json::Value;

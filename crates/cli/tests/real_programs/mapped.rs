@@ -1,7 +1,7 @@
 //! Files in a program's memory. The recording has what the program saw, whatever becomes of the file's name later. That
 //! also holds for files that only the program could find.
 
-use crate::harness::{Done, LIMIT, Scene, collector_of, kill, words};
+use hindsight_lab::{Done, LIMIT, Scene, collector_of, kill, words};
 use std::fs::{self, File, FileTimes};
 use std::io::Write;
 use std::path::{Path, PathBuf};

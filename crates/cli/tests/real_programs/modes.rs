@@ -1,6 +1,6 @@
 //! Disturbed timing, and recordings of some children only.
 
-use crate::harness::{Scene, end, words};
+use hindsight_lab::{Scene, end, words};
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! What is not recorded, beside what is: other processes that write the same memory, and programs with other rights.
 
-use crate::harness::{Scene, words};
+use hindsight_lab::{Scene, words};
 use serde_json::Value;
 use std::fs::{self, Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;

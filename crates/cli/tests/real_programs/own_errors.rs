@@ -1,6 +1,6 @@
 //! Errors of the recorder itself: invariants that do not hold, faults in its own code; and its log.
 
-use crate::harness::{Done, Running, Scene, words};
+use hindsight_lab::{Done, Running, Scene, words};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -188,7 +188,7 @@ fn symbol(pid: i32, name: &str) -> u64 {
 
 /// The recorded program: the child whose image lies where the recorder does.
 fn recorded(front: &Running) -> i32 {
-    let children = crate::harness::children(front.id());
+    let children = hindsight_lab::children(front.id());
     let maps = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let mut pids = children.into_iter().map(|(pid, _)| pid);
     pids.find(|pid| maps(pid).contains("\n680000") || maps(pid).starts_with("680000"))

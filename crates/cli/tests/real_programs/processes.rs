@@ -1,6 +1,6 @@
 //! Trees of processes: what is recorded of each, and what `info` shows.
 
-use crate::harness::{Scene, end, words};
+use hindsight_lab::{Scene, end, words};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 

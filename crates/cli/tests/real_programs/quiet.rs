@@ -1,6 +1,6 @@
 //! The quiet regime. Every change of memory is recorded, or ends the regime. It can end anywhere.
 
-use crate::harness::{Done, Scene, hex, words};
+use hindsight_lab::{Done, Scene, hex, words};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,6 +1,6 @@
 //! Circular recordings, and which recordings are kept.
 
-use crate::harness::{Done, Scene, end, kill, words};
+use hindsight_lab::{Done, Scene, end, kill, words};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

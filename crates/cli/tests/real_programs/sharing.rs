@@ -1,7 +1,7 @@
 //! Threads and processes that are killed on their way, while others with the same memory go on; and the counts of them
 //! all.
 
-use crate::harness::{Scene, end, words};
+use hindsight_lab::{Scene, end, words};
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Asynchronous signals reach the program, at exact places.
 
-use crate::harness::{Scene, end, words};
+use hindsight_lab::{Scene, end, words};
 
 #[test]
 fn timers_do_not_disturb() {
@@ -42,7 +42,7 @@ fn interrupted(args: &[&str], signo: i32, to_group: bool) {
         if to_group {
             running.signal_group(signo);
         } else {
-            crate::harness::kill(running.id(), signo);
+            hindsight_lab::kill(running.id(), signo);
         }
         running.finish()
     });

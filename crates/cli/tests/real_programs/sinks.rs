@@ -1,6 +1,6 @@
 //! Where traces can go: pipes, sockets, full disks.
 
-use crate::harness::{Scene, words};
+use hindsight_lab::{Scene, words};
 use std::fs;
 
 #[test]

@@ -1,6 +1,6 @@
 //! System calls in words, compared with what strace says of the same programs.
 
-use crate::harness::{Scene, words};
+use hindsight_lab::{Scene, words};
 use std::ffi::OsString;
 use std::path::Path;
 

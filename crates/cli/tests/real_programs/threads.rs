@@ -1,6 +1,6 @@
 //! Many threads, and how they end.
 
-use crate::harness::{Scene, end, words};
+use hindsight_lab::{Scene, end, words};
 use std::io::{Read, Write};
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A recorded program sees the same of the kernel and of itself. There is a small program for each subject, which
 //! prints what it sees.
 
-use crate::harness::{Scene, words};
+use hindsight_lab::{Scene, words};
 
 /// Compiles `c/NAME` and compares a native run with a recorded one.
 fn same(name: &str, args: &[&str]) {

@@ -1,6 +1,6 @@
 //! Recordings of parts of programs: modules, functions, and what the program asks for.
 
-use crate::harness::{Done, Scene, end, words};
+use hindsight_lab::{Done, Scene, end, words};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Only their owner can read the files that are made. Nothing is written or read through other people's links.
 
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Peers that say nothing, too much, or nonsense.
 
-use crate::harness::{Running, Scene, kill};
+use hindsight_lab::{Running, Scene, kill};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

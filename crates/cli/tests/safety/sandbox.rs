@@ -1,6 +1,6 @@
 //! Commands that play a recording do so in a sandbox, and work as usual.
 
-use crate::harness::{Scene, kill};
+use hindsight_lab::{Scene, kill};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
@@ -141,6 +141,6 @@ fn the_process_that_plays_is_locked_up() {
             _ => server.kill().unwrap(),
         }
         server.wait().unwrap();
-        crate::harness::await_end(player);
+        hindsight_lab::await_end(player);
     }
 }

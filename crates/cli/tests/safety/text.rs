@@ -1,6 +1,6 @@
 //! A recording in which everything has a name with control characters. No terminal gets to see them.
 
-use crate::harness::{Done, Scene};
+use hindsight_lab::{Done, Scene};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! Watched memory that is written but does not change.
 
-use crate::harness::Scene;
 use crate::questions::Rng;
+use hindsight_lab::Scene;
 use hindsight_oracle::plain::{self as oracle, Log};
 use hindsight_timeline::{
     Cancel, Cursor, Direction, Reason, Scope, Stop, Stops, ThreadId, Watch, WatchedValue,

@@ -1,6 +1,6 @@
 //! Memory that was not accessed before, memory for which threads race, and memory of forked processes.
 
-use crate::harness::{Scene, hex};
+use hindsight_lab::{Scene, hex};
 use hindsight_timeline::{
     Cancel, Direction, Filter, Ground, Kind, KindOf, Options, Scope, Timeline,
 };

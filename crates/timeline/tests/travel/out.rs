@@ -1,8 +1,8 @@
 //! Ways out of functions, compared with a plain replay of each instruction.
 
-use crate::harness::{Scene, hex};
 use crate::questions::Rng;
 use hindsight_isa::Predictor;
+use hindsight_lab::{Scene, hex};
 use hindsight_replay::access::decode;
 use hindsight_replay::{Code, Machine, Stop, stream};
 use hindsight_timeline::{Cancel, Direction, Filter, Ground, Kind, Reason, ThreadId, Timeline};

@@ -1,9 +1,9 @@
 //! A list of writes has what repeated searches find.
 
-use crate::harness::Scene;
 use crate::open;
 use crate::questions::Rng;
 use crate::races;
+use hindsight_lab::Scene;
 use hindsight_timeline::{Cancel, Cursor, Direction, Error, Scope, Timeline};
 
 /// At most this many writes of a list are compared.

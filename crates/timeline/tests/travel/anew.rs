@@ -1,9 +1,9 @@
 //! Memory that is mapped anew, cleared, or changed by the kernel after an access. What is known of it does not depend
 //! on where intervals of the index begin.
 
-use crate::harness::Scene;
 use crate::open;
 use crate::questions::Rng;
+use hindsight_lab::Scene;
 use hindsight_timeline::{Cursor, Filter, Ground, Kind, KindOf, KnownByte, Memory, Timeline};
 
 /// Pages are written, read, mapped anew, cleared and read into, in turns. With an argument, a second thread does the

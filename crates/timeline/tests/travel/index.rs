@@ -1,6 +1,6 @@
 //! The index beside a trace, and what happens to one that does not fit.
 
-use crate::harness::{Scene, hex};
+use hindsight_lab::{Scene, hex};
 use hindsight_timeline::{
     Cancel, Dense, Error, Ground, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path,
 };

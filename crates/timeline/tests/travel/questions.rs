@@ -1,6 +1,6 @@
 //! Random questions about a recording of one thread.
 
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 use hindsight_oracle::plain::{self as oracle, Log, Why};
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Ground, Options, Reason, Scope, Stops, ThreadId,

@@ -5,8 +5,43 @@ use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// The folder with the programs that tests compile: in C, C++ and Rust.
+pub fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
+}
+
+/// The command `hindsight`, as it was built beside this test. `cargo test --workspace` builds it, and so does
+/// `cargo test -p hindsight-cli`.
+///
+/// # Panics
+/// If it is not there, or if one of its source files is newer. A test of an old command would say nothing.
+pub fn hindsight() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        // target/PROFILE/deps/TEST
+        let command = test.ancestors().nth(2).unwrap().join("hindsight");
+        let advice = "build it with: cargo build -p hindsight-cli";
+        let modified = |file: &Path| fs::metadata(file).and_then(|m| m.modified());
+        let Ok(built) = modified(&command) else {
+            panic!("{} is not there; {advice}", command.display());
+        };
+        // Cargo lists the source files beside the program, as rules of `make`.
+        let rules = fs::read_to_string(command.with_extension("d")).unwrap();
+        let sources = rules.split_once(": ").map_or("", |(_, files)| files);
+        let newer = sources
+            .split_ascii_whitespace()
+            .find(|file| modified(Path::new(file)).is_ok_and(|m| m > built));
+        if let Some(newer) = newer {
+            panic!("{} is older than {newer}; {advice}", command.display());
+        }
+        command
+    })
+}
 
 /// The longest time that a process may take.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -57,9 +92,7 @@ impl Scene {
 
     /// Compiles `c/NAME`, which is written in Rust; returns the program.
     pub fn compile_rust(&self, name: &str) -> PathBuf {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/real_programs/c")
-            .join(name);
+        let source = programs().join(name);
         let program = self.path(Path::new(name).file_stem().unwrap().to_str().unwrap());
         let status = Command::new("rustc")
             .args(["-O", "-g", "--edition", "2024"])
@@ -74,9 +107,7 @@ impl Scene {
 
     /// Compiles `c/NAME` with `options`; returns the program.
     pub fn compile(&self, name: &str, options: &[&str]) -> PathBuf {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/real_programs/c")
-            .join(name);
+        let source = programs().join(name);
         let program = self.path(Path::new(name).file_stem().unwrap().to_str().unwrap());
         let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
         let status = Command::new(compiler)
@@ -111,7 +142,7 @@ impl Scene {
 
     /// `hindsight` with arguments.
     pub fn hindsight<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
-        let mut c = self.command(env!("CARGO_BIN_EXE_hindsight"));
+        let mut c = self.command(hindsight());
         c.args(args);
         c
     }

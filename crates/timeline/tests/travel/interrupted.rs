@@ -1,8 +1,8 @@
 //! String instructions that are interrupted in the middle, by faulting pages and by signals.
 
 use crate::borders::record;
-use crate::harness::Scene;
 use crate::open;
+use hindsight_lab::Scene;
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Filter, Found, Kind, KindOf, Reason, Scope, Stops,
     ThreadId, Timeline, Watch, WatchedValue, Watchpoint,

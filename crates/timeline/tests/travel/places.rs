@@ -1,6 +1,6 @@
 //! Events, and the names of places.
 
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 use hindsight_timeline::{Error, Filter, Kind, KindOf, Options, Place, Position, Timeline};
 use serde_json::Value;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A sample of the random questions that `hindsight-bench questions` asks. The programs have threads, signals,
 //! processes and mappings.
 
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 use hindsight_oracle::questions::{Plan, run};
 use std::path::Path;
 use std::time::Duration;

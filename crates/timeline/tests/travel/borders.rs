@@ -1,7 +1,7 @@
 //! Events at the borders of segments, between threads, and where signals come.
 
-use crate::harness::Scene;
 use crate::open;
+use hindsight_lab::Scene;
 use hindsight_timeline::{
     Breakpoint, Cancel, Choice, Cursor, Direction, Filter, Happening, Kind, KindOf, Reason, Scope,
     Stop, Stops, ThreadId, Timeline, Watch,

@@ -1,8 +1,8 @@
 //! Memory for which threads race. Its candidates do not depend on the index. What a thread reads later is among them.
 
-use crate::harness::Scene;
 use crate::open;
 use crate::questions::Rng;
+use hindsight_lab::Scene;
 use hindsight_timeline::{
     Cancel, Candidate, Cursor, Direction, Filter, Kind, KindOf, Memory, Scope, ThreadId, Timeline,
     Unnamed, Watch, Why,

@@ -7,24 +7,20 @@ mod calls;
 mod changes;
 mod cheap;
 mod grounds;
-#[path = "../real_programs/harness.rs"]
-#[allow(dead_code)]
-mod harness;
 mod index;
 mod interrupted;
 mod lists;
-mod naming;
 mod out;
 mod places;
 mod questions;
 mod races;
 mod saved;
-#[path = "../../../timeline/examples/tour.rs"]
+#[path = "../../examples/tour.rs"]
 #[allow(dead_code)]
 mod tour;
 mod truth;
 
-use harness::{Scene, words};
+use hindsight_lab::{Scene, words};
 use hindsight_timeline::{Options, Timeline};
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Calls and returns of functions, and what the kernel writes.
 
-use crate::harness::{Scene, hex};
 use crate::open;
+use hindsight_lab::{Scene, hex};
 use hindsight_oracle::plain as oracle;
 use hindsight_timeline::{
     Cancel, Cursor, Direction, Filter, Reason, Scope, Stops, ThreadId, Timeline, Watch, Watchpoint,

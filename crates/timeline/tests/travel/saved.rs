@@ -1,7 +1,7 @@
 //! What one session builds for a question, the next one finds, whatever happens to the file meanwhile.
 
-use crate::harness::Scene;
 use crate::index::answer;
+use hindsight_lab::Scene;
 use hindsight_timeline::{
     Call, Cancel, Dense, Filter, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path,
 };

@@ -1,6 +1,6 @@
 //! The cost of a question about memory that nobody accessed. It must not exceed that for known memory.
 
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 use hindsight_timeline::{Ground, Options, Timeline};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Compares what the program knows of its memory with the answers. No byte may be wrong, whoever else writes.
 
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 use hindsight_timeline::{Filter, Kind, KindOf, Options, Timeline};
 
 /// `tell(p, n)` says by a system call where memory is, and only then looks at it. Everything is printed at the end.

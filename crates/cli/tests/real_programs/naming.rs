@@ -1,6 +1,6 @@
 //! Names of recordings, places, threads, frames and memory on the command line.
 
-use crate::harness::Scene;
+use hindsight_lab::Scene;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
