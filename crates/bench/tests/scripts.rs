@@ -43,7 +43,7 @@ fn tests_that_match_run() {
             "test -q --workspace --tests -- parses place::pri"
         ]
     );
-    let (_, calls) = run(&["-p", "hindsight-cli", "--test", "travel", "prints"]);
+    let (_, calls) = run(&["-p", "hindsight-timeline", "--test", "travel", "prints"]);
     assert_eq!(
         calls[1],
         "test -q -p hindsight-timeline --test travel -- prints"
