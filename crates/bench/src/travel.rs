@@ -160,7 +160,7 @@ fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
     // A random instant of any thread.
     let mut random = Random(1);
     let mut place = || {
-        let mut n = random.next() % all.max(1);
+        let mut n = random.draw() % all.max(1);
         for h in &threads {
             if n < h.to - h.from {
                 return (h.id, h.from + n);
@@ -324,11 +324,11 @@ fn breakpath(t: &Timeline, id: ThreadId, from: u64, to: u64, table: &mut Table) 
     };
     for step in 0..STEPS {
         if left == 0 {
-            (begin, left) = (random.next() % 20_000, 20 + random.next() % 400);
+            (begin, left) = (random.draw() % 20_000, 20 + random.draw() % 400);
         }
         left -= 1;
         pc = if step % 23 == 0 { begin } else { pc + 1 };
-        let data = random.next() % 100_000;
+        let data = random.draw() % 100_000;
         let touches = [touch(pc << 1), touch(data << 1 | 1)];
         path.push(&touches[..1 + (step % 2) as usize]);
     }

@@ -232,6 +232,7 @@ const ROOMS: [(&str, &[&str]); 4] = [
             "sys",
             "arena",
             "program",
+            "recorder_log",
             "error",
             "notice",
             "recorder_binary",

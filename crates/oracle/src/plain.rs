@@ -137,7 +137,7 @@ impl Log {
     }
 
     /// The number of instructions of the thread.
-    pub fn len(&self) -> u64 {
+    pub fn instructions(&self) -> u64 {
         self.accesses.len() as u64
     }
 

@@ -146,19 +146,19 @@ impl<'a> Asker<'a> {
     /// A random instant. Often one at which something begins or ends.
     pub(super) fn instant(&mut self) -> ThreadPosition {
         let world = self.world;
-        let total: u64 = world.logs.iter().map(|l| l.len() + 1).sum();
+        let total: u64 = world.logs.iter().map(|l| l.instructions() + 1).sum();
         let mut n = self.below(total);
         let mut log = &world.logs[0];
         if self.below(4) == 0 {
             log = &world.logs[self.below(world.logs.len() as u64) as usize];
-            n = self.below(log.len() + 1);
+            n = self.below(log.instructions() + 1);
         } else {
             for l in &world.logs {
                 log = l;
-                if n <= l.len() {
+                if n <= l.instructions() {
                     break;
                 }
-                n -= l.len() + 1;
+                n -= l.instructions() + 1;
             }
         }
         let near = |r: &mut Random, list: &[u64]| match list.len() {
@@ -353,7 +353,7 @@ impl<'a> Asker<'a> {
     fn over(&mut self, k: usize) -> Result<()> {
         let mut place = self.instant();
         let log = self.world.of(place.0);
-        if log.len() > FAR {
+        if log.instructions() > FAR {
             return Ok(());
         }
         // From instants at which something is called or returns.
@@ -387,7 +387,7 @@ impl<'a> Asker<'a> {
     fn out(&mut self, k: usize) -> Result<()> {
         let place = self.instant();
         let log = self.world.of(place.0);
-        if log.len() > FAR / 4 {
+        if log.instructions() > FAR / 4 {
             return Ok(());
         }
         let direction = self.one(&BOTH);
@@ -418,7 +418,7 @@ impl<'a> Asker<'a> {
         let Some(function) = log.rip.get(i + n + 1).copied() else {
             return Ok(());
         };
-        if log.len() > FAR {
+        if log.instructions() > FAR {
             return Ok(());
         }
         let filter = Filter {
@@ -448,7 +448,7 @@ impl<'a> Asker<'a> {
     /// Finds places by their names.
     fn places(&mut self, k: usize) -> Result<()> {
         let percent = self.below(101) as f64;
-        let total: u64 = self.world.logs.iter().map(|l| l.len()).sum();
+        let total: u64 = self.world.logs.iter().map(|l| l.instructions()).sum();
         let wanted = (total as f64 * percent / 100.0) as u64;
         let mut left = wanted;
         let mut want = None;

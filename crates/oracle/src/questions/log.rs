@@ -357,13 +357,13 @@ impl Log {
     }
 
     /// Number of instructions of the thread.
-    pub fn len(&self) -> u64 {
+    pub fn instructions(&self) -> u64 {
         self.rip.len() as u64 - 1
     }
 
     /// The last instant of the thread.
     pub fn to(&self) -> u64 {
-        self.from + self.len()
+        self.from + self.instructions()
     }
 
     /// The position of an instant in the total order.

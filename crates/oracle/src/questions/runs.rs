@@ -13,7 +13,7 @@ impl Asker<'_> {
     fn function(&mut self) -> Option<u64> {
         let world = self.world;
         let log = &world.logs[self.below(world.logs.len() as u64) as usize];
-        let from = self.below(log.len().max(1)) as usize;
+        let from = self.below(log.instructions().max(1)) as usize;
         let calls = log.flow.get(from..)?.iter();
         let n = { calls }.position(|f| matches!(f, Flow::Call(_)))?;
         log.rip.get(from + n + 1).copied()
@@ -25,7 +25,7 @@ impl Asker<'_> {
         let some_log = |s: &mut Self| &s.world.logs[s.below(s.world.logs.len() as u64) as usize];
         for _ in 0..self.below(3) {
             let log = some_log(self);
-            let i = self.below(log.len().max(1)) as usize;
+            let i = self.below(log.instructions().max(1)) as usize;
             let mut pc = log.rip[i];
             let mut parity = (self.below(2) == 0).then(|| self.below(2));
             if self.below(4) == 0 && !log.entered.is_empty() {
@@ -69,7 +69,7 @@ impl Asker<'_> {
             wanted.breaks.extend(calls.iter().map(|c| (*c, None)));
         }
         if self.below(6) == 0
-            && self.world.logs.iter().all(|l| l.len() < FAR / 4)
+            && self.world.logs.iter().all(|l| l.instructions() < FAR / 4)
             && let Some(function) = self.function()
             && (self.world.logs.iter()).all(|l| l.calls_of(function).is_some())
         {

@@ -334,7 +334,7 @@ impl Log {
         let mut out: Vec<(u64, Option<u64>)> = Vec::new();
         // By stack pointer: the calls that may not have returned.
         let mut open: HashMap<u64, Vec<usize>> = HashMap::new();
-        let hits = (0..self.len()).filter(|i| self.rip[*i as usize] == function);
+        let hits = (0..self.instructions()).filter(|i| self.rip[*i as usize] == function);
         for i in hits.map(|i| i as usize) {
             let sp = self.rsp[i];
             let to = self.word_at(sp, self.from + i as u64)?;
@@ -380,7 +380,7 @@ impl Log {
             return count + 1;
         };
         let next = self.done[i].0.wrapping_add(n as u64);
-        let found = (i + 1..self.len() as usize).find(|j| {
+        let found = (i + 1..self.instructions() as usize).find(|j| {
             [(self.rip[*j], self.rsp[*j]), self.done[*j]]
                 .iter()
                 .any(|(rip, rsp)| *rip == next && *rsp >= self.done[i].1)
@@ -410,7 +410,7 @@ impl Log {
     /// that was on the stack before.
     fn out_of_left(&self, count: u64, floor: u64) -> u64 {
         let mut pushed = HashSet::new();
-        for i in (count - self.from) as usize..self.len() as usize {
+        for i in (count - self.from) as usize..self.instructions() as usize {
             let sp = self.done[i].1;
             match self.flow[i] {
                 Flow::Call(_) => {

@@ -53,13 +53,15 @@ struct Entry {
 }
 
 impl Entry {
-    const EMPTY: Entry = Entry {
-        stamp: AtomicU64::new(0),
-        micros: AtomicU64::new(0),
-        position: AtomicU64::new(UNKNOWN),
-        what: AtomicU64::new(0),
-        text: [const { AtomicU64::new(0) }; TEXT / 8],
-    };
+    const fn empty() -> Entry {
+        Entry {
+            stamp: AtomicU64::new(0),
+            micros: AtomicU64::new(0),
+            position: AtomicU64::new(UNKNOWN),
+            what: AtomicU64::new(0),
+            text: [const { AtomicU64::new(0) }; TEXT / 8],
+        }
+    }
 }
 
 /// What an entry says besides its text.
@@ -103,7 +105,7 @@ impl<const N: usize> Ring<N> {
     const fn new() -> Ring<N> {
         Ring {
             next: AtomicU64::new(0),
-            entries: [const { Entry::EMPTY }; N],
+            entries: [const { Entry::empty() }; N],
         }
     }
 

@@ -333,7 +333,7 @@ fn memory_that_moves_takes_along_what_was_written_long_ago() {
         let log = hindsight_oracle::plain::play(t.trace(), t.trace().threads()[0]);
         t.build_index(&|_, _| {}, &Cancel::new()).unwrap();
         let mut c = t.cursor().unwrap();
-        for count in (0..log.len()).step_by(37) {
+        for count in (0..log.instructions()).step_by(37) {
             c.seek_count(ThreadId(log.thread), count).unwrap();
             let (have, want) = (c.registers().unwrap(), &log.states[count as usize]);
             assert_eq!(have.digest(), want.digest(), "{interval}: {count}");

@@ -71,7 +71,7 @@ fn only_changes_stop() {
         }
         let (mut stopped, mut passed, mut kernel) = (0, 0, 0);
         for round in 0..200 {
-            let count = r.below(log.len() + 1);
+            let count = r.below(log.instructions() + 1);
             let address = often[r.below(often.len() as u64) as usize] + r.below(8);
             let len = 1 + r.below(12);
             let value = held(&log, &loaded, address, len, count);

@@ -45,7 +45,7 @@ fn scene_of(s: &Scene, more: &[&str], restated: &str, interval: u64) -> (Timelin
     let t = Timeline::open(&trace, options).unwrap();
     let threads = t.trace().threads();
     let log = oracle::play(t.trace(), threads[0]);
-    assert!(log.len() > 10 * interval, "{}", log.len());
+    assert!(log.instructions() > 10 * interval, "{}", log.instructions());
     (t, log)
 }
 
@@ -82,7 +82,7 @@ fn memory(c: &mut Cursor, log: &Log, addr: u64, len: usize) {
 /// An address that the program accesses.
 fn somewhere(log: &Log, r: &mut Rng) -> u64 {
     loop {
-        let list = &log.accesses[r.below(log.len()) as usize];
+        let list = &log.accesses[r.below(log.instructions()) as usize];
         if !list.is_empty() {
             let a = list[r.below(list.len() as u64) as usize];
             return a.address.wrapping_add(r.below(a.len + 12)).wrapping_sub(6);
@@ -128,7 +128,7 @@ fn calls_at_key_frames_return() {
             let state = &log.states[*n as usize];
             (state.rip, state.gpr[4]) == (to, sp + 8)
         };
-        let want = (at..log.len()).find(back);
+        let want = (at..log.instructions()).find(back);
         let calls = t
             .calls(here.rip, &Default::default(), &Cancel::new())
             .unwrap();
@@ -148,7 +148,7 @@ fn ask_for_registers_and_memory(t: &Timeline, log: &Log) {
     let mut c = t.cursor().unwrap();
     let mut r = Rng(1);
     for _ in 0..150 {
-        let count = r.below(log.len() + 1);
+        let count = r.below(log.instructions() + 1);
         c.seek_count(ThreadId(log.thread), count).unwrap();
         assert_eq!(
             t.locate(c.position().unwrap()).unwrap(),
@@ -169,7 +169,7 @@ fn ask_for_registers_and_memory(t: &Timeline, log: &Log) {
             let direction = [Direction::Forward, Direction::Backward][r.below(2) as usize];
             let stop = c.step(direction, Scope::All).unwrap();
             let want = match direction {
-                Direction::Forward if before < log.len() => before + 1,
+                Direction::Forward if before < log.instructions() => before + 1,
                 Direction::Backward if before > 0 => before - 1,
                 _ => before,
             };
@@ -189,7 +189,10 @@ fn what_is_played_across_a_key_frame_comes_back() {
     let thread = ThreadId(log.thread);
     let chunks = t.trace().chunks(thread.0);
     let frame = chunks.iter().rfind(|c| c.keyframe).unwrap().first_pos;
-    assert!(frame > 20_000 && frame + 20_000 < log.len(), "{frame}");
+    assert!(
+        frame > 20_000 && frame + 20_000 < log.instructions(),
+        "{frame}"
+    );
     let mut r = Rng(5);
     let (mut known, mut asked) = (0, 0);
     // The other thread, and the one that created it, write too.
@@ -256,7 +259,7 @@ fn search(t: &Timeline, log: &Log) {
     let mut r = Rng(2);
     let cancel = Cancel::new();
     for round in 0..150 {
-        let count = r.below(log.len() + 1);
+        let count = r.below(log.instructions() + 1);
         c.seek_count(ThreadId(log.thread), count).unwrap();
         let (addr, len) = (somewhere(log, &mut r), 1 + r.below(24));
         let watch = [Watch::Read, Watch::Write, Watch::Access][r.below(3) as usize];
@@ -284,7 +287,7 @@ fn search(t: &Timeline, log: &Log) {
         assert_eq!(c.count(), count);
 
         // The same together with a breakpoint.
-        let pc = log.states[r.below(log.len()) as usize].rip;
+        let pc = log.states[r.below(log.instructions()) as usize].rip;
         let parity = r.below(2);
         let holds = |n: u64| {
             log.states[n as usize].rip == pc && log.states[n as usize].gpr[0] & 1 == parity
@@ -307,12 +310,12 @@ fn search(t: &Timeline, log: &Log) {
             .unwrap();
         let at = match direction {
             Direction::Forward => {
-                let b = (count + 1..log.len()).find(|n| holds(*n));
+                let b = (count + 1..log.instructions()).find(|n| holds(*n));
                 let w = want.map(|n| n + 1);
-                b.into_iter().chain(w).min().unwrap_or(log.len())
+                b.into_iter().chain(w).min().unwrap_or(log.instructions())
             }
             Direction::Backward => {
-                let b = (0..count.min(log.len())).rev().find(|n| holds(*n));
+                let b = (0..count.min(log.instructions())).rev().find(|n| holds(*n));
                 b.into_iter().chain(want.copied()).max().unwrap_or(0)
             }
         };
@@ -327,7 +330,8 @@ fn search(t: &Timeline, log: &Log) {
     }
     // Nobody writes to code.
     let pc = log.states[5].rip;
-    c.seek_count(ThreadId(log.thread), log.len()).unwrap();
+    c.seek_count(ThreadId(log.thread), log.instructions())
+        .unwrap();
     assert!(c.last_write(pc, 1, &cancel).unwrap().is_none());
     cancel.cancel();
     let mut stops = Stops {
@@ -338,5 +342,5 @@ fn search(t: &Timeline, log: &Log) {
         .run(Direction::Backward, Scope::All, &mut stops, &cancel)
         .unwrap();
     assert_eq!(stop.reason, Reason::Cancelled);
-    assert_eq!(c.count(), log.len());
+    assert_eq!(c.count(), log.instructions());
 }
