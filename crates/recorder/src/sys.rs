@@ -14,6 +14,7 @@ pub mod context;
 pub mod fail;
 pub mod generation;
 pub mod guard;
+pub mod headroom;
 pub mod heap;
 pub mod lock;
 pub mod many;

@@ -12,7 +12,7 @@ use crate::run::dispatch;
 use crate::signals::actions;
 use crate::stream::ring;
 use crate::sys::fail::{self, Line};
-use crate::sys::{self, config, log, many, program};
+use crate::sys::{self, config, headroom, log, many, program};
 use crate::thread::signal_state::AltStack;
 use crate::thread::{Thread, owners, pass, rseq, threads};
 use alloc::vec;
@@ -102,6 +102,8 @@ extern "C" fn prepare(block: *mut Block) {
     log::begin();
     owners::serve_locks();
     sys::allow_fsgsbase(block.hwcap2 & 2 != 0);
+    // It may have many mappings already.
+    headroom::take();
     let config = config::get();
     select::init();
     let command = maps::read_file(c"/proc/self/cmdline").leak();

@@ -10,7 +10,7 @@ use crate::code::mapping;
 use crate::code::sequence;
 use crate::memory::maps::{Region, fresh_object, kernel_mappings, named_object, regions};
 use crate::memory::{limits, page_sharing, placement, regime};
-use crate::sys::{self, PAGE, arena, pages, result};
+use crate::sys::{self, PAGE, arena, headroom, pages, result};
 use crate::thread::Thread;
 use crate::thread::call::{Flow, errno, returned};
 use crate::thread::pass::pass;
@@ -26,6 +26,7 @@ pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
     if !has(nr, MAPS) {
         return None;
     }
+    headroom::program_maps();
     let _order = mapping::change();
     if t.regime.quiet {
         placement::look_at_limit();

@@ -19,7 +19,7 @@
 use crate::line;
 use crate::memory::maps::{Region, regions};
 use crate::sys::lock::Lock;
-use crate::sys::{self, PAGE, PROT_READ, PROT_WRITE, fail, resources};
+use crate::sys::{self, PAGE, PROT_READ, PROT_WRITE, fail, headroom, resources};
 use crate::thread::shared_pages::{self, MAX_ENDS, PageHistory, common, fresh_cells, take};
 use crate::thread::{SHARED, Thread, threads};
 use alloc::boxed::Box;
@@ -254,7 +254,8 @@ fn restore(fd: i32, addr: u64, len: u64) {
 /// fails.
 fn fresh_memory(addr: u64, len: u64) {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
-    if let Err(e) = sys::mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0) {
+    let map = || sys::mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if let Err(e) = headroom::needed(map) {
         let message = line!("the program's memory cannot be mapped again (error {e})");
         fail::die(fail::STATUS, &message);
     }

@@ -2,7 +2,7 @@
 //! The memory is in the recorder's own part of the address space. Signal handlers do not allocate.
 
 use crate::sys::lock::Lock;
-use crate::sys::{self, PROT_READ, PROT_WRITE, arena};
+use crate::sys::{self, PROT_READ, PROT_WRITE, arena, headroom};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;
 use core::sync::atomic::{Ordering::SeqCst, compiler_fence};
@@ -77,14 +77,9 @@ fn class(layout: &Layout) -> Option<usize> {
 }
 
 fn map(len: u64) -> *mut u8 {
-    arena::map(
-        len,
-        PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS,
-        -1,
-        0,
-    )
-    .map_or(null_mut(), |a| a as *mut u8)
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    headroom::needed(|| arena::map(len, PROT_READ | PROT_WRITE, flags, -1, 0))
+        .map_or(null_mut(), |a| a as *mut u8)
 }
 
 // SAFETY: blocks come from fresh mappings. They are cut at multiples of their size, a power of two,

@@ -1,7 +1,8 @@
 //! Mappings.
 
 use super::{Result, call};
-use crate::sys::PAGE;
+use crate::sys::headroom::needed;
+use crate::sys::{PAGE, arena};
 use linux_raw_sys::general::*;
 
 /// `mmap`. Returns the address.
@@ -30,11 +31,8 @@ pub fn move_mapping(old: u64, len: u64, new: u64) -> Result<()> {
 
 /// Maps the pages of the shared mapping at `old` a second time, at `new`.
 pub fn duplicate_shared(old: u64, len: u64, new: u64) -> Result<()> {
-    call(
-        __NR_mremap,
-        [old, 0, len, (MREMAP_MAYMOVE | MREMAP_FIXED) as u64, new],
-    )
-    .map(drop)
+    let flags = (MREMAP_MAYMOVE | MREMAP_FIXED) as u64;
+    needed(|| call(__NR_mremap, [old, 0, len, flags, new])).map(drop)
 }
 
 /// Maps fresh memory that is not counted against swap, over whatever is at `addr`. If `addr` is 0,
@@ -42,15 +40,15 @@ pub fn duplicate_shared(old: u64, len: u64, new: u64) -> Result<()> {
 pub fn mmap_anon_noreserve(addr: u64, len: u64, prot: u32) -> Result<u64> {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if addr == 0 {
-        return crate::sys::arena::map(len, prot, flags, -1, 0);
+        return needed(|| arena::map(len, prot, flags, -1, 0));
     }
-    mmap(addr, len, prot, flags | MAP_FIXED, -1, 0)
+    needed(|| mmap(addr, len, prot, flags | MAP_FIXED, -1, 0))
 }
 
 /// Maps fresh memory over whatever is at `addr`. Children of a `fork` share it.
 pub fn mmap_shared_fixed(addr: u64, len: u64) -> Result<()> {
     let flags = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED;
-    mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0).map(drop)
+    needed(|| mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0)).map(drop)
 }
 
 /// Gives pages back to the kernel. Private anonymous ones hold zeros after that.
@@ -80,7 +78,7 @@ pub fn resident(addr: u64, len: u64) -> Result<alloc::vec::Vec<bool>> {
 
 /// Makes private anonymous pages hold zeros in the child of a `fork`, instead of copying them.
 pub fn madvise_wipe_on_fork(addr: u64, len: u64) {
-    let _ = call(__NR_madvise, [addr, len, MADV_WIPEONFORK as u64]);
+    let _ = needed(|| call(__NR_madvise, [addr, len, MADV_WIPEONFORK as u64]));
 }
 
 /// Keeps pages out of core dumps.

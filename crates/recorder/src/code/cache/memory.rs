@@ -14,8 +14,9 @@
 //! All functions here are called by the owner of the cache's lock.
 
 use crate::line;
-use crate::sys::{self, arena, fail};
+use crate::sys::{self, arena, fail, headroom};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use linux_raw_sys::errno::ENOMEM;
 use linux_raw_sys::general::*;
 
 /// Bytes of a piece: as many are copied at a time.
@@ -69,9 +70,15 @@ pub fn map() -> sys::Result<u64> {
 }
 
 fn die(what: &str, e: i32) -> ! {
+    let hint = match e as u32 {
+        ENOMEM => {
+            ": there is none, or the process has as many mappings as it may have (vm.max_map_count)"
+        }
+        _ => "",
+    };
     fail::die(
         fail::STATUS,
-        &line!("cannot {what} memory for translated code (error {e})"),
+        &line!("cannot {what} memory for translated code (error {e}){hint}"),
     )
 }
 
@@ -118,7 +125,8 @@ fn copy(piece: u64) {
     );
     // A program can ask that memory which was not executable never becomes so. So the copy is
     // mapped executable at first.
-    let done = sys::mmap(room, PIECE, READ_EXEC, FRESH | MAP_FIXED, -1, 0).and_then(|_| {
+    let done = headroom::needed(|| {
+        sys::mmap(room, PIECE, READ_EXEC, FRESH | MAP_FIXED, -1, 0)?;
         sys::madvise_dontdump(room, PIECE);
         sys::duplicate_shared(room, PIECE, write)?;
         sys::mprotect(write, PIECE, READ_WRITE)?;
@@ -153,7 +161,8 @@ pub fn leave() {
     while from < PIECES {
         let end = next(from, true);
         if from < end
-            && let Err(e) = fresh(from as u64 * PIECE, (end - from) as u64 * PIECE)
+            && let Err(e) =
+                headroom::needed(|| fresh(from as u64 * PIECE, (end - from) as u64 * PIECE))
         {
             die("map", e);
         }
