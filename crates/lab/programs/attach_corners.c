@@ -63,6 +63,16 @@ static void strict(void) {
     syscall(SYS_exit_group, 0);
 }
 
+// System calls would become signals if this byte said so.
+static char selector;
+
+static void dispatched(void) {
+    prctl(59, 1, 0, 0, &selector);
+    printf("%d\n", getpid());
+    work(2);
+    puts("done");
+}
+
 static char stack[65536];
 
 static void handler(int signo, siginfo_t *i, void *context) {
@@ -162,7 +172,7 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     static const struct { const char *name; void (*f)(void); } all[] = {
         {"filter", filter}, {"strict", strict}, {"handler", handled}, {"vfork", forked},
-        {"leader", leaderless}, {"churn", churn}, {"computes", computes},
+        {"leader", leaderless}, {"churn", churn}, {"computes", computes}, {"dispatched", dispatched},
     };
-    for (int i = 0; i < 7; i++) if (!strcmp(argv[1], all[i].name)) all[i].f();
+    for (int i = 0; i < 8; i++) if (!strcmp(argv[1], all[i].name)) all[i].f();
 }

@@ -259,7 +259,10 @@ fn leave(pid: i32, why: u32, user: User) -> Result<()> {
     };
     let mut filtered = [0; 4];
     if process.read(places.filtered, &mut filtered).is_ok() && filtered != [0; 4] {
-        return Err(DetachError::Filtered.into());
+        return Err(match u32::from_ne_bytes(filtered) & 1 {
+            0 => DetachError::Dispatched.into(),
+            _ => DetachError::Filtered.into(),
+        });
     }
     if why == reason::TRACED {
         // Who waits for this does something in the meantime that others may wait for, such as this process.

@@ -188,6 +188,11 @@ pub enum Unfit {
         " has a filter for system calls (seccomp), which the recorder's own calls might not pass"
     )]
     Filtered,
+    /// Its system calls become signals.
+    #[error(
+        " gets system calls as signals (PR_SET_SYSCALL_USER_DISPATCH), which the recorder's own calls would become too"
+    )]
+    Dispatched,
     /// The processor checks its returns.
     #[error(" has a shadow stack, which translated code does not keep")]
     ShadowStack,
@@ -246,6 +251,11 @@ pub enum DetachError {
     /// It would lose what keeps it from some system calls.
     #[error("it has set filters for system calls (seccomp), which it would lose")]
     Filtered,
+    /// It would lose signals that stand for system calls.
+    #[error(
+        "it has asked for system calls as signals (PR_SET_SYSCALL_USER_DISPATCH), which it would lose"
+    )]
+    Dispatched,
     /// A thread of it waits for what the recording process may itself wait for.
     #[error(
         "{0} waits in a system call that cannot be interrupted, such as vfork; it stays recorded, and who \

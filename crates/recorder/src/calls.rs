@@ -6,4 +6,5 @@ pub mod filters;
 pub mod mappings;
 pub mod paths;
 pub mod perform;
+pub mod user_dispatch;
 pub mod vsyscall;

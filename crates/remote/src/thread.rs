@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 
 const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: libc::c_uint = 0x4211;
 const PTRACE_EVENT_STOP: i32 = 128;
 const NT_PRSTATUS: usize = 1;
 
@@ -196,6 +197,20 @@ impl Thread {
             len: words[2],
             sig: words[3],
         })
+    }
+
+    /// Whether system calls of a stopped thread become signals (`PR_SET_SYSCALL_USER_DISPATCH`). Kernels before 6.4 do not
+    /// say.
+    pub fn dispatches(&self) -> bool {
+        // Mode, selector, start and length.
+        let mut words = [0u64; 4];
+        ptrace(
+            PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG,
+            self.tid,
+            size_of_val(&words),
+            words.as_mut_ptr() as usize,
+        )
+        .is_ok_and(|_| words[0] != 0)
     }
 
     /// Lets a stopped thread continue, and delivers `signal` to it (0: none).

@@ -1,6 +1,6 @@
 //! `hindsight attach` and `detach`: the program notices neither.
 
-use hindsight_lab::{LIMIT, Scene, end, kill};
+use hindsight_lab::{LIMIT, Scene, end, kill, words};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -320,6 +320,46 @@ fn states_that_cannot_be_recorded_are_said() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
+}
+
+/// The kernel can have system calls of a program become signals. It would do that with the recorder's, and cannot be told
+/// to do it from elsewhere.
+#[test]
+fn system_calls_as_signals() {
+    let scene = Scene::new();
+    let program = scene.compile("attach_corners.c", &[]);
+    // The kernel says of others that they do it, from 6.4 on.
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let numbers: Vec<u32> = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map_while(|n| n.parse().ok())
+        .collect();
+    if numbers >= vec![6, 4] {
+        let running = scene.start(scene.command(&program).arg("dispatched"));
+        refused(
+            &scene,
+            &running.first_line(),
+            "gets system calls as signals",
+        );
+        let done = running.finish();
+        assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+        assert!(done.text().ends_with("\ndone\n"), "{}", done.text());
+    }
+    let trace = scene.path("dispatched.hst");
+    let running = scene.start(&mut scene.recording(&trace, &words(&program, &["dispatched"])));
+    let pid = running.first_line();
+    let done = scene.run(&mut scene.hindsight(&["detach", &pid]));
+    assert_ne!(done.status.code(), Some(0));
+    let done = running.finish();
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    assert!(
+        done.messages()
+            .contains("it has asked for system calls as signals"),
+        "{}",
+        done.messages()
+    );
+    assert_eq!(done.text(), format!("{pid}\ndone\n"));
+    scene.must_verify(&trace);
 }
 
 /// An ELF file of one page for the 32-bit architecture.

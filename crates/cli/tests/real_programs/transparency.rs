@@ -43,6 +43,7 @@ programs! {
     state_of_threads: "hiding/threadstate.c";
     unusual_ranges_of_memory: "hiding/addresses.c";
     filters_of_system_calls: "hiding/filters.c";
+    system_calls_as_signals: "hiding/dispatch.c";
     as_many_mappings_as_there_can_be: "crowded.c";
     other_doors: "hiding/doors.c";
     families_of_processes: "trees.c";

@@ -81,6 +81,9 @@ impl Halted {
                     return unfit(Unfit::Registers { tid, cause });
                 }
             };
+            if t.dispatches() {
+                return unfit(Unfit::Dispatched);
+            }
             let restart = Restart::of(&regs);
             restart.apply(&mut regs);
             if let Some(r) = t.rseq() {

@@ -93,9 +93,11 @@ pub fn check(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Flow> {
     }
 }
 
-const SYSCALL_LEN: u64 = 2;
+/// Bytes of the instruction.
+pub(super) const SYSCALL_LEN: u64 = 2;
 
-fn information(nr: u32, next: u64) -> Info {
+/// What a handler is told of a call that was refused. `next` is the address behind it.
+pub(super) fn information(nr: u32, next: u64) -> Info {
     const SYS_SECCOMP: i32 = 1;
     let mut info = Info {
         signo: SIGSYS as i32,

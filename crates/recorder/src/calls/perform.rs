@@ -3,7 +3,8 @@
 //! must keep track of.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use crate::calls::{channel, features, filters, mappings, paths};
+use crate::calls::user_dispatch::PR_SET_SYSCALL_USER_DISPATCH;
+use crate::calls::{channel, features, filters, mappings, paths, user_dispatch};
 use crate::code::rights;
 use crate::memory::{limits, page_sharing, regime};
 use crate::process::{birth, exec, fork};
@@ -28,7 +29,6 @@ const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
 
 /// Components that every kernel with this call has a number for, up to that of AMX's tiles.
 const XFEATURES: u64 = 19;
-const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 /// These enable shadow stacks and the like, which translated code does not support.
 const ARCH_SHSTK: core::ops::Range<u64> = 0x5001..0x5006;
 
@@ -43,6 +43,11 @@ pub fn perform(t: &mut Thread) -> Flow {
         "call {nr} ({}) {a:x?}",
         hindsight_syscalls::name(nr as u64).unwrap_or("unknown")
     );
+    if t.emulated.dispatch.is_some()
+        && let Some(flow) = user_dispatch::check(t, nr)
+    {
+        return flow;
+    }
     if !t.emulated.filters.is_empty()
         && let Some(flow) = filters::check(t, nr, &a)
     {
@@ -91,7 +96,7 @@ pub fn perform(t: &mut Thread) -> Flow {
         },
         __NR_execve | __NR_execveat => exec::perform(t, nr, &a),
         __NR_arch_prctl => arch_prctl(t, &a),
-        __NR_prctl if a[0] == PR_SET_SYSCALL_USER_DISPATCH => Some(errno(EINVAL)),
+        __NR_prctl if a[0] == PR_SET_SYSCALL_USER_DISPATCH => Some(user_dispatch::set(t, &a)),
         __NR_prctl => filters::prctl(t, &a)
             .or_else(|| features::prctl(t, &a))
             .or_else(|| pass(t, nr, &a)),

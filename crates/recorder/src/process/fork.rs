@@ -151,6 +151,7 @@ fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
         );
     }
     t.task.borrows = false;
+    t.emulated.dispatch = None;
     regime::forked(t);
     maps::regions().tell();
     cache::cache().inherit();

@@ -18,6 +18,8 @@ pub struct Emulated {
     pub filters: Filters,
     /// The area of restartable sequences that the program has registered.
     pub rseq: Option<Rseq>,
+    /// System calls that the thread wants to have as signals.
+    pub dispatch: Option<Dispatch>,
 }
 
 impl Emulated {
@@ -28,6 +30,7 @@ impl Emulated {
             forbidden: Forbidden::default(),
             filters: Filters::new(),
             rseq: None,
+            dispatch: None,
         }
     }
 }
@@ -39,4 +42,15 @@ pub struct Forbidden {
     pub cpuid: bool,
     /// `rdtsc` and `rdtscp` fault.
     pub tsc: bool,
+}
+
+/// Which system calls a thread wants to have as signals. Nobody inherits it.
+#[derive(Clone, Copy)]
+pub struct Dispatch {
+    /// First address of a range that may wrap. Calls are made if the next instruction is in it.
+    pub start: u64,
+    /// Bytes of the range.
+    pub len: u64,
+    /// Address of the byte that says whether other calls are signals. 0: they are.
+    pub selector: u64,
 }

@@ -18,9 +18,20 @@ pub struct Filter {
     pub strict: bool,
 }
 
-/// 1 when some thread has filters. The command line reads it before it leaves the process.
+/// Bits: what some thread has had that it would lose if the recorder left the process. The command
+/// line reads it before that.
 #[unsafe(no_mangle)]
 static HINDSIGHT_FILTERED: AtomicU32 = AtomicU32::new(0);
+
+/// Filters of system calls.
+const SECCOMP: u32 = 1;
+/// System calls that become signals.
+pub const DISPATCHED: u32 = 2;
+
+/// Notes that a thread has something that it would lose.
+pub fn note(what: u32) {
+    HINDSIGHT_FILTERED.fetch_or(what, Release);
+}
 
 /// The filters of a thread.
 pub struct Filters(AtomicPtr<Filter>);
@@ -61,7 +72,7 @@ impl Filters {
             strict,
         };
         self.0.store(Box::leak(Box::new(f)), Release);
-        HINDSIGHT_FILTERED.store(1, Release);
+        note(SECCOMP);
     }
 
     /// The kernel's number of the mode, and the number of filters.
