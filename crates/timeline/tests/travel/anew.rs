@@ -67,11 +67,9 @@ fn base(t: &Timeline) -> u64 {
     said.unwrap()
 }
 
-/// What is known, without what is read later: the number of intervals limits how far that search looks ahead. Memory
-/// that was written and then read may have either ground.
+/// What is known. Memory that was written and then read may have either ground.
 fn known(m: &Memory) -> Vec<Option<(u8, Ground)>> {
     let of = |b: &Option<KnownByte>| match b.map(|k| (k.value, k.ground)) {
-        Some((_, Ground::Exposed)) => None,
         Some((v, Ground::Read)) => Some((v, Ground::Written)),
         other => other,
     };

@@ -9,6 +9,7 @@ mod cheap;
 mod grounds;
 mod index;
 mod interrupted;
+mod known;
 mod lists;
 mod out;
 mod places;
