@@ -271,6 +271,22 @@ impl Player {
         self.end_at(count)
     }
 
+    /// Like [`Player::seek_end_straight`], with marks from `begin` on. An interval that has steps begins there. A player
+    /// that came from before it, without the index, begins again at the last step: its marks say too much.
+    pub fn seek_end_since(&mut self, count: u64, begin: u64) -> Result<()> {
+        self.seek_end_straight(count)?;
+        if self.since() >= begin || count <= self.from {
+            return Ok(());
+        }
+        self.start_nearest(count - 1)?;
+        self.machine.set_breaks(Vec::new());
+        self.advance(count)?;
+        match self.is_border(count)? {
+            true => Ok(()),
+            false => self.settle(),
+        }
+    }
+
     /// Whether an interval or a step begins there.
     fn is_border(&self, count: u64) -> Result<bool> {
         if let Some(from) = self.step_before(count)? {

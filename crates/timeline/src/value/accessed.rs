@@ -228,7 +228,7 @@ fn in_steps(
             to = summary.steps[step].from;
             continue;
         }
-        p.seek_end_straight(to)?;
+        p.seek_end_since(to, begin)?;
         if p.since() < begin {
             return Ok(Since::Unknown);
         }
