@@ -187,9 +187,7 @@ fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
         questions
             .memory
             .time(|| c.known_memory(address & !63, 64))?;
-        questions
-            .write
-            .time(|| c.last_write(address & !7, 8, &Cancel::new()))?;
+        questions.write.time(|| c.last_write(address & !7, 8))?;
     }
     // The same, with all other values that memory may have and their writers. At other places, where
     // nothing is cached.
@@ -241,7 +239,7 @@ fn reverse_continue(
         let Some(a) = written else { continue };
         let count = c.count();
         c.seek_count(id, to)?;
-        let last = c.last_write(a.address, a.len.min(8), &cancel)?;
+        let last = c.cancellable(&cancel, |c| c.last_write(a.address, a.len.min(8)))?;
         let at = last.map_or(u64::MAX, |w| w.count);
         if best.is_none_or(|b| at < b.1) {
             best = Some((a.address, at));
@@ -263,7 +261,9 @@ fn reverse_continue(
             ..Stops::default()
         };
         let watch = Watch::begin();
-        let stop = c.run(Direction::Backward, Scope::Thread, &mut stops, &cancel)?;
+        let stop = c.cancellable(&cancel, |c| {
+            c.run(Direction::Backward, Scope::Thread, &mut stops)
+        })?;
         let spent = watch.end();
         let hit = matches!(stop.reason, Reason::Watchpoint { .. });
         let hit = match hit {
@@ -292,7 +292,9 @@ fn reverse_continue(
         };
         c.seek_count(id, to)?;
         let watch = Watch::begin();
-        c.run(Direction::Backward, Scope::Thread, &mut stops, &cancel)?;
+        c.cancellable(&cancel, |c| {
+            c.run(Direction::Backward, Scope::Thread, &mut stops)
+        })?;
         let spent = watch.end();
         cancel.reset();
         drop(stops);

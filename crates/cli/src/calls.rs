@@ -104,7 +104,7 @@ impl<'a> Shown<'a> {
     ) -> Result<Shown<'a>> {
         let known_at = known.iter().position(|k| k.0 == call.function);
         if arguments || known_at.is_none() {
-            cursor.seek_call(call, &Cancel::new())?;
+            cursor.seek_call(call)?;
         }
         let i = match known_at {
             Some(i) => i,

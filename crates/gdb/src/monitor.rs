@@ -260,7 +260,11 @@ fn described_access(f: &Found) -> String {
 fn who_wrote(s: &mut Session, addr: &str, len: &str) -> Result<String> {
     let (addr, len) = range(addr, len)?;
     let cancel = s.cancel.clone();
-    match s.inferior.cursor.last_write(addr, len, &cancel)? {
+    match s
+        .inferior
+        .cursor
+        .cancellable(&cancel, |c| c.last_write(addr, len))?
+    {
         Some(f) => Ok(described_access(&f) + &source(s, f.thread, f.count, f.pc)?),
         None => bad("no instruction of the program wrote there before"),
     }
@@ -282,7 +286,11 @@ fn who_changed(s: &mut Session, name: &str) -> Result<String> {
         return bad(format!("{name} is no general register of 64 bits"));
     };
     let cancel = s.cancel.clone();
-    match s.inferior.cursor.last_register_change(n, &cancel)? {
+    match s
+        .inferior
+        .cursor
+        .cancellable(&cancel, |c| c.last_register_change(n))?
+    {
         Some(c) => {
             let [before, behind] = c.values;
             let text = format!(
@@ -319,14 +327,20 @@ fn source(s: &mut Session, thread: ThreadId, count: u64, pc: u64) -> Result<Stri
 fn last_write(s: &mut Session, addr: &str, len: &str) -> Result<String> {
     let (addr, len) = range(addr, len)?;
     let cancel = s.cancel.clone();
-    let found = s.inferior.cursor.last_write(addr, len, &cancel)?;
+    let found = s
+        .inferior
+        .cursor
+        .cancellable(&cancel, |c| c.last_write(addr, len))?;
     go(s, found, "wrote there before")
 }
 
 fn first_use(s: &mut Session, addr: &str, len: &str) -> Result<String> {
     let (addr, len) = range(addr, len)?;
     let cancel = s.cancel.clone();
-    let found = s.inferior.cursor.first_use(addr, len, &cancel)?;
+    let found = s
+        .inferior
+        .cursor
+        .cancellable(&cancel, |c| c.first_use(addr, len))?;
     go(s, found, "uses it from here on")
 }
 

@@ -5,7 +5,7 @@ use crate::{Argument, Inspector, Passed, Result, narrow};
 use hindsight_symbols::{Class, Location, Parameter, Registers, Signature, Type};
 use hindsight_timeline::regs::{CALL_ARGUMENTS, NAMES, RAX, RDX};
 use hindsight_timeline::{
-    Breakpoint, Call, Cancel, Cursor, Direction, Error, Reason, Return, Scope, Stops,
+    Breakpoint, Call, Cursor, Direction, Error, Reason, Return, Scope, Stops,
 };
 
 /// At most this many bytes of a value are looked at.
@@ -207,12 +207,7 @@ fn to_body(cursor: &mut Cursor, known: &Callee, call: &Call) -> Result<bool> {
         breakpoints,
         ..Stops::default()
     };
-    let run = cursor.run(
-        Direction::Forward,
-        Scope::Thread,
-        &mut stops,
-        &Cancel::new(),
-    );
+    let run = cursor.run(Direction::Forward, Scope::Thread, &mut stops);
     match run {
         Ok(stop) => {
             let there = matches!(stop.reason, Reason::Breakpoint { .. });

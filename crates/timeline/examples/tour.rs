@@ -107,7 +107,6 @@ fn ground(g: Ground) -> &'static str {
 
 /// Step by step, in both directions.
 fn steps(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    let never = Cancel::new();
     let mut c = t.cursor()?;
     c.seek(t.find(Place::Percent(50.0), None)?)?;
     let start = c.position()?;
@@ -115,9 +114,9 @@ fn steps(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     c.step(Direction::Backward, Scope::Thread)?;
     let same = c.position()? == start;
     writeln!(out, "one further and one back: the same place is {same}")?;
-    let over = c.step_over(Direction::Forward, &never)?;
+    let over = c.step_over(Direction::Forward)?;
     writeln!(out, "over a call: {}", over.position)?;
-    let caller = c.step_out(Direction::Forward, &never)?;
+    let caller = c.step_out(Direction::Forward)?;
     writeln!(
         out,
         "out of the function: {} ({:?})",
@@ -128,7 +127,6 @@ fn steps(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
 
 /// Running to stops, in both directions.
 fn stops(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    let never = Cancel::new();
     let mut c = t.cursor()?;
     c.seek(t.find(Place::Percent(50.0), None)?)?;
     // The next system call of any thread, and the one before.
@@ -136,9 +134,9 @@ fn stops(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
         syscalls: Choice::All,
         ..Stops::default()
     };
-    let next = c.run(Direction::Forward, Scope::All, &mut calls, &never)?;
+    let next = c.run(Direction::Forward, Scope::All, &mut calls)?;
     writeln!(out, "next system call: {} {:?}", next.position, next.reason)?;
-    let last = c.run(Direction::Backward, Scope::All, &mut calls, &never)?;
+    let last = c.run(Direction::Backward, Scope::All, &mut calls)?;
     writeln!(out, "the one before: {} {:?}", last.position, last.reason)?;
     // Back to where this instruction was executed with another stack pointer.
     let cpu = c.registers()?;
@@ -148,7 +146,7 @@ fn stops(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
         breakpoints: vec![elsewhere],
         ..Stops::default()
     };
-    let stop = c.run(Direction::Backward, Scope::Thread, &mut stops, &never)?;
+    let stop = c.run(Direction::Backward, Scope::Thread, &mut stops)?;
     writeln!(
         out,
         "here with another stack: {} {:?}",
@@ -159,14 +157,13 @@ fn stops(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
 
 /// Who wrote to this part of the stack last, and who uses it next?
 fn memory(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    let never = Cancel::new();
     let mut c = t.cursor()?;
     c.seek(t.find(Place::Percent(50.0), None)?)?;
     let rsp = c.registers()?.gpr[RSP];
-    if let Some(w) = c.last_write(rsp, 512, &never)? {
+    if let Some(w) = c.last_write(rsp, 512)? {
         writeln!(out, "written at {} by {:#x}", w.position, w.pc)?;
     }
-    if let Some(u) = c.first_use(rsp, 512, &never)? {
+    if let Some(u) = c.first_use(rsp, 512)? {
         writeln!(out, "used next at {} by {:#x}", u.position, u.pc)?;
     }
     Ok(())
@@ -178,12 +175,9 @@ fn cancelled(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let mut c = t.cursor()?;
     let stop = std::thread::scope(|s| {
         s.spawn(|| cancel.cancel());
-        c.run(
-            Direction::Forward,
-            Scope::All,
-            &mut Stops::default(),
-            &cancel,
-        )
+        c.cancellable(&cancel, |c| {
+            c.run(Direction::Forward, Scope::All, &mut Stops::default())
+        })
     })?;
     let early = stop.reason == Reason::Cancelled;
     let what = if early {

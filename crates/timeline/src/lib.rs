@@ -5,13 +5,13 @@
 //! also tells who accessed memory last or first.
 //!
 //! ```no_run
-//! use hindsight_timeline::{Cancel, Direction, Options, Timeline};
+//! use hindsight_timeline::{Direction, Options, Timeline};
 //! let t = Timeline::open("trace.hst", Options::default())?;
 //! let mut c = t.cursor()?;
 //! c.seek(t.range()?.1)?;
 //! // Who wrote what the stack pointer points to?
 //! let rsp = c.registers()?.gpr[hindsight_timeline::regs::RSP];
-//! if let Some(w) = c.last_write(rsp, 8, &Cancel::new())? {
+//! if let Some(w) = c.last_write(rsp, 8)? {
 //!     println!("{} {:#x}", w.position, w.pc);
 //!     c.seek(w.position)?;
 //! }

@@ -86,7 +86,7 @@ pub fn run(bytes: &[u8]) {
             let mut c = t.cursor().unwrap();
             c.seek(t.range().unwrap().1).unwrap();
             // Damage is found and what it was about made again. What checksums vouch for is believed.
-            let _ = c.last_write(DATA + 8, 8, &Cancel::new());
+            let _ = c.last_write(DATA + 8, 8);
             let _ = c.known_memory(DATA, 64);
             let _ = c.registers();
         }

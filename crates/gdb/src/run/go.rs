@@ -169,7 +169,7 @@ impl Session {
         };
         loop {
             let cursor = &mut self.inferior.cursor;
-            let mut stop = cursor.run(direction, scope, &mut stops, &cancel)?;
+            let mut stop = cursor.cancellable(&cancel, |c| c.run(direction, scope, &mut stops))?;
             // A child that shares this process's memory (`vfork`) is another process.
             let own = self.inferior.has(&self.timeline.thread(stop.thread)?);
             if direction == Direction::Forward {

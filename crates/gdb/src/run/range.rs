@@ -59,7 +59,9 @@ impl Session {
             ..Stops::default()
         };
         let cursor = &mut self.inferior.cursor;
-        let stop = cursor.run(Direction::Forward, Scope::Thread, &mut stops, &cancel)?;
+        let stop = cursor.cancellable(&cancel, |c| {
+            c.run(Direction::Forward, Scope::Thread, &mut stops)
+        })?;
         match stop.reason {
             Reason::Watchpoint { .. } | Reason::Cancelled => self.tell(stop).map(Some),
             _ if self.is_within(range)? => Ok(None),

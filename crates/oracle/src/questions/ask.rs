@@ -323,11 +323,7 @@ impl<'a> Asker<'a> {
         self.go(k, place)?;
         let found = self.timed(
             || what.clone(),
-            |s| {
-                s.kinds[k]
-                    .2
-                    .find(direction, address, len, watch, &Cancel::new())
-            },
+            |s| s.kinds[k].2.find(direction, address, len, watch),
         )?;
         let wanted = StopSet {
             watches: vec![(address, len, watch)],
@@ -372,10 +368,7 @@ impl<'a> Asker<'a> {
         };
         self.go(k, place)?;
         let what = format!("{}: over {direction:?} from {place:?}", self.kinds[k].0);
-        let stop = self.timed(
-            || what.clone(),
-            |s| s.kinds[k].2.step_over(direction, &Cancel::new()),
-        )?;
+        let stop = self.timed(|| what.clone(), |s| s.kinds[k].2.step_over(direction))?;
         self.here(
             k,
             "step over",
@@ -397,10 +390,7 @@ impl<'a> Asker<'a> {
         };
         self.go(k, place)?;
         let what = format!("{}: out {direction:?} from {place:?}", self.kinds[k].0);
-        let stop = self.timed(
-            || what.clone(),
-            |s| s.kinds[k].2.step_out(direction, &Cancel::new()),
-        )?;
+        let stop = self.timed(|| what.clone(), |s| s.kinds[k].2.step_out(direction))?;
         self.here(k, "step out", (place.0, want), &format!("{what}: {stop:?}"))
     }
 

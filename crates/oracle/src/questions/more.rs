@@ -114,7 +114,7 @@ impl Asker<'_> {
             self.kinds[k].0
         );
         let c = &mut self.kinds[k].2;
-        let stop = c.run(direction, Scope::Process, &mut stops, &Cancel::new())?;
+        let stop = c.run(direction, Scope::Process, &mut stops)?;
         self.here(k, "change", (thread, want), &format!("{what}: {stop:?}"))
     }
 
@@ -145,18 +145,18 @@ impl Asker<'_> {
                 image: None,
             };
             let run = |c: &mut hindsight_timeline::Cursor, mut stops: Stops| {
-                c.run(direction, Scope::All, &mut stops, &cancel)
+                c.cancellable(&cancel, |c| c.run(direction, Scope::All, &mut stops))
                     .map(|s| s.reason == Reason::Cancelled)
             };
             let done = match kind {
                 0 => c
-                    .step_out(direction, &cancel)
+                    .cancellable(&cancel, |c| c.step_out(direction))
                     .map(|s| s.reason == Reason::Cancelled),
                 1 => c
-                    .step_over(direction, &cancel)
+                    .cancellable(&cancel, |c| c.step_over(direction))
                     .map(|s| s.reason == Reason::Cancelled),
                 2 => c
-                    .find(direction, never, 8, Watch::Access, &cancel)
+                    .cancellable(&cancel, |c| c.find(direction, never, 8, Watch::Access))
                     .map(|_| false),
                 3 => {
                     let b = hindsight_timeline::Breakpoint {

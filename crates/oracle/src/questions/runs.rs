@@ -4,9 +4,7 @@ use super::ask::{Asker, BOTH, FAR, SCOPES};
 use super::log::Flow;
 use super::world::StopSet;
 use hindsight_isa::regs::RAX;
-use hindsight_timeline::{
-    Breakpoint, Cancel, Choice, Reason, Register, Result, Stops, Watch, Watchpoint,
-};
+use hindsight_timeline::{Breakpoint, Choice, Reason, Register, Result, Stops, Watch, Watchpoint};
 
 impl Asker<'_> {
     /// A function that some call leads to.
@@ -87,11 +85,7 @@ impl Asker<'_> {
         self.go(k, place)?;
         let stop = self.timed(
             || what.clone(),
-            |s| {
-                s.kinds[k]
-                    .2
-                    .run(direction, scope, &mut stops, &Cancel::new())
-            },
+            |s| s.kinds[k].2.run(direction, scope, &mut stops),
         )?;
         let want = self.world.next(place, direction, scope, &wanted);
         let ended = matches!(stop.reason, Reason::End | Reason::Begin);

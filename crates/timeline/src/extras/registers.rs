@@ -33,19 +33,15 @@ impl Cursor {
     /// thread began.
     ///
     /// All instructions from there on are executed one by one. The cursor stays.
-    pub fn last_register_change(
-        &mut self,
-        register: u8,
-        cancel: &Cancel,
-    ) -> Result<Option<Changed>> {
+    pub fn last_register_change(&mut self, register: u8) -> Result<Option<Changed>> {
         let (thread, mut hi) = (self.thread(), self.count());
-        let timeline = self.timeline().clone();
+        let (timeline, cancel) = (self.timeline().clone(), self.view.cancel().clone());
         let player = self.view.player(thread)?;
         let from = player.from;
         let mut size = FIRST;
         while hi > from {
             let lo = hi.saturating_sub(size).max(from);
-            let found = player.with_helper(|p| last(p, (lo, hi), register, cancel))?;
+            let found = player.with_helper(|p| last(p, (lo, hi), register, &cancel))?;
             if let Some((count, pc, values)) = found {
                 return Ok(Some(Changed {
                     thread,

@@ -30,7 +30,7 @@ impl Cursor {
     }
 
     /// Runs `what`, which may take long. It ends early with [`crate::Error::Cancelled`] when `cancel` is set. The
-    /// cursor then stays where it was.
+    /// cursor then stays where it was. Only runs and steps say it otherwise: they stop with [`Reason::Cancelled`].
     ///
     /// ```no_run
     /// # use hindsight_timeline::{Cancel, Cursor, Position, Result};
@@ -47,6 +47,15 @@ impl Cursor {
         let outer = self.view.set_cancel(cancel.clone());
         let done = what(self);
         self.view.set_cancel(outer);
+        done
+    }
+
+    /// Runs a search. It gets the flag that cancels it, and the virtual processors have none meanwhile. So a search that
+    /// was cancelled can go back to where it began.
+    fn search<T>(&mut self, what: impl FnOnce(&mut Viewpoint, &Cancel) -> Result<T>) -> Result<T> {
+        let cancel = self.view.set_cancel(Cancel::new());
+        let done = what(&mut self.view, &cancel);
+        self.view.set_cancel(cancel);
         done
     }
 
@@ -117,12 +126,12 @@ impl Cursor {
 
     /// Leaves the present function, in this thread. Forwards, the cursor stops after the return; backwards, before the
     /// call.
-    pub fn step_out(&mut self, direction: Direction, cancel: &Cancel) -> Result<Stop> {
-        search::step_out(&mut self.view, direction, cancel)
+    pub fn step_out(&mut self, direction: Direction) -> Result<Stop> {
+        self.search(|view, cancel| search::step_out(view, direction, cancel))
     }
 
-    /// Runs to the next or previous stop, to the end, or until it is cancelled. A stop at the cursor's own position
-    /// does not count.
+    /// Runs to the next or previous stop, to the end, or until it is cancelled ([`Cursor::cancellable`]). A stop at the
+    /// cursor's own position does not count.
     ///
     /// ```no_run
     /// # use hindsight_timeline::*;
@@ -138,25 +147,19 @@ impl Cursor {
     ///         }],
     ///         ..Stops::default()
     ///     };
-    ///     c.run(Direction::Backward, Scope::Process, &mut stops, &Cancel::new())
+    ///     c.run(Direction::Backward, Scope::Process, &mut stops)
     /// }
     /// ```
     ///
     /// # Errors
     /// If a stream cannot be replayed. The cursor is then where it was.
-    pub fn run(
-        &mut self,
-        direction: Direction,
-        scope: Scope,
-        stops: &mut Stops,
-        cancel: &Cancel,
-    ) -> Result<Stop> {
-        calls::run(&mut self.view, direction, scope, stops, cancel)
+    pub fn run(&mut self, direction: Direction, scope: Scope, stops: &mut Stops) -> Result<Stop> {
+        self.search(|view, cancel| calls::run(view, direction, scope, stops, cancel))
     }
 
     /// The last write to any of these bytes before the cursor, by any thread of its program image.
-    pub fn last_write(&mut self, address: u64, len: u64, cancel: &Cancel) -> Result<Option<Found>> {
-        self.find(Direction::Backward, address, len, Watch::Write, cancel)
+    pub fn last_write(&mut self, address: u64, len: u64) -> Result<Option<Found>> {
+        self.find(Direction::Backward, address, len, Watch::Write)
     }
 
     /// All writes to these bytes before the cursor, by any thread of its program image. The last one comes first.
@@ -172,8 +175,8 @@ impl Cursor {
 
     /// The first instruction from the cursor on that reads or writes any of these bytes. Threads of the cursor's
     /// program image count.
-    pub fn first_use(&mut self, address: u64, len: u64, cancel: &Cancel) -> Result<Option<Found>> {
-        self.find(Direction::Forward, address, len, Watch::Access, cancel)
+    pub fn first_use(&mut self, address: u64, len: u64) -> Result<Option<Found>> {
+        self.find(Direction::Forward, address, len, Watch::Access)
     }
 
     /// The thread that the cursor is in.
@@ -219,8 +222,8 @@ impl Cursor {
     }
 
     /// One instruction forwards or backwards in this thread. A call counts as one instruction, with all that it does.
-    pub fn step_over(&mut self, direction: Direction, cancel: &Cancel) -> Result<Stop> {
-        search::step_over(&mut self.view, direction, cancel)
+    pub fn step_over(&mut self, direction: Direction) -> Result<Stop> {
+        self.search(|view, cancel| search::step_over(view, direction, cancel))
     }
 
     /// The nearest access to any of these bytes in the way that `watch` says. Backwards it lies before the cursor,
@@ -231,9 +234,8 @@ impl Cursor {
         address: u64,
         len: u64,
         watch: Watch,
-        cancel: &Cancel,
     ) -> Result<Option<Found>> {
-        search::find(&mut self.view, direction, address, len, watch, cancel)
+        self.search(|view, cancel| search::find(view, direction, address, len, watch, cancel))
     }
 
     /// The memory that the instruction at the cursor accesses.
@@ -243,7 +245,7 @@ impl Cursor {
 
     /// Goes to where a call begins. The registers are those that the function finds. That also holds for a function
     /// that handles a signal.
-    pub fn seek_call(&mut self, call: &Call, cancel: &Cancel) -> Result<()> {
-        calls::seek_call(&mut self.view, call, cancel)
+    pub fn seek_call(&mut self, call: &Call) -> Result<()> {
+        self.search(|view, cancel| calls::seek_call(view, call, cancel))
     }
 }

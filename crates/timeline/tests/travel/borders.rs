@@ -58,7 +58,7 @@ pub fn record_as(s: &Scene, source: &str, flags: &[&str], options: &[&str]) -> P
 }
 
 fn go(c: &mut Cursor, direction: Direction, stops: &mut Stops) -> Stop {
-    c.run(direction, Scope::All, stops, &Cancel::new()).unwrap()
+    c.run(direction, Scope::All, stops).unwrap()
 }
 
 #[test]
@@ -163,12 +163,12 @@ fn the_first_instruction_of_a_handler_is_seen() {
         let mut from = (end.thread, end.count);
         for signal in signals.iter().rev() {
             c.seek_count(from.0, from.1).unwrap();
-            let w = c.last_write(hits, 8, &Cancel::new()).unwrap().unwrap();
+            let w = c.last_write(hits, 8).unwrap().unwrap();
             assert_eq!((w.count, w.pc, w.address), (signal.count, handler, hits));
             from = (w.thread, w.count);
         }
         c.seek_count(end.thread, signals[0].count).unwrap();
-        let first = c.find(Direction::Forward, hits, 8, Watch::Access, &Cancel::new());
+        let first = c.find(Direction::Forward, hits, 8, Watch::Access);
         assert_eq!(first.unwrap().unwrap().count, signals[0].count);
         assert!(
             c.accesses()
@@ -198,7 +198,7 @@ fn the_first_instruction_of_a_handler_is_seen() {
 fn steps_go_on_where_the_kernel_does() {
     let s = Scene::new();
     let t = open(&record(&s, HANDLER, &[]), 2000);
-    let (thread, cancel) = (said(&t).0.thread, Cancel::new());
+    let thread = said(&t).0.thread;
     let filter = Filter {
         syscalls: vec![15],
         kinds: vec![KindOf::Syscall],
@@ -212,14 +212,14 @@ fn steps_go_on_where_the_kernel_does() {
     for (signal, back) in signals(&t).iter().zip(back) {
         // The system call that ends the handler is no call that returns.
         c.seek_count(thread, back).unwrap();
-        let stop = c.step_over(Direction::Forward, &cancel).unwrap();
+        let stop = c.step_over(Direction::Forward).unwrap();
         assert_eq!((c.count(), stop.reason), (back + 1, Reason::Step));
         // Out of the function that raised the signal, past the handler. And from where the handler has ended. Both lead
         // to the same place.
         let mut ends = Vec::new();
         for from in [signal.count - 1, back + 1] {
             c.seek_count(ThreadId(thread.0), from).unwrap();
-            let stop = c.step_out(Direction::Forward, &cancel).unwrap();
+            let stop = c.step_out(Direction::Forward).unwrap();
             assert_eq!(stop.reason, Reason::Step);
             ends.push((c.count(), c.registers().unwrap().rip));
         }
@@ -266,7 +266,7 @@ fn what_lies_behind_restored_state_is_not_taken_for_read() {
         // The first use is a read, and not the instruction that restores.
         let begin = t.thread(here.thread).unwrap().from;
         c.seek_count(here.thread, begin).unwrap();
-        let first = c.first_use(args[1], 2048, &Cancel::new()).unwrap().unwrap();
+        let first = c.first_use(args[1], 2048).unwrap().unwrap();
         assert!(first.count > here.count, "{first:?}");
     }
 }
@@ -296,7 +296,7 @@ fn a_step_over_a_call_of_another_thread_stays_in_its_own() {
         for child in &threads[1..] {
             for count in child.from..=(child.from + 12).min(child.to) {
                 c.seek_count(child.id, count).unwrap();
-                let stop = c.step_over(Direction::Backward, &Cancel::new()).unwrap();
+                let stop = c.step_over(Direction::Backward).unwrap();
                 let want = count.saturating_sub(1).max(child.from);
                 assert_eq!((c.thread(), stop.thread), (child.id, child.id), "{count}");
                 assert_eq!(c.count(), want, "{stop:?}");

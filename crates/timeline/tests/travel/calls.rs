@@ -122,8 +122,7 @@ fn stops(t: &Timeline, id: ThreadId, function: u64, wanted: &[(u64, Option<(u64,
             returns: vec![function],
             ..Stops::default()
         };
-        c.run(direction, Scope::Thread, &mut stops, &Cancel::new())
-            .unwrap()
+        c.run(direction, Scope::Thread, &mut stops).unwrap()
     };
     let (begin, end) = (t.thread(id).unwrap().from, t.thread(id).unwrap().to);
     for direction in [Direction::Forward, Direction::Backward] {
@@ -253,20 +252,19 @@ fn what_the_kernel_writes_is_found() {
     let at = args[1] + 2;
     let (_, end) = t.range().unwrap();
     c.seek(end).unwrap();
-    let cancel = Cancel::new();
-    let store = c.last_write(at, 1, &cancel).unwrap().unwrap();
+    let store = c.last_write(at, 1).unwrap().unwrap();
     assert!(
         !store.kernel && store.count > read.count,
         "{store:?}, {read:?}"
     );
     c.seek_count(store.thread, store.count).unwrap();
-    let call = c.last_write(at, 1, &cancel).unwrap().unwrap();
+    let call = c.last_write(at, 1).unwrap().unwrap();
     assert!(
         call.kernel && call.count == read.count && call.len == 16,
         "{call:?}, {store:?}, {read:?}"
     );
     c.seek_count(call.thread, call.count).unwrap();
-    assert_eq!(c.last_write(at, 1, &cancel).unwrap(), None);
+    assert_eq!(c.last_write(at, 1).unwrap(), None);
     // A watchpoint stops at both, both ways.
     let mut stops = Stops {
         watchpoints: vec![Watchpoint {
@@ -285,15 +283,11 @@ fn what_the_kernel_writes_is_found() {
     ] {
         c.seek(from).unwrap();
         for count in wanted {
-            let stop = c
-                .run(direction, Scope::Process, &mut stops, &cancel)
-                .unwrap();
+            let stop = c.run(direction, Scope::Process, &mut stops).unwrap();
             assert!(matches!(stop.reason, Reason::Watchpoint { .. }), "{stop:?}");
             assert_eq!(c.count(), count, "{stop:?}, {store:?}, {read:?}");
         }
-        let last = c
-            .run(direction, Scope::Process, &mut stops, &cancel)
-            .unwrap();
+        let last = c.run(direction, Scope::Process, &mut stops).unwrap();
         assert!(
             matches!(last.reason, Reason::Begin | Reason::End),
             "{last:?}, {store:?}, {read:?}"

@@ -4,8 +4,7 @@ use crate::questions::Rng;
 use hindsight_lab::Scene;
 use hindsight_oracle::plain::{self as oracle, Log};
 use hindsight_timeline::{
-    Cancel, Cursor, Direction, Reason, Scope, Stop, Stops, ThreadId, Watch, WatchedValue,
-    Watchpoint,
+    Cursor, Direction, Reason, Scope, Stop, Stops, ThreadId, Watch, WatchedValue, Watchpoint,
 };
 use std::collections::BTreeMap;
 
@@ -25,8 +24,7 @@ fn next(c: &mut Cursor, direction: Direction, address: u64, value: &[u8]) -> Sto
         }],
         ..Stops::default()
     };
-    c.run(direction, Scope::Process, &mut stops, &Cancel::new())
-        .unwrap()
+    c.run(direction, Scope::Process, &mut stops).unwrap()
 }
 
 /// What memory holds when `count` instructions are completed. Before the first write it is the content from loading

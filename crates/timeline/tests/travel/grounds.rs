@@ -1,9 +1,7 @@
 //! Memory that was not accessed before, memory for which threads race, and memory of forked processes.
 
 use hindsight_lab::{Scene, hex};
-use hindsight_timeline::{
-    Cancel, Direction, Filter, Ground, Kind, KindOf, Options, Scope, Timeline,
-};
+use hindsight_timeline::{Direction, Filter, Ground, Kind, KindOf, Options, Scope, Timeline};
 
 fn record(s: &Scene, source: &str, name: &str) -> Timeline {
     // Most of these tests need what is not known. In the quiet regime more is known.
@@ -235,7 +233,7 @@ fn races_show_candidates_and_order_shows_the_last_writer() {
     let m = c.memory(args[2], 8).unwrap();
     assert_eq!(m.whole().unwrap(), 5u64.to_le_bytes());
     assert!(m.candidates.is_empty() && m.unnamed.is_empty(), "{m:?}");
-    let w = c.last_write(args[2], 8, &Cancel::new()).unwrap().unwrap();
+    let w = c.last_write(args[2], 8).unwrap().unwrap();
     assert_ne!(w.thread, h.thread);
     // In the middle of the other thread's loop, it is not.
     let threads = t.threads().unwrap();

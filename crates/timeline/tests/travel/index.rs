@@ -22,7 +22,7 @@ pub fn answer(t: &Timeline) -> String {
         c.seek_count(ThreadId(t.trace().threads()[0]), end / part)
             .unwrap();
         let rsp = c.registers().unwrap().gpr[4];
-        let w = c.last_write(rsp, 8, &Cancel::new()).unwrap();
+        let w = c.last_write(rsp, 8).unwrap();
         let mut m = c.memory(rsp, 64).unwrap();
         for b in m.bytes.iter_mut().flatten() {
             if b.ground == Ground::Written {
@@ -240,7 +240,7 @@ fn what_needs_an_index_is_cancelled_while_it_is_made() {
     // A flag that is set before ends a search. The cursor stays.
     c.seek(end).unwrap();
     let rsp = c.registers().unwrap().gpr[4];
-    let answer = c.last_write(rsp, 8, &cancel);
+    let answer = c.cancellable(&cancel, |c| c.last_write(rsp, 8));
     assert!(matches!(answer, Err(Error::Cancelled)), "{answer:?}");
     assert_eq!(c.position().unwrap(), end);
 }

@@ -68,7 +68,7 @@ fn at(c: &mut Cursor, thread: ThreadId, count: u64) -> &mut Cursor {
 }
 
 fn one(c: &mut Cursor, direction: Direction, address: u64, len: u64, watch: Watch) -> Found {
-    let found = c.find(direction, address, len, watch, &Cancel::new());
+    let found = c.find(direction, address, len, watch);
     found.unwrap().unwrap()
 }
 
@@ -174,7 +174,7 @@ fn handlers_that_interrupt_string_instructions_are_met_both_ways() {
             at(c, thread, from);
             let mut met = Vec::new();
             loop {
-                let stop = c.run(direction, Scope::Thread, &mut stops, &Cancel::new());
+                let stop = c.run(direction, Scope::Thread, &mut stops);
                 let stop = stop.unwrap();
                 if !matches!(stop.reason, Reason::Breakpoint { .. }) {
                     break;
@@ -208,22 +208,12 @@ fn handlers_that_interrupt_string_instructions_are_met_both_ways() {
             ..Stops::default()
         };
         at(c, thread, marks[0].0);
-        let stop = c.run(
-            Direction::Forward,
-            Scope::Process,
-            &mut stops,
-            &Cancel::new(),
-        );
+        let stop = c.run(Direction::Forward, Scope::Process, &mut stops);
         assert!(matches!(stop.unwrap().reason, Reason::Watchpoint { .. }));
         assert_eq!(c.count(), signals[2] + 1);
         stops.values[0].bytes = vec![7; 8];
         at(c, thread, marks[1].0);
-        let stop = c.run(
-            Direction::Backward,
-            Scope::Process,
-            &mut stops,
-            &Cancel::new(),
-        );
+        let stop = c.run(Direction::Backward, Scope::Process, &mut stops);
         assert!(matches!(stop.unwrap().reason, Reason::Watchpoint { .. }));
         assert_eq!(c.count(), signals[2]);
     }
@@ -274,7 +264,7 @@ fn a_handler_that_is_interrupted_at_once_begins_when_that_is_over() {
                 at(c, thread, from);
                 let mut met = Vec::new();
                 while let Reason::Breakpoint { .. } = {
-                    let stop = c.run(direction, Scope::Thread, &mut stops, &Cancel::new());
+                    let stop = c.run(direction, Scope::Thread, &mut stops);
                     stop.unwrap().reason
                 } {
                     met.push(c.count());

@@ -17,7 +17,7 @@ fn compare(c: &mut Cursor, address: u64, len: u64) -> usize {
     let home = (c.thread(), c.count());
     for n in 0..MOST {
         let context = format!("{address:#x}+{len} from {home:?}, number {n}");
-        let one = c.last_write(address, len, &never).unwrap();
+        let one = c.last_write(address, len).unwrap();
         let next = list.next(&never).unwrap();
         assert_eq!(next.as_ref().map(|w| w.access), one, "{context}");
         let (Some(w), Some(next)) = (one, next) else {

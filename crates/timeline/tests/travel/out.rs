@@ -5,7 +5,9 @@ use hindsight_isa::Predictor;
 use hindsight_lab::{Scene, hex};
 use hindsight_replay::access::decode;
 use hindsight_replay::{Code, Machine, Stop, stream};
-use hindsight_timeline::{Cancel, Direction, Filter, Ground, Kind, Reason, ThreadId, Timeline};
+use hindsight_timeline::{
+    Cancel, Cursor, Direction, Filter, Ground, Kind, Reason, ThreadId, Timeline,
+};
 use iced_x86::FlowControl;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -86,7 +88,7 @@ fn the_way_out_of_what_was_called_before_the_recording_begins() {
     let mut c = t.cursor().unwrap();
     c.seek_count(thread, first[first.len() - 1]).unwrap();
     let begun = Instant::now();
-    c.step_out(Direction::Backward, &Cancel::new()).unwrap();
+    c.step_out(Direction::Backward).unwrap();
     let one = begun.elapsed();
     assert!(one < many, "{one:?} in place of a part of {many:?}");
 }
@@ -115,7 +117,7 @@ fn stacks_are_not_empty_where_threads_are_kept_from_their_middle_on() {
         let mut before = from;
         while c.count() < to {
             before = c.count();
-            c.step_out(Direction::Forward, &Cancel::new()).unwrap();
+            c.step_out(Direction::Forward).unwrap();
         }
         before
     };
@@ -194,14 +196,13 @@ fn agree(t: &Timeline, rounds: u64) -> (u32, [Vec<u64>; 2]) {
         flows.push((*flow, *rsp));
     }
     let mut r = Rng(11);
-    let cancel = Cancel::new();
     let (mut far, mut ended) = (0, [Vec::new(), Vec::new()]);
     for round in 0..rounds {
         let from = r.below(len);
         let floor = flows[from as usize].1;
         c.seek_count(thread, begin + from).unwrap();
         let direction = [Direction::Forward, Direction::Backward][round as usize % 2];
-        let stop = c.step_out(direction, &cancel).unwrap();
+        let stop = c.step_out(direction).unwrap();
         let want = match direction {
             Direction::Forward => {
                 // Return addresses of functions that were called since. After a `longjmp` they lie above, too.
@@ -290,18 +291,17 @@ fn the_way_out_of_a_long_function_is_short() {
     assert!(end > 20_000_000, "{end}");
     // In the first of the long loops, or in a function that it calls.
     c.seek_count(thread, end / 12).unwrap();
-    let cancel = Cancel::new();
     let begun = Instant::now();
     let mut last = c.count();
     while c.count() - last < 3_000_000 {
         last = c.count();
-        let stop = c.step_out(Direction::Forward, &cancel).unwrap();
+        let stop = c.step_out(Direction::Forward).unwrap();
         assert_eq!(stop.reason, Reason::Step);
     }
     c.seek_count(thread, c.count() - 100).unwrap();
     let here = c.count();
     while here - c.count() < 3_000_000 {
-        let stop = c.step_out(Direction::Backward, &cancel).unwrap();
+        let stop = c.step_out(Direction::Backward).unwrap();
         assert_eq!(stop.reason, Reason::Step);
     }
     println!("{:?}", begun.elapsed());
@@ -346,7 +346,7 @@ fn what_is_left_otherwise_ends_where_its_callers_return() {
     for i in [5, 11, 17, 18, 20, 23] {
         let call = &deep[i];
         c.seek_count(call.thread, call.count).unwrap();
-        let stop = c.step_out(Direction::Forward, &never).unwrap();
+        let stop = c.step_out(Direction::Forward).unwrap();
         let want = match i {
             18.. => call.returned.unwrap().count,
             _ => end,
@@ -376,10 +376,11 @@ fn steps_that_are_cancelled_leave_the_cursor_where_it_was() {
                 std::thread::sleep(std::time::Duration::from_micros(100 * (round % 20)));
                 cancel.cancel();
             });
-            match round % 3 {
-                0 => c.step_over(direction, &cancel).unwrap(),
-                _ => c.step_out(direction, &cancel).unwrap(),
-            }
+            let step = |c: &mut Cursor| match round % 3 {
+                0 => c.step_over(direction),
+                _ => c.step_out(direction),
+            };
+            c.cancellable(&cancel, step).unwrap()
         });
         if stop.reason == Reason::Cancelled {
             assert_eq!((c.thread(), c.count()), (thread, here), "{round}");

@@ -220,8 +220,7 @@ fn what_is_played_across_a_key_frame_comes_back() {
             let (addr, len) = (somewhere(&log, &mut r), 1 + r.below(24));
             let all = log.touching(addr, len, true, true);
             let want = all.iter().find(|n| **n >= c.count());
-            let cancel = Cancel::new();
-            let found = c.find(Direction::Forward, addr, len, Watch::Access, &cancel);
+            let found = c.find(Direction::Forward, addr, len, Watch::Access);
             let found = found.unwrap();
             let context = format!(
                 "{addr:#x}+{len} from {}: {found:?}, frame {frame}",
@@ -257,7 +256,6 @@ fn searches_find_what_a_plain_replay_finds() {
 fn search(t: &Timeline, log: &Log) {
     let (mut c, mut d) = (t.cursor().unwrap(), t.cursor().unwrap());
     let mut r = Rng(2);
-    let cancel = Cancel::new();
     for round in 0..150 {
         let count = r.below(log.instructions() + 1);
         c.seek_count(ThreadId(log.thread), count).unwrap();
@@ -270,7 +268,7 @@ fn search(t: &Timeline, log: &Log) {
             Direction::Forward => all.iter().find(|n| **n >= count),
             Direction::Backward => all.iter().rfind(|n| **n < count),
         };
-        let found = c.find(direction, addr, len, watch, &cancel).unwrap();
+        let found = c.find(direction, addr, len, watch).unwrap();
         let context =
             format!("round {round}: {direction:?} {watch:?} {addr:#x}+{len} from {count}");
         assert_eq!(found.map(|f| f.count), want.copied(), "{context}");
@@ -305,9 +303,7 @@ fn search(t: &Timeline, log: &Log) {
             }],
             ..Stops::default()
         };
-        let stop = c
-            .run(direction, Scope::Thread, &mut stops, &cancel)
-            .unwrap();
+        let stop = c.run(direction, Scope::Thread, &mut stops).unwrap();
         let at = match direction {
             Direction::Forward => {
                 let b = (count + 1..log.instructions()).find(|n| holds(*n));
@@ -332,15 +328,16 @@ fn search(t: &Timeline, log: &Log) {
     let pc = log.states[5].rip;
     c.seek_count(ThreadId(log.thread), log.instructions())
         .unwrap();
-    assert!(c.last_write(pc, 1, &cancel).unwrap().is_none());
+    assert!(c.last_write(pc, 1).unwrap().is_none());
+    let cancel = Cancel::new();
     cancel.cancel();
     let mut stops = Stops {
         calls: vec![pc],
         ..Stops::default()
     };
-    let stop = c
-        .run(Direction::Backward, Scope::All, &mut stops, &cancel)
-        .unwrap();
-    assert_eq!(stop.reason, Reason::Cancelled);
+    let stop = c.cancellable(&cancel, |c| {
+        c.run(Direction::Backward, Scope::All, &mut stops)
+    });
+    assert_eq!(stop.unwrap().reason, Reason::Cancelled);
     assert_eq!(c.count(), log.instructions());
 }

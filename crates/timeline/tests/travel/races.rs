@@ -4,8 +4,8 @@ use crate::open;
 use crate::questions::Rng;
 use hindsight_lab::Scene;
 use hindsight_timeline::{
-    Cancel, Candidate, Cursor, Direction, Filter, Kind, KindOf, Memory, Scope, ThreadId, Timeline,
-    Unnamed, Watch, Why,
+    Candidate, Cursor, Direction, Filter, Kind, KindOf, Memory, Scope, ThreadId, Timeline, Unnamed,
+    Watch, Why,
 };
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -160,7 +160,7 @@ fn races_agree(trace: &Path) -> [usize; 3] {
         let c = &mut cursors[0];
         if n % 2 == 0 {
             c.seek_count(thread, count).unwrap();
-            let found = c.find(Direction::Forward, at, 64, Watch::Read, &Cancel::new());
+            let found = c.find(Direction::Forward, at, 64, Watch::Read);
             if let Some(f) = found.unwrap() {
                 (thread, count) = (f.thread, f.count);
             }
