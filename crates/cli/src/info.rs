@@ -312,7 +312,7 @@ fn figure_rows(rows: &mut Rows, t: &Trace, streams: &[StreamSummary]) {
     if lost > 0 {
         rows.add(
             "lost",
-            format!("the content of {lost} mappings of files could not be had"),
+            format!("the collector could not read the files of {lost} mappings"),
         );
     }
 }

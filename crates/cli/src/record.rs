@@ -45,7 +45,7 @@ fn record(a: &args::Record) -> Result<Status> {
     let to = Destination::of(a.output.as_deref(), a.self_contained);
     if !to.is_file() && a.ring.is_none() && (a.keep_on.is_some() || a.retry.is_some()) {
         bail!(
-            "what is sent as it is recorded cannot be taken back: --keep-on and --retry need a file, or --ring"
+            "a recording that is sent while it is made cannot be taken back: --keep-on and --retry need a file, or --ring"
         );
     }
     let front = Foreground::new()?;

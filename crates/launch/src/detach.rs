@@ -297,7 +297,7 @@ fn leave(pid: i32, why: u32, user: User) -> Result<()> {
     if handoff.heap[1] != 0 {
         let told = caller.tell_heap(handoff.heap);
         if let Err(e) = told {
-            let what = "its heap cannot be made known to the kernel (CONFIG_CHECKPOINT_RESTORE)";
+            let what = "the kernel does not accept where its heap is (it needs CONFIG_CHECKPOINT_RESTORE)";
             let why = &Error::Io {
                 what: what.into(),
                 cause: e,
@@ -433,7 +433,7 @@ fn bring_to_rest(
         if why == reason::TRACED && resting.is_empty() && began.elapsed() > PATIENCE {
             process.write(places.flag, &0u32.to_le_bytes())?;
             return Err(DetachError::NeverRests(
-                "none of its threads can be brought to rest: it".into(),
+                "no thread of it can be stopped: it".into(),
             )
             .into());
         }

@@ -40,19 +40,21 @@ pub enum Error {
     #[error("expected a pattern that is shorter than {PATTERN_LEN} bytes, and not empty")]
     Pattern,
     /// A recording that is sent as it is made cannot be taken back if it is not to be kept.
-    #[error("what is sent as it is recorded cannot be taken back: only a file or a ring can")]
+    #[error(
+        "a recording that is sent while it is made cannot be taken back; choose a file or a ring"
+    )]
     CannotTakeBack,
     /// Recordings go to files and programs.
     #[error("a recording is not for a terminal: redirect standard output, or name a file")]
     Terminal,
     /// A process that stands for a program may have one thread only.
-    #[error("a process of several threads cannot stand for a program")]
+    #[error("this process has several threads; one that stands for a program may have one only")]
     SeveralThreads,
     /// The calling process ignores SIGCHLD, so the kernel would not tell how the program ends.
     #[error("this process ignores SIGCHLD, and would not learn how the program ends")]
     ChildrenIgnored,
     /// Nothing says where the store is.
-    #[error("where to keep recordings is not known: set HINDSIGHT_DIR, or name a file with -o")]
+    #[error("no folder for recordings is known: set HINDSIGHT_DIR, or name a file with -o")]
     NoStore,
     /// The store has no recordings.
     #[error("the store is empty: name a file")]
@@ -73,7 +75,7 @@ pub enum Error {
     #[error("files that no recording uses stay in the store: {0}")]
     Sweep(hindsight_trace::Error),
     /// Nobody holds a ring with events of this process.
-    #[error("no circular recording (`record --ring`) of process {0} goes on")]
+    #[error("process {0} is not recorded into a ring (`record --ring`)")]
     NoRing(i32),
     /// Others than this user may change the folder.
     #[error("{} is not a folder of this user alone", .0.display())]
@@ -167,7 +169,7 @@ pub enum Unfit {
     )]
     FirstThreadEnded,
     /// It is a zombie.
-    #[error(" has ended; its parent has not looked at its exit status yet")]
+    #[error(" has ended, and its parent has not waited for it yet")]
     Ended,
     /// It has no memory of its own.
     #[error(" is a thread of the kernel")]
@@ -246,7 +248,7 @@ pub enum DetachError {
         recorder: i32,
     },
     /// Nobody is there who could.
-    #[error("the process that records it, {0}, is gone")]
+    #[error("process {0}, which recorded it, is gone")]
     RecorderGone(i32),
     /// It would lose what keeps it from some system calls.
     #[error("it has set filters for system calls (seccomp), which it would lose")]
@@ -263,7 +265,7 @@ pub enum DetachError {
     )]
     NeverRests(String),
     /// Its threads cannot be stopped, and somebody wants an end.
-    #[error("its threads do not come to rest")]
+    #[error("its threads cannot be stopped")]
     Restless,
 }
 

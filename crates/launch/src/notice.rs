@@ -107,9 +107,9 @@ impl fmt::Display for Notice<'_> {
             Notice::OthersGoOn => f.write_str(
                 "the program has ended; waiting for other processes that are recorded with it",
             ),
-            Notice::Killed => f.write_str(
-                "the program does not take the signal that asks for its end, and is killed",
-            ),
+            Notice::Killed => {
+                f.write_str("the program does not end at the signal that asks it to, and is killed")
+            }
             Notice::EndNotWritten(e) => write!(
                 f,
                 "the end of the trace could not be written: {e}; what was written stays readable"

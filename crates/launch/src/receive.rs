@@ -93,7 +93,12 @@ impl Incoming {
 /// Reads what a recording begins with, and sees that it is that.
 fn begin(from: &mut TcpStream, timeout: Duration) -> Result<Vec<u8>> {
     let no = |why: String| Err(Error::NoBeginning(why));
-    let late = || format!("it does not begin within {} seconds", timeout.as_secs());
+    let late = || {
+        format!(
+            "the recording does not begin within {} seconds",
+            timeout.as_secs()
+        )
+    };
     let until = Instant::now() + timeout;
     let mut bytes = [0; HEADER_LEN];
     let mut have = 0;

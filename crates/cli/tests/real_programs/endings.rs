@@ -27,7 +27,7 @@ fn a_program_that_does_not_take_the_signal_is_killed() {
             let done = running.finish();
             let says = done.messages();
             assert_eq!(end(done.status), (None, Some(libc::SIGKILL)), "{says}");
-            assert!(says.contains("does not take the signal"), "{says}");
+            assert!(says.contains("does not end at the signal"), "{says}");
             scene.must_verify(&trace);
         }
     }

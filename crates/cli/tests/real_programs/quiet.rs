@@ -111,7 +111,7 @@ fn changes_that_end_it() {
     let program = scene.compile("quiet.c", &[]);
     for (name, word) in [
         ("twins", "low address bits"),
-        ("shared", "shared"),
+        ("shared", "others share"),
         ("memory_file", "file"),
         ("remote", "system call"),
         ("partial", "system call"),
@@ -142,13 +142,13 @@ fn corners_of_calls() {
     }
     let file = scene.path("direct");
     for (args, word) in [
-        (&["own_array"][..], "writes over"),
-        (&["own_header"], "writes over"),
-        (&["own_length"], "writes over"),
+        (&["own_array"][..], "may overwrite"),
+        (&["own_header"], "may overwrite"),
+        (&["own_length"], "may overwrite"),
         (&["direct", file.to_str().unwrap()], "direct access"),
-        (&["locked"], "who knows"),
+        (&["locked"], "unknown part"),
         (&["twins"], "low address bits"),
-        (&["several"], "moved"),
+        (&["several"], "moves"),
         (&["shared"], "share"),
     ] {
         let (quiet, why) = part(&scene, &program, args);
@@ -174,7 +174,7 @@ fn file(scene: &Scene) -> PathBuf {
 fn mapped_files_that_the_program_changes() {
     let scene = Scene::new();
     let program = scene.compile("quiet.c", &[]);
-    for (name, word) in [("cut", "cut"), ("renamed", "opened for writing")] {
+    for (name, word) in [("cut", "cut"), ("renamed", "mapped file for writing")] {
         let path = file(&scene);
         let native = scene.native(&words(&program, &[name, path.to_str().unwrap()]));
         let path = file(&scene);
@@ -297,7 +297,7 @@ fn it_can_end_anywhere() {
                 Some(0),
                 "{argv:?} after {after}: {said}"
             );
-            forced += regime(&scene, &trace).1.contains("was asked for") as u32;
+            forced += regime(&scene, &trace).1.contains("asked for it") as u32;
         }
     }
     // Some programs end the regime themselves, or do not enter the runtime any more.

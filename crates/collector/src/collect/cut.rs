@@ -208,8 +208,8 @@ impl<W: Write> Collector<'_, W> {
             if self.missed.len() < MOST_MISSED && self.missed.insert(path.clone()) {
                 let path = String::from_utf8_lossy(&path);
                 (self.tell)(&format!(
-                    "the content of {path} cannot be had: it was changed, or replaced, as it was mapped. What reads it \
-                     from here on is not recorded exactly until its memory is checked again"
+                    "the collector cannot read {path}, which changed or was replaced while the program mapped it. A replay \
+                     stops if the program reads it before the checked regime begins"
                 ));
             }
         }

@@ -289,7 +289,10 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     if at == old {
         t.zero_window(at + old_len, new_len - old_len);
     } else if t.regime.quiet && placement::collides(old, old_len) {
-        regime::leave_soon(t, "memory is moved whose low address bits others have too");
+        regime::leave_soon(
+            t,
+            "the program moves memory, and another mapping has the same low address bits",
+        );
     } else if t.regime.quiet {
         let len = old_len.min(new_len);
         t.event(&Event::Move {
@@ -309,7 +312,7 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     if keep || several || !anonymous {
         regime::leave_soon(
             t,
-            "a mapping is copied, or several or one of a file are moved",
+            "mremap copies a mapping, or moves several or one of a file",
         );
     }
     regime::accessible(t, at, new_len);
@@ -379,7 +382,10 @@ fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         // before.
         forget_code(t, addr, sys::pages(len));
         regime::changed(t, addr, sys::pages(len));
-        regime::leave_soon(t, "memory was discarded, who knows how much of it");
+        regime::leave_soon(
+            t,
+            "madvise failed, and an unknown part of the memory is discarded",
+        );
     }
     Some(())
 }

@@ -83,7 +83,7 @@ pub fn init() {
 pub fn set_stopped(t: &mut Thread, stopped: bool) {
     selection::ask(flag::USED);
     if stopped {
-        crate::memory::regime::leave_soon(t, "the program stopped its recording");
+        crate::memory::regime::leave_soon(t, "the program stops its recording");
     }
     t.selection.stopped = stopped;
 }

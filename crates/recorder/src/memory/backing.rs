@@ -31,7 +31,7 @@ const SCM_RIGHTS: u32 = 1;
 const SOL_SOCKET: u32 = 1;
 
 /// Why the quiet regime ends if a device writes what is read from a file straight into memory.
-pub const DIRECT: Reason = "a file is opened for direct access";
+pub const DIRECT: Reason = "the program opens a file for direct access (O_DIRECT)";
 
 /// Which file it is: device and inode.
 type Id = (u64, u64);
@@ -132,16 +132,16 @@ pub struct Held {
 pub fn map(fd: i32, path: &[u8]) -> Result<Held, Reason> {
     let s = match (sys::fstat(fd), stat(path)) {
         (Ok(s), Some(n)) if id(&s) == id(&n) => s,
-        _ => return Err("a file without a name is mapped"),
+        _ => return Err("the program maps a file that has no name"),
     };
     if s.st_mode & S_IFMT != S_IFREG {
-        return Err("a device is mapped");
+        return Err("the program maps a device");
     }
     if FILES.writable.lock().contains(&id(&s)) {
-        return Err("a file that the program may write is mapped");
+        return Err("the program maps a file that it may write");
     }
     if s.st_size as u64 > MAX_FILE {
-        return Err("a very large file is mapped");
+        return Err("the program maps a very large file");
     }
     let file = File::of(&s);
     let mut list = FILES.mapped.lock();
@@ -151,7 +151,7 @@ pub fn map(fd: i32, path: &[u8]) -> Result<Held, Reason> {
         let new = false;
         return match known.file == file {
             true => Ok(Held { file, handed, new }),
-            false => Err("a file was changed between two mappings of it"),
+            false => Err("a file changed between two mappings of it"),
         };
     }
     let handed = handing::hand(fd);
@@ -190,7 +190,9 @@ pub fn known(path: &[u8]) -> Result<Held, Reason> {
             handed: m.handed,
             new: false,
         }),
-        _ => Err("a file is mapped of which it is not known which it was"),
+        _ => Err(
+            "several files were mapped from the same path, and it is not known which one is in memory",
+        ),
     }
 }
 
@@ -222,23 +224,23 @@ pub fn opened(fd: i32) -> Option<Reason> {
     }
     let path = sys::fd_path(fd);
     if path.starts_with(b"/proc/") && path.ends_with(b"/mem") {
-        return Some("memory is opened as a file, for writing");
+        return Some("the program opens memory as a file, for writing (/proc/PID/mem)");
     }
     if is_in_memory(id(&s)) {
-        return Some("a file that is in memory is opened for writing");
+        return Some("the program opens a mapped file for writing");
     }
     let mut list = FILES.writable.lock();
     if !list.contains(&id(&s)) {
         list.push(id(&s));
     }
-    (list.len() > MAX_WRITABLE).then_some("very many files are opened for writing")
+    (list.len() > MAX_WRITABLE).then_some("the program opens very many files for writing")
 }
 
 /// Notes that the file named by the string at `path` was cut or extended. Returns why the program
 /// cannot stay quiet, if that is so.
 pub fn resized(path: u64) -> Option<Reason> {
     let s = stat(&guard::read_path(path)?)?;
-    is_in_memory(id(&s)).then_some("a file that is in memory is cut or extended")
+    is_in_memory(id(&s)).then_some("the program cuts or extends a mapped file")
 }
 
 /// Notes a message that was received and may have brought descriptors. Its `struct msghdr` is at

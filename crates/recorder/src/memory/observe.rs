@@ -45,7 +45,7 @@ impl Thread {
         }
         if self.regime.quiet {
             if len > crate::sys::quiet::MAX_MAPPING {
-                self.regime.end_soon("a very large mapping");
+                self.regime.end_soon("the program maps a very large range");
             } else if len != 0 {
                 for (addr, len) in placement::apart(addr, len) {
                     self.event(&Event::Zero { addr, len });

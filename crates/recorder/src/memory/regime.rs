@@ -197,7 +197,7 @@ fn tell_content(t: &mut Thread, addr: u64, len: u64, offset: u64, size: u64) -> 
     let len = len.min(size.saturating_sub(offset).next_multiple_of(PAGE));
     let readable = |r: &Region| r.prot & PROT_READ != 0 && r.end >= addr + len;
     if len > MOST || !regions().find(addr).is_some_and(readable) {
-        return Err("a file is mapped whose content the collector cannot have");
+        return Err("the collector cannot read a mapped file");
     }
     tell(t, addr, len);
     Ok(())
@@ -223,7 +223,7 @@ fn content(
     offset: u64,
 ) -> Result<(), Reason> {
     if len > MAX_MAPPING {
-        return Err("a very large mapping");
+        return Err("the program maps a very large range");
     }
     // Memory that cannot be accessed has no content, unless it is a file's.
     let holds = prot != 0 || flags & MAP_ANONYMOUS == 0;
@@ -231,33 +231,33 @@ fn content(
         return Err("two mappings have the same low address bits");
     }
     if flags & MAP_GROWSDOWN != 0 {
-        return Err("a mapping that grows");
+        return Err("the program makes a mapping that grows (MAP_GROWSDOWN)");
     }
     if flags & MAP_HUGETLB != 0 {
-        return Err("a mapping of huge pages");
+        return Err("the program maps huge pages");
     }
     if flags & MAP_TYPE == MAP_DROPPABLE {
-        return Err("memory that the kernel may drop");
+        return Err("the program maps memory that the kernel may drop (MAP_DROPPABLE)");
     }
     if flags & MAP_ANONYMOUS != 0 {
         // `zero_window` has recorded its content.
         return match flags & MAP_TYPE == MAP_PRIVATE {
             true => Ok(()),
-            false => Err("memory that others can share is mapped"),
+            false => Err("the program maps memory that others can share"),
         };
     }
     let found = regions().find(addr).copied();
     let Some(r) = found else {
-        return Err("a mapping of unknown content");
+        return Err("the content of a new mapping is not known");
     };
     let path: Vec<u8> = regions().path(&r).to_vec();
     // A shared mapping of the system's files that is only read is as good as a private one.
     let of_system = backing::is_of_system(&path);
     if flags & MAP_TYPE != MAP_PRIVATE && (prot & PROT_WRITE != 0 || !of_system) {
-        return Err("a file is mapped that others can change");
+        return Err("the program maps a file that others can change");
     }
     if sys::is_writable(fd) {
-        return Err("a file that is open for writing is mapped");
+        return Err("the program maps a file that it has open for writing");
     }
     tell_file(t, addr, len, offset, Some(fd), &path)
 }
@@ -280,7 +280,7 @@ pub fn accessible(t: &mut Thread, addr: u64, len: u64) {
 /// Notes that memory that may hold something is inaccessible for now.
 pub fn inaccessible(t: &mut Thread, addr: u64, len: u64) {
     if t.regime.quiet && !placement::hold(addr, len) {
-        leave_soon(t, "very many mappings are made inaccessible");
+        leave_soon(t, "the program makes very many mappings inaccessible");
     }
 }
 
@@ -294,7 +294,7 @@ pub fn discarded(t: &mut Thread, addr: u64, len: u64, advice: u32) {
     for r in list {
         let (start, end) = (r.start.max(addr), r.end.min(addr + len));
         if r.is_shared() || advice == MADV_REMOVE {
-            t.regime.end_soon("shared memory is discarded");
+            t.regime.end_soon("the program discards shared memory");
         } else if r.flags & MAP_ANONYMOUS != 0 {
             t.zero_window(start, end - start);
         } else {
@@ -326,12 +326,12 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     }
     let why = match nr {
         __NR_clone | __NR_clone3 | __NR_vfork if clone::shares_memory(nr, a) => {
-            "a second thread, or a child in the same memory"
+            "a second thread begins, or a child in the same memory"
         }
         __NR_clone | __NR_clone3 | __NR_fork | __NR_vfork => return others::before_fork(t),
-        __NR_shmat => "memory shared with other processes",
+        __NR_shmat => "the program attaches memory that others share (shmat)",
         _ if syscalls::overwrites_its_buffers(nr, a, &Real) => {
-            "a system call writes over what says where it writes"
+            "a system call may overwrite the array that says where it writes"
         }
         __NR_exit | __NR_exit_group => return end(t),
         _ => return,
@@ -416,7 +416,9 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         leave_soon(t, why);
     }
     if class == syscalls::Class::Unknown {
-        t.regime.end_soon("a system call of which not all is known");
+        t.regime.end_soon(
+            "a system call may write to memory that its entry in the table does not name",
+        );
     }
     others::meddled(t);
     if let Some(why) = t.regime.take_end() {
@@ -577,7 +579,7 @@ pub fn arrive(t: &mut Thread, pc: u64) {
         if t.regime.leaves_after != 0 {
             t.regime.leaves_after -= 1;
             if t.regime.leaves_after == 0 {
-                leave_soon(t, "as was asked for (--leave-quiet-after)");
+                leave_soon(t, "--leave-quiet-after asked for it");
             }
         }
         others::meddled(t);

@@ -97,7 +97,7 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
     if h.magic.load(Acquire) != ring::MAGIC {
         fail::die(
             STATUS,
-            &line!("the two halves of the recorder are of different versions"),
+            &line!("recorder and collector are of different versions"),
         );
     }
     // The first image begins before the program runs, so the header still holds what the collector
@@ -166,7 +166,7 @@ fn succeed(parent: u32, last: i32) {
                     kind: EndKind::Exec,
                     code: 0,
                     message: if crate::sys::config::get().plain != 0 {
-                        b"it goes on unrecorded: the program's name does not match"
+                        b"the new program's name does not match; it goes on unrecorded"
                     } else {
                         b""
                     },
@@ -429,9 +429,10 @@ pub fn leave(pid: i32) {
             return;
         }
         if sys::seconds() - began > PATIENCE {
-            let what =
-                line!("process {pid} does not come to rest to be left; it is traced as it is");
-            log!(Warn, "process {pid} does not come to rest to be left");
+            let what = line!(
+                "process {pid} cannot be detached yet (a thread of it cannot stop); its tracer sees the recorder in it"
+            );
+            log!(Warn, "process {pid} cannot be detached yet");
             return crate::sys::fail::say(what.as_bytes());
         }
         asked |= now <= 0 && h.traced.compare_exchange(now, pid, AcqRel, Relaxed).is_ok();

@@ -101,7 +101,7 @@ pub fn restate(t: &mut Thread) {
     }
     for p in &plan.pages {
         if !say(t, p) {
-            super::leave_soon(t, "memory that cannot be read");
+            super::leave_soon(t, "memory of the program cannot be read");
         }
     }
     t.event(&Event::Restate { ends: true });

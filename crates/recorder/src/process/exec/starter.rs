@@ -64,7 +64,7 @@ global_asm!(
     "syscall",
     "ud2",
     "5:",
-    ".ascii \"hindsight: there is no memory for the recorder in a program that was executed\\n\"",
+    ".ascii \"hindsight: a program was executed that leaves no memory for the recorder; it ends\\n\"",
     "6:",
     ".balign 8",
     "hindsight_starter_end:",
