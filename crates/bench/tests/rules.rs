@@ -230,7 +230,6 @@ const ROOMS: [(&str, &[&str]); 4] = [
             "selection",
             "outcome",
             "sys",
-            "arena",
             "program",
             "recorder_log",
             "error",

@@ -17,7 +17,7 @@
 //! 3. One thread runs `hindsight_detach_finish`.
 
 /// Address of the block, in the recorder's part of the address space.
-pub const BLOCK: u64 = 0x6800_4000_0000;
+pub const BLOCK: u64 = crate::arena::ARENA.start + (1 << 30);
 
 /// Size of [`Block::message`] in bytes.
 pub const MESSAGE: usize = 512;

@@ -4,6 +4,7 @@
 
 extern crate alloc;
 
+pub mod arena;
 pub mod attach;
 pub mod config;
 pub mod consumer;

@@ -3,11 +3,11 @@
 
 mod kernel;
 
-use crate::arena::{ARENA, FAR};
 use crate::error::{DetachError, During, Error, Result};
 use crate::notice::{Notice, Tell};
 use crate::recorder_binary;
 use hindsight_collector::Control;
+use hindsight_events::arena::{ARENA, FAR, FIRST_FREE};
 use hindsight_events::attach::{Handoff, Plain, leave as reason};
 use hindsight_events::ring::{DETACHED, Header, NOT_DETACHED};
 use hindsight_remote::{Process, Regs, Restart, Status, Stop, Thread};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const RINGS_NAME: &str = "/memfd:hindsight-rings (deleted)";
 
 /// Where translated code is, and nothing else that is executed.
-const TRANSLATED: [std::ops::Range<u64>; 2] = [ARENA.start + (4 << 30)..ARENA.end, FAR];
+const TRANSLATED: [std::ops::Range<u64>; 2] = [FIRST_FREE..ARENA.end, FAR];
 
 /// Time between looks at threads that do not rest yet.
 const ROUND: Duration = Duration::from_millis(3);
@@ -297,7 +297,8 @@ fn leave(pid: i32, why: u32, user: User) -> Result<()> {
     if handoff.heap[1] != 0 {
         let told = caller.tell_heap(handoff.heap);
         if let Err(e) = told {
-            let what = "the kernel does not accept where its heap is (it needs CONFIG_CHECKPOINT_RESTORE)";
+            let what =
+                "the kernel does not accept where its heap is (it needs CONFIG_CHECKPOINT_RESTORE)";
             let why = &Error::Io {
                 what: what.into(),
                 cause: e,
@@ -432,10 +433,9 @@ fn bring_to_rest(
         }
         if why == reason::TRACED && resting.is_empty() && began.elapsed() > PATIENCE {
             process.write(places.flag, &0u32.to_le_bytes())?;
-            return Err(DetachError::NeverRests(
-                "no thread of it can be stopped: it".into(),
-            )
-            .into());
+            return Err(
+                DetachError::NeverRests("no thread of it can be stopped: it".into()).into(),
+            );
         }
         if began.elapsed() > PATIENCE && told_to_end() {
             process.write(places.flag, &0u32.to_le_bytes())?;

@@ -36,7 +36,6 @@
 
 #![deny(missing_docs)]
 
-mod arena;
 mod attach;
 mod destination;
 mod detach;

@@ -106,10 +106,19 @@ fn find(image: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use object::ObjectSegment;
 
     #[test]
     fn the_image_has_one_block() {
         assert!(find(IMAGE).is_some());
+    }
+
+    #[test]
+    fn the_image_begins_with_the_arena() {
+        let image = IMAGE.to_vec();
+        let file = object::File::parse(&*image).unwrap();
+        let first = file.segments().next().unwrap();
+        assert_eq!(first.address(), hindsight_events::arena::ARENA.start);
     }
 
     #[test]

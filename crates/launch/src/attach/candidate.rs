@@ -1,7 +1,7 @@
 //! Whether a process that runs can be recorded, and what is known of it.
 
-use crate::arena::ARENA;
 use crate::error::{AttachError, During, Result, Unfit};
+use hindsight_events::arena::ARENA;
 use hindsight_remote::{Process, Status};
 use std::ffi::OsString;
 use std::fs;

@@ -1,10 +1,10 @@
 //! Brings the recorder into a process that runs (see [`hindsight_events::attach`]).
 
 use super::candidate::{Candidate, refusal, unfit};
-use crate::arena::ARENA;
 use crate::error::{AttachError, During, Error, Result, Unfit};
 use crate::recorder_binary;
 use crate::sys::limits::{lift_limits_of, restore_limits_of};
+use hindsight_events::arena::ARENA;
 use hindsight_events::attach::{BLOCK, Block, Entry, MESSAGE, Plain, status};
 use hindsight_events::config::Config;
 use hindsight_remote::{Process, Regs, Restart, Thread};

@@ -1,28 +1,20 @@
-//! The recorder's own part of the address space. It is far from where the kernel puts a program,
-//! its libraries, heap and stack. So neither gets in the other's way.
+//! Memory in the recorder's own part of the address space.
 
 use crate::sys::{self, PAGE};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::*};
+use hindsight_events::arena::{ARENA, FAR, FIRST_FREE};
 use linux_raw_sys::errno::{EEXIST, EINVAL};
 use linux_raw_sys::general::MAP_FIXED_NOREPLACE;
 
-/// First address: that of the recorder's image (see `build.rs` of the crate `image`).
-pub const START: u64 = 0x6800_0000_0000;
+/// First address: that of the recorder's image.
+pub const START: u64 = ARENA.start;
 
-/// The parts of the address space, in the order in which they are used. The second one is for the
-/// windows of thousands of threads. There neither programs nor the common sanitizers have anything.
-/// That of threads has its shadow of shadows from 0x3000_0000_0000 to 0x3400_0000_0000.
-const RANGES: [(u64, u64); 2] = [
-    (START, 0x7000_0000_0000),
-    (0x3400_0000_0000, 0x5000_0000_0000),
-];
+/// The parts of the address space, in the order in which they are used: start and end of each.
+const RANGES: [(u64, u64); 2] = [(ARENA.start, ARENA.end), (FAR.start, FAR.end)];
 
 /// The next free address in each part.
-static NEXT: [AtomicU64; 2] = [
-    AtomicU64::new(START + (4 << 30)),
-    AtomicU64::new(RANGES[1].0),
-];
+static NEXT: [AtomicU64; 2] = [AtomicU64::new(FIRST_FREE), AtomicU64::new(FAR.start)];
 
 /// Maps memory at the next free address, with a hole below it. The error is an errno.
 pub fn map(len: u64, prot: u32, flags: u32, fd: i32, offset: u64) -> sys::Result<u64> {
