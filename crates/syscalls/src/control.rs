@@ -1,6 +1,6 @@
 //! System calls that are many calls in one: their outputs depend on a request.
 
-use crate::outputs::{Class, Out};
+use crate::written::{Class, Out};
 use linux_raw_sys::general::*;
 use linux_raw_sys::{ioctl, net, prctl};
 

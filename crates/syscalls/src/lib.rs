@@ -7,16 +7,20 @@
 #![no_std]
 #![deny(missing_docs)]
 
+mod arguments;
 mod control;
 mod outputs;
 mod overlap;
 mod signatures;
 mod table;
+mod written;
 
-pub use outputs::{Class, Memory, Range, indirections, may_write, outputs};
+pub use arguments::{Arg, Set, Shape};
+pub use outputs::{indirections, may_write, outputs};
 pub use overlap::overwrites_its_buffers;
-pub use signatures::{Arg, Returns, Set, Shape, Signature, signature};
+pub use signatures::{Returns, Signature, signature};
 pub use table::{
     CHANGES_FILES, DESCRIPTOR, DIRECT, MAPS, OWN, PASSED, PATH, PINS, REPEATABLE, RIGHTS, Traits,
     WATCHED, arguments, has, name, names, number,
 };
+pub use written::{Class, Memory, Range};

@@ -1,7 +1,7 @@
 //! System calls that read from memory where they are to write.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use crate::outputs::{IOV_MAX, Memory, Out};
+use crate::written::{IOV_MAX, Memory, Out};
 use linux_raw_sys::general::*;
 
 /// The sizes of `struct iovec`, `struct msghdr` and `struct mmsghdr`.

@@ -3,9 +3,9 @@
 //! Who adds a call adds a line here. Tests compare these facts with the code that deals with single
 //! calls, and name what was forgotten.
 
-use crate::signatures::Arg::{self, *};
-use crate::signatures::Set::*;
-use crate::signatures::Shape as S;
+use crate::arguments::Arg::{self, *};
+use crate::arguments::Set::*;
+use crate::arguments::Shape as S;
 use linux_raw_sys::general::{self, rusage, stat, statfs64, statx};
 use linux_raw_sys::system;
 
