@@ -16,6 +16,7 @@ pub mod generation;
 pub mod guard;
 pub mod headroom;
 pub mod heap;
+pub mod line;
 pub mod lock;
 pub mod many;
 pub mod program;

@@ -7,7 +7,8 @@
 use crate::code::cache;
 use crate::line;
 use crate::signals::handler;
-use crate::sys::fail::{self, Line, tell};
+use crate::sys::fail::{self, tell};
+use crate::sys::line::Line;
 use crate::sys::log::{self, Plain};
 use crate::sys::{self, config};
 use crate::thread::signal_state::SYNCHRONOUS;

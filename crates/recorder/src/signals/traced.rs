@@ -5,7 +5,7 @@
 use crate::line;
 use crate::memory::maps::read_file;
 use crate::stream::ring;
-use crate::sys::{self, fail, stop};
+use crate::sys::{self, line, stop};
 use crate::thread::Thread;
 use alloc::borrow::ToOwned;
 use core::ffi::CStr;
@@ -66,7 +66,7 @@ fn say_why_not(id: i32) {
         "process {id} is traced as it is, since it is in another namespace of process ids: \
          its registers are those of translated code"
     );
-    fail::say(what.as_bytes());
+    line::say(what.as_bytes());
 }
 
 /// The recorded process that thread `tid` belongs to, if it has memory of its own.

@@ -433,7 +433,7 @@ pub fn leave(pid: i32) {
                 "process {pid} cannot be detached yet (a thread of it cannot stop); its tracer sees the recorder in it"
             );
             log!(Warn, "process {pid} cannot be detached yet");
-            return crate::sys::fail::say(what.as_bytes());
+            return crate::sys::line::say(what.as_bytes());
         }
         asked |= now <= 0 && h.traced.compare_exchange(now, pid, AcqRel, Relaxed).is_ok();
         alive.check();

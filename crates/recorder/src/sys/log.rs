@@ -7,7 +7,7 @@
 //! While nothing is logged, a log point costs one test of a byte.
 
 use crate::line;
-use crate::sys::fail::{self, Line};
+use crate::sys::line::{Line, say};
 use crate::sys::{self, config};
 use core::fmt;
 use core::ptr::null_mut;
@@ -261,7 +261,7 @@ pub fn write_through(text: &Line) {
     let path = core::ffi::CStr::from_bytes_until_nul(file).unwrap_or(c"");
     match path.to_bytes() {
         b"" => {}
-        b"-" => fail::say(text.as_bytes()),
+        b"-" => say(text.as_bytes()),
         _ => {
             if let Ok(fd) = sys::open_append(path) {
                 sys::write(fd, line!("{}\n", Plain(text.as_bytes())).as_bytes());

@@ -2,7 +2,8 @@
 
 use crate::stream::ring;
 use crate::sys;
-use crate::sys::fail::{Line, STATUS, say};
+use crate::sys::fail::STATUS;
+use crate::sys::line::{Line, say};
 use crate::thread::{Thread, ThreadSlot, threads};
 use core::sync::atomic::Ordering::Acquire;
 use hindsight_events::{EndKind, Event};
