@@ -270,8 +270,8 @@ mod tests {
 
     /// Four samples a second for a minute: the values of `f`, with noise.
     fn samples(f: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
-        let mut random = hindsight_oracle::Random(5);
-        let noise = |r: &mut hindsight_oracle::Random| r.below(1000) as f64 / 1000.0;
+        let mut random = hindsight_random::Rng(5);
+        let noise = |r: &mut hindsight_random::Rng| r.below(1000) as f64 / 1000.0;
         (0..240)
             .map(|i| i as f64 / 4.0)
             .map(|t| (t, f(t) + noise(&mut random)))

@@ -5,7 +5,7 @@ use crate::process::{ExitStatus, Run, Spec, run as run_program};
 use crate::stats::{median, range};
 use crate::workload;
 use hindsight_isa::regs::RSP;
-use hindsight_oracle::Random;
+use hindsight_random::Rng;
 use hindsight_timeline::breakpath::{Breakpath, StopCandidate};
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Options, Reason, Result, Scope, Stops, ThreadId,
@@ -158,9 +158,9 @@ fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
         threads.len()
     );
     // A random instant of any thread.
-    let mut random = Random(1);
+    let mut random = Rng(1);
     let mut place = || {
-        let mut n = random.draw() % all.max(1);
+        let mut n = random.u64() % all.max(1);
         for h in &threads {
             if n < h.to - h.from {
                 return (h.id, h.from + n);
@@ -315,7 +315,7 @@ const REPLAYED: u64 = 2_000_000;
 /// Prepares the path to a step. Once for made-up loops of some instructions, half of which access memory, and
 /// once for the recording itself.
 fn breakpath(t: &Timeline, id: ThreadId, from: u64, to: u64, table: &mut Table) -> Result<()> {
-    let mut random = Random(7);
+    let mut random = Rng(7);
     let watch = Watch::begin();
     let mut path = Breakpath::new();
     let (mut pc, mut begin, mut left) = (0, 0, 0);
@@ -326,11 +326,11 @@ fn breakpath(t: &Timeline, id: ThreadId, from: u64, to: u64, table: &mut Table) 
     };
     for step in 0..STEPS {
         if left == 0 {
-            (begin, left) = (random.draw() % 20_000, 20 + random.draw() % 400);
+            (begin, left) = (random.u64() % 20_000, 20 + random.u64() % 400);
         }
         left -= 1;
         pc = if step % 23 == 0 { begin } else { pc + 1 };
-        let data = random.draw() % 100_000;
+        let data = random.u64() % 100_000;
         let touches = [touch(pc << 1), touch(data << 1 | 1)];
         path.push(&touches[..1 + (step % 2) as usize]);
     }

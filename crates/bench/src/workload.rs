@@ -2,7 +2,7 @@
 
 use crate::process::{ENVIRONMENT, argv};
 use crate::tasks;
-use hindsight_oracle::Random;
+use hindsight_random::Rng;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -304,7 +304,7 @@ pub fn run(command: &mut Command) -> io::Result<()> {
 
 /// Writes text of words with unequal frequency, numbers and punctuation.
 pub fn write_text(out: &mut dyn Write, size: usize) -> io::Result<()> {
-    let mut random = Random(2026);
+    let mut random = Rng(2026);
     let syllables = [
         "ka", "ro", "mi", "te", "sun", "ver", "lo", "pan", "e", "dri", "sho", "ul",
     ];
@@ -344,7 +344,7 @@ pub fn write_text(out: &mut dyn Write, size: usize) -> io::Result<()> {
 
 /// Writes a preprocessed translation unit of `functions` functions that call each other.
 pub fn write_c(out: &mut dyn Write, functions: u64) -> io::Result<()> {
-    let mut random = Random(7);
+    let mut random = Rng(7);
     writeln!(out, "typedef unsigned long size_t;")?;
     writeln!(
         out,

@@ -1,8 +1,8 @@
 //! Instructions with random operands, of each encoding that the decoder knows.
 
 use crate::memory::{CODE, PAGE, Region};
-use crate::rng::Rng;
 use crate::state::random_target;
+use hindsight_random::Rng;
 use iced_x86::OpCodeOperandKind as K;
 use iced_x86::{
     Code, Decoder, DecoderOptions, Encoder, EncodingKind, Instruction, Mnemonic, OpKind, Register,

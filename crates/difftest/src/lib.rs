@@ -18,7 +18,6 @@ pub mod native;
 mod prepare;
 pub mod record;
 pub mod replay;
-pub mod rng;
 pub mod sequences;
 pub mod state;
 pub mod thread;

@@ -2,9 +2,9 @@
 //! that make sense.
 
 use crate::memory::{PAGE, Region};
-use crate::rng::Rng;
 use crate::state::{aim, random_target};
 use hindsight_isa::{CpuState, VecState};
+use hindsight_random::Rng;
 use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 
 /// Lets the memory operands of `i`, explicit or not, lie in `region` and hold what makes sense.

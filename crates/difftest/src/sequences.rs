@@ -3,8 +3,8 @@
 use crate::case::Rig;
 use crate::generate::is_tested;
 use crate::native::watchdog;
-use crate::rng::Rng;
 use crate::setting;
+use hindsight_random::Rng;
 use iced_x86::{Code, EncodingKind, FlowControl, Instruction};
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! Random register state, and aiming an instruction's operand at an address.
 
 use crate::memory::{DATA, Region};
-use crate::rng::Rng;
 use hindsight_isa::{CpuState, VecState};
+use hindsight_random::Rng;
 use iced_x86::{Instruction, Mnemonic, Register};
 
 /// Value of general purpose register `r`, or of the part that `r` names. `None` for other

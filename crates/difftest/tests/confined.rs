@@ -4,9 +4,9 @@ use hindsight_confine::decode;
 use hindsight_difftest::confined::{BASE, COLD, HOT, PC, is_unlisted, read, rules, ways};
 use hindsight_difftest::generate::{encode, generate, is_tested};
 use hindsight_difftest::memory::Region;
-use hindsight_difftest::rng::Rng;
 use hindsight_isa::Ctx;
 use hindsight_isa::ctx::{APART, d, table};
+use hindsight_random::Rng;
 use hindsight_translate::Mode;
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpKind,

@@ -7,8 +7,8 @@
 
 use hindsight_difftest::case::{Rig, Verdict};
 use hindsight_difftest::native::watchdog;
-use hindsight_difftest::rng::Rng;
 use hindsight_difftest::setting;
+use hindsight_random::Rng;
 use iced_x86::Code;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -3,8 +3,8 @@
 use hindsight_difftest::confined;
 use hindsight_difftest::generate::{encode, generate, is_tested};
 use hindsight_difftest::memory::Region;
-use hindsight_difftest::rng::Rng;
 use hindsight_isa::Predictor;
+use hindsight_random::Rng;
 use hindsight_translate::{
     FileTranslation, FileTranslationBuilder, Input, Mode, Policy, Saved, Translator,
 };

@@ -5,10 +5,10 @@
 //! - `HINDSIGHT_DIFF_CODE`: only encodings whose names begin with this.
 
 use hindsight_difftest::case::Rig;
-use hindsight_difftest::rng::Rng;
 use hindsight_difftest::setting;
 use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
 use hindsight_isa::{CpuState, Predictor, VecState};
+use hindsight_random::Rng;
 use hindsight_replay::access::{Access, Finder, decode};
 use hindsight_replay::{Code as Recorded, Machine, Stop};
 use hindsight_translate::{WATCH_TABLE, is_atomic, watch_indices};

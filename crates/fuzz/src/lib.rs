@@ -11,7 +11,7 @@ pub mod mutate;
 mod run;
 mod targets;
 
-pub use hindsight_difftest::rng::Rng;
+pub use hindsight_random::Rng;
 pub use run::{Budget, corpus, run, try_one};
 pub use targets::{TARGETS, target};
 

@@ -6,6 +6,3 @@
 
 pub mod plain;
 pub mod questions;
-mod random;
-
-pub use random::Random;

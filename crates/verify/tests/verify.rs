@@ -4,6 +4,7 @@ use hindsight_events::event::digest;
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::state::VEC_STATE_LEN;
 use hindsight_isa::{CpuState, Predictor, VecState};
+use hindsight_random::Rng;
 use hindsight_replay::{Code, Error, Machine, Stop};
 use hindsight_sample::*;
 use hindsight_trace::{
@@ -98,7 +99,7 @@ fn images(images: &[(&'static [u8], &[&[Owned]])]) -> Vec<u8> {
     };
     let mut w = Writer::new(Vec::new(), &header).unwrap();
     let mut r = Rng(9);
-    let file: Vec<u8> = (0..50_000).map(|_| r.next() as u8).collect();
+    let file: Vec<u8> = (0..50_000).map(|_| r.u64() as u8).collect();
     w.module(Text::from("/program"), &file).unwrap();
     let mut stream = 1;
     for (i, (code, threads)) in images.iter().enumerate() {
@@ -463,20 +464,6 @@ fn the_order_is_one() {
     }
 }
 
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-    fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 11) % n
-    }
-}
-
 fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |v| v.parse().expect(name))
 }
@@ -507,7 +494,7 @@ fn damaged_events_end_in_a_result() {
             };
             let at = (from + r.below(wire.len() as u64 - from)) as usize;
             match r.below(3) {
-                0 => wire[at] = r.next() as u8,
+                0 => wire[at] = r.u64() as u8,
                 1 => wire[at] ^= 1 << r.below(8),
                 _ => drop(wire.remove(at)),
             }
@@ -534,7 +521,7 @@ fn arbitrary_code_stays_confined() {
         // are left out: with a large count they may take their time.
         let plain = |b: u8| if (0xa4..=0xaf).contains(&b) { 0x90 } else { b };
         let bytes: Vec<u8> = if round % 2 == 0 {
-            (0..2048).map(|_| plain(r.next() as u8)).collect()
+            (0..2048).map(|_| plain(r.u64() as u8)).collect()
         } else {
             let at = r.below(exe.len() as u64 - 2048) as usize;
             exe[at..at + 2048].iter().map(|b| plain(*b)).collect()
@@ -550,19 +537,19 @@ fn arbitrary_code_stays_confined() {
         for _ in 0..50 {
             let mut s = CpuState {
                 rip: PC + r.below(2000),
-                rflags: r.next() & 0xcd5,
+                rflags: r.u64() & 0xcd5,
                 ..CpuState::default()
             };
             for g in s.gpr.iter_mut() {
                 // Numbers of all kinds, also addresses of this process.
                 *g = match r.below(4) {
-                    0 => r.next(),
+                    0 => r.u64(),
                     1 => r.below(1000),
                     2 => memory.as_ptr() as u64 + r.below(1 << 16),
                     _ => &raw const done as u64,
                 };
             }
-            (s.fs_base, s.gs_base) = (r.next() >> 17, r.next() >> 17);
+            (s.fs_base, s.gs_base) = (r.u64() >> 17, r.u64() >> 17);
             let events = [
                 key_frame(0, s, VecState::default()),
                 event(1000, Event::CodeEpoch { epoch: 0 }),

@@ -7,6 +7,7 @@
 use hindsight_lab::{
     LIMIT, Running, Scene, await_end, children, collector_of, is_witness, kill, words,
 };
+use hindsight_random::Rng;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
@@ -15,34 +16,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A small generator of random numbers. A failing run can be repeated.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (self.0 >> 33) % n
-    }
-
-    fn pause(&mut self, least: u64, most: u64) {
-        std::thread::sleep(Duration::from_millis(least + self.below(most - least)));
-    }
+fn pause(random: &mut Rng, least: u64, most: u64) {
+    std::thread::sleep(Duration::from_millis(least + random.below(most - least)));
 }
 
 /// The rounds of a test: as many as the environment says, or `usual`.
-fn rounds(usual: u64) -> impl Iterator<Item = (u64, Random)> {
+fn rounds(usual: u64) -> impl Iterator<Item = (u64, Rng)> {
     let setting = |name: &str, usual| std::env::var(name).map_or(usual, |v| v.parse().unwrap());
     let first = setting("HINDSIGHT_LOSS_SEED", 1);
     (first..first + setting("HINDSIGHT_LOSS_ROUNDS", usual)).map(|seed| {
         // Shown if the test fails.
         println!("HINDSIGHT_LOSS_SEED={seed} HINDSIGHT_LOSS_ROUNDS=1");
-        // Neighbouring seeds must not give similar numbers.
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        random.below(2);
-        (seed, random)
+        (seed, Rng(seed))
     })
 }
 
@@ -158,14 +143,14 @@ fn when_any_process_of_the_tree_is_killed() {
     let trace = scene.path("trace.hst");
     for (seed, mut random) in rounds(5) {
         let running = start(&scene, &trace, &loads[seed as usize % loads.len()]);
-        random.pause(100, 1000);
+        pause(&mut random, 100, 1000);
         for _ in 0..1 + random.below(4) {
             let all = members(running.id());
             if !all.is_empty() {
                 let victim = all[random.below(all.len() as u64) as usize];
                 kill(victim, libc::SIGKILL);
             }
-            random.pause(0, 100);
+            pause(&mut random, 0, 100);
         }
         kill_members(running.id());
         let done = running.finish();
@@ -186,7 +171,7 @@ fn when_the_collector_is_killed() {
     let trace = scene.path("trace.hst");
     for (seed, mut random) in rounds(5) {
         let running = start(&scene, &trace, &loads[seed as usize % loads.len()]);
-        random.pause(30, 1200);
+        pause(&mut random, 30, 1200);
         assert!(kill(collector_of(running.id()), libc::SIGKILL));
         // A program that needs the collector says so and ends. Each of these soon does.
         for pid in members(running.id()) {
@@ -207,7 +192,7 @@ fn when_everything_is_killed_at_once() {
     let trace = scene.path("trace.hst");
     for (seed, mut random) in rounds(3) {
         let mut running = start(&scene, &trace, &loads[seed as usize % loads.len()]);
-        random.pause(200, 1500);
+        pause(&mut random, 200, 1500);
         kill(collector_of(running.id()), libc::SIGKILL);
         running.signal_group(libc::SIGKILL);
         running.reap();

@@ -1,6 +1,7 @@
 //! The quiet regime. Every change of memory is recorded, or ends the regime. It can end anywhere.
 
 use hindsight_lab::{Done, Scene, hex, words};
+use hindsight_random::Rng;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
@@ -231,19 +232,6 @@ fn mapped_files_that_others_change() {
     assert!(!quiet && why.contains("somebody changed"), "{why}");
 }
 
-/// Random numbers that are the same each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (self.0 >> 33) % n
-    }
-}
-
 /// The regime ends wherever the recorder happens to be asked: every moment will do.
 #[test]
 fn it_can_end_anywhere() {
@@ -273,7 +261,7 @@ fn it_can_end_anywhere() {
         &["gcc", "-O1", "-S", "-o", "-", "small.c"],
         &["bash", "-c", script],
     ];
-    let mut random = Random(0x51ee7);
+    let mut random = Rng(0x51ee7);
     let mut forced = 0;
     for argv in programs {
         let native = scene.native(argv);

@@ -2,7 +2,7 @@
 
 use super::log::{Entry, Flow, digest, digest_of};
 use super::world::{StopSet, ThreadPosition, World};
-use crate::random::Random;
+use hindsight_random::Rng;
 use hindsight_timeline::{
     Cancel, Cursor, Direction, Filter, KindOf, Reason, Result, Scope, ThreadId, Timeline, Watch,
 };
@@ -37,7 +37,7 @@ impl fmt::Display for Tally {
 pub struct Asker<'a> {
     pub(super) world: &'a World,
     pub(super) kinds: Vec<(&'static str, Timeline, Cursor)>,
-    pub(super) random: Random,
+    pub(super) random: Rng,
     pub(super) tally: &'a mut Tally,
     /// The instants at which modules come and go.
     pub(super) modules: Vec<ThreadPosition>,
@@ -66,7 +66,7 @@ impl<'a> Asker<'a> {
         Ok(Asker {
             world,
             kinds: kinds.collect::<Result<_>>()?,
-            random: Random(seed),
+            random: Rng(seed),
             tally,
             modules: modules.iter().map(|h| (h.thread.0, h.count)).collect(),
             seed,
@@ -161,7 +161,7 @@ impl<'a> Asker<'a> {
                 n -= l.instructions() + 1;
             }
         }
-        let near = |r: &mut Random, list: &[u64]| match list.len() {
+        let near = |r: &mut Rng, list: &[u64]| match list.len() {
             0 => None,
             len => Some((list[r.below(len as u64) as usize] + r.below(5)).saturating_sub(2)),
         };

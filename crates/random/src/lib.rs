@@ -1,6 +1,6 @@
-//! A small random number generator. Its whole state is one seed.
+//! Random numbers for tests and measurements. The same seed gives the same numbers everywhere.
 
-/// SplitMix64.
+/// The generator SplitMix64. Its whole state is one number, which is the seed at first.
 #[derive(Clone, Debug)]
 pub struct Rng(pub u64);
 
