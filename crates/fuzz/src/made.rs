@@ -21,23 +21,6 @@ pub struct Made {
     modules: u32,
 }
 
-/// A header without content.
-pub fn blank(kind: Kind) -> ChunkHeader {
-    ChunkHeader {
-        kind,
-        codec: Codec::Plain,
-        flags: 0,
-        stream: 0,
-        sequence: 0,
-        events: 0,
-        first_pos: 0,
-        last_pos: 0,
-        stored_len: 0,
-        raw_len: 0,
-        checksum: 0,
-    }
-}
-
 /// A chunk with this content. It is compressed if that saves room.
 pub fn chunk(mut h: ChunkHeader, raw: &[u8]) -> Vec<u8> {
     let packed = (raw.len() > 1 << 12).then(|| zstd::bulk::compress(raw, 1).unwrap());
@@ -98,7 +81,7 @@ impl Made {
         let h = ChunkHeader {
             stream,
             sequence,
-            ..blank(kind)
+            ..ChunkHeader::blank(kind)
         };
         self.bytes
             .extend(chunk(h, &serde_json::to_vec(what).unwrap()));
@@ -133,7 +116,7 @@ impl Made {
                 events: content.events,
                 first_pos: content.first_pos,
                 last_pos: content.last_pos,
-                ..blank(Kind::Stream)
+                ..ChunkHeader::blank(Kind::Stream)
             };
             self.bytes.extend(chunk(h, &content.raw));
             sequence += 1;
@@ -161,7 +144,7 @@ impl Made {
             sequence,
             first_pos: offset,
             last_pos: size,
-            ..blank(Kind::Piece)
+            ..ChunkHeader::blank(Kind::Piece)
         };
         self.bytes.extend(chunk(h, raw));
     }

@@ -114,6 +114,23 @@ pub struct ChunkHeader {
 }
 
 impl ChunkHeader {
+    /// The header of a chunk of this kind without a payload: all numbers are 0.
+    pub fn blank(kind: Kind) -> ChunkHeader {
+        ChunkHeader {
+            kind,
+            codec: Codec::Plain,
+            flags: 0,
+            stream: 0,
+            sequence: 0,
+            events: 0,
+            first_pos: 0,
+            last_pos: 0,
+            stored_len: 0,
+            raw_len: 0,
+            checksum: 0,
+        }
+    }
+
     /// The header as it is stored.
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let mut b = [0; HEADER_LEN];

@@ -1,8 +1,8 @@
 //! Makes a trace that needs no other files.
 
-use crate::chunk::{HEADER_LEN, Kind};
+use crate::chunk::{ChunkHeader, HEADER_LEN, Kind};
 use crate::files::{Stored, beside};
-use crate::pack::{Packer, blank};
+use crate::pack::Packer;
 use crate::walk::{self, Walk};
 use crate::{Error, ModuleInfo, Summary};
 use hindsight_guard::regular::{self, Links};
@@ -29,7 +29,7 @@ pub fn export(from: &Path, mut out: impl Write) -> Result<u64, Error> {
             Err(Error::Damaged { .. }) if written > 0 => break,
             Err(e) => return Err(e),
         };
-        let mut put = |h: crate::chunk::ChunkHeader, stored: &[u8]| {
+        let mut put = |h: ChunkHeader, stored: &[u8]| {
             out.write_all(&h.to_bytes())?;
             out.write_all(stored)?;
             let n = HEADER_LEN as u64 + h.stored_len as u64;
@@ -42,9 +42,9 @@ pub fn export(from: &Path, mut out: impl Write) -> Result<u64, Error> {
         match h.kind {
             Kind::Module => {
                 let info: ModuleInfo = walk::json(&file, at, &h)?;
-                let header = crate::chunk::ChunkHeader {
+                let header = ChunkHeader {
                     sequence: modules,
-                    ..blank(Kind::Module)
+                    ..ChunkHeader::blank(Kind::Module)
                 };
                 modules += 1;
                 let own = ModuleInfo {
@@ -78,7 +78,7 @@ pub fn export(from: &Path, mut out: impl Write) -> Result<u64, Error> {
                     ..s
                 };
                 let raw = serde_json::to_vec(&s).map_err(io::Error::from)?;
-                packer.chunk(blank(Kind::Summary), &raw, |h, stored| {
+                packer.chunk(ChunkHeader::blank(Kind::Summary), &raw, |h, stored| {
                     out.write_all(&h.to_bytes())?;
                     out.write_all(stored)?;
                     written += HEADER_LEN as u64 + h.stored_len as u64;

@@ -8,7 +8,7 @@
 //! - A writer that does not get the lock, or cannot write to the folder, puts the content into its own trace.
 
 use crate::chunk::{ChunkHeader, Kind};
-use crate::pack::{Packer, blank};
+use crate::pack::Packer;
 use crate::walk::{self, Walk};
 use crate::{Error, ModuleHash, ModuleInfo};
 use hindsight_guard::regular::{self, Links};
@@ -283,9 +283,11 @@ impl Files {
                 out.write_all(stored)
             };
             let described = serde_json::to_vec(info)?;
-            packer.chunk(blank(Kind::Module), &described, |h, b| add(&h, b))?;
+            packer.chunk(ChunkHeader::blank(Kind::Module), &described, |h, b| {
+                add(&h, b)
+            })?;
             let names: Vec<u8> = pages.iter().flat_map(|p| p.0).collect();
-            packer.chunk(blank(Kind::Pages), &names, |h, b| add(&h, b))?;
+            packer.chunk(ChunkHeader::blank(Kind::Pages), &names, |h, b| add(&h, b))?;
             pieces(packer, &mut add)?;
             out.flush()
         })

@@ -72,7 +72,7 @@ impl Packer {
             events: content.events,
             first_pos: content.first_pos,
             last_pos: content.last_pos,
-            ..blank(Kind::Stream)
+            ..ChunkHeader::blank(Kind::Stream)
         };
         let result = self.chunk(header, &content.raw, to);
         self.content = content;
@@ -87,24 +87,8 @@ pub fn pieces(content: &[u8]) -> impl Iterator<Item = (ChunkHeader, &[u8])> {
             sequence: i as u32,
             first_pos: (i * PIECE) as u64,
             last_pos: content.len() as u64,
-            ..blank(Kind::Piece)
+            ..ChunkHeader::blank(Kind::Piece)
         };
         (header, piece)
     })
-}
-
-pub fn blank(kind: Kind) -> ChunkHeader {
-    ChunkHeader {
-        kind,
-        codec: Codec::Plain,
-        flags: 0,
-        stream: 0,
-        sequence: 0,
-        events: 0,
-        first_pos: 0,
-        last_pos: 0,
-        stored_len: 0,
-        raw_len: 0,
-        checksum: 0,
-    }
 }

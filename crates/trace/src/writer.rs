@@ -1,7 +1,7 @@
 use crate::chunk::{ChunkHeader, Kind};
 use crate::columns::ChunkBuilder;
 use crate::files::{self, Files, State};
-use crate::pack::{self, Packer, blank};
+use crate::pack::{self, Packer};
 use crate::{
     Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, StreamSummary, Summary, Taken, Text,
     Totals,
@@ -60,7 +60,10 @@ impl<W: Write> Writer<W> {
             shared_bytes: 0,
             written: 0,
         };
-        w.chunk(blank(Kind::Header), &serde_json::to_vec(header)?)?;
+        w.chunk(
+            ChunkHeader::blank(Kind::Header),
+            &serde_json::to_vec(header)?,
+        )?;
         w.out.flush()?;
         Ok(w)
     }
@@ -77,7 +80,7 @@ impl<W: Write> Writer<W> {
     pub fn begin(&mut self, info: &StreamInfo) -> io::Result<()> {
         let header = ChunkHeader {
             stream: info.stream,
-            ..blank(Kind::Begin)
+            ..ChunkHeader::blank(Kind::Begin)
         };
         self.streams.insert(info.stream, StreamTotals::default());
         self.chunk(header, &serde_json::to_vec(info)?)
@@ -97,7 +100,7 @@ impl<W: Write> Writer<W> {
         let header = ChunkHeader {
             stream: s.stream,
             sequence: t.chunks,
-            ..blank(Kind::End)
+            ..ChunkHeader::blank(Kind::End)
         };
         self.chunk(header, &serde_json::to_vec(&s)?)
     }
@@ -258,7 +261,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// The sink fails.
     pub fn taken(&mut self, taken: &Taken) -> io::Result<()> {
-        self.chunk(blank(Kind::Taken), &serde_json::to_vec(taken)?)
+        self.chunk(ChunkHeader::blank(Kind::Taken), &serde_json::to_vec(taken)?)
     }
 
     /// Writes the description of a module.
@@ -266,7 +269,7 @@ impl<W: Write> Writer<W> {
         let before = self.written;
         let header = ChunkHeader {
             sequence: self.modules,
-            ..blank(Kind::Module)
+            ..ChunkHeader::blank(Kind::Module)
         };
         self.chunk(header, &serde_json::to_vec(info)?)?;
         self.modules += 1;
@@ -290,7 +293,10 @@ impl<W: Write> Writer<W> {
         summary.module_bytes = self.module_bytes;
         summary.shared_bytes = self.shared_bytes;
         summary.trace_bytes = self.written;
-        self.chunk(blank(Kind::Summary), &serde_json::to_vec(&summary)?)?;
+        self.chunk(
+            ChunkHeader::blank(Kind::Summary),
+            &serde_json::to_vec(&summary)?,
+        )?;
         self.out.flush()?;
         Ok((self.out, summary))
     }

@@ -5,7 +5,7 @@ mod watch;
 
 use hindsight_events::Event;
 use hindsight_fuzz::made::*;
-use hindsight_trace::chunk::Kind;
+use hindsight_trace::chunk::{ChunkHeader, Kind};
 use hindsight_trace::{Header, ModuleHash, StreamKind, Summary, Text};
 use std::path::Path;
 use std::time::Duration;
@@ -263,7 +263,7 @@ fn modules_are_unpacked_as_far_as_they_are_stored() {
     let mut made = Made::new(&header());
     let (size, step) = (1000u64 << 20, 1 << 20);
     // All of it is zeros, under the name of something else. Nobody may try to find that out.
-    let zeros = chunk(blank(Kind::Piece), &vec![0; step]);
+    let zeros = chunk(ChunkHeader::blank(Kind::Piece), &vec![0; step]);
     let paths = ["/x/a.so", "/x/b.so", "/x/c.so", "/x/d.so"];
     for (m, path) in paths.iter().enumerate() {
         made.module(path, ModuleHash([m as u8; 16]), size);

@@ -2,7 +2,7 @@
 
 use super::recording;
 use crate::events;
-use crate::made::{Made, blank, chunk, chunks, header as description};
+use crate::made::{Made, chunk, chunks, header as description};
 use hindsight_events::Decoder;
 use hindsight_trace::chunk::{ChunkHeader, HEADER_LEN, Kind, MAGIC, MAX_RAW, VERSION};
 use hindsight_trace::files::{Stored, references};
@@ -102,9 +102,12 @@ pub fn stored() -> Vec<Vec<u8>> {
     };
     let piece = ChunkHeader {
         last_pos: CONTENT.len() as u64,
-        ..blank(Kind::Piece)
+        ..ChunkHeader::blank(Kind::Piece)
     };
-    let info = chunk(blank(Kind::Module), &serde_json::to_vec(&info).unwrap());
+    let info = chunk(
+        ChunkHeader::blank(Kind::Module),
+        &serde_json::to_vec(&info).unwrap(),
+    );
     let good = [info, chunk(piece, CONTENT)].concat();
     folder(|dir| {
         let hash = ModuleHash::of(CONTENT);
