@@ -219,7 +219,7 @@ pub fn sweep() -> Result<bool> {
 
 /// Deletes a recording and its index.
 fn delete(path: &Path) -> std::io::Result<()> {
-    let _ = std::fs::remove_file(hindsight_timeline::index_path(path));
+    let _ = std::fs::remove_file(files::index_path(path));
     std::fs::remove_file(path)
 }
 

@@ -81,7 +81,11 @@ impl Engine {
         let trace = Trace::open(path)?;
         let recording = Recording::new(trace, path.to_path_buf(), options.jobs, options.interval)?;
         let trace = &recording.trace;
-        let sidecar = Sidecar::open(index::sidecar::path(path), trace.identity(), most(trace));
+        let sidecar = Sidecar::open(
+            hindsight_trace::files::index_path(path),
+            trace.identity(),
+            most(trace),
+        );
         Ok(Engine {
             recording: Arc::new(recording),
             unsaved: options.unsaved,

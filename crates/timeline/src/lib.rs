@@ -68,7 +68,7 @@ pub use hindsight_events::GapReason;
 pub use hindsight_isa::{CpuState, VecState, regs};
 pub use hindsight_replay::access::Access;
 pub use hindsight_trace::ModuleHash;
-pub use index::sidecar::path as index_path;
+pub use hindsight_trace::files::index_path;
 pub use model::contents::{
     Ending, Filter, Happening, Kind, KindOf, Mapping, Module, Process, Segment, Thread, ThreadId,
     ThreadInstant,

@@ -57,6 +57,14 @@ pub fn beside(path: &Path) -> PathBuf {
     folder.unwrap_or(Path::new("")).join(FOLDER)
 }
 
+/// The path of a trace's index, which `hindsight_timeline` makes. The extension `hst` becomes `hsx`. A name without it gets `hsx` appended.
+pub fn index_path(trace: &Path) -> PathBuf {
+    match trace.extension() {
+        Some(e) if e == "hst" => trace.with_extension("hsx"),
+        _ => trace.with_added_extension("hsx"),
+    }
+}
+
 /// The names of a content's pages. The last page is filled up with zeros.
 pub fn pages(content: &[u8]) -> Vec<ModuleHash> {
     let name = |page: &[u8]| {

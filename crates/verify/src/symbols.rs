@@ -1,9 +1,9 @@
 //! Finds names for guest addresses in the module files of a trace.
 
 use hindsight_events::{Decoder, Event};
+use hindsight_symbols::function_at_offset;
 use hindsight_text::line;
 use hindsight_trace::Trace;
-use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::fmt;
 
 /// A location in the program's files.
@@ -63,52 +63,10 @@ pub fn location(trace: &Trace, image: u32, addr: u64) -> Option<Location> {
     }
     let (path, offset) = found?;
     let module = trace.modules().iter().find(|m| m.path.as_bytes() == path);
-    let symbol = module.and_then(|m| symbol(&trace.module_bytes(m.hash).ok()?, offset));
+    let symbol = module.and_then(|m| function_at_offset(&trace.module_bytes(m.hash).ok()?, offset));
     Some(Location {
         module: String::from_utf8_lossy(&path).into_owned(),
         offset,
         symbol,
     })
-}
-
-/// The function that contains the byte at `offset` of an ELF file, and the distance from its start.
-pub fn symbol(file: &[u8], offset: u64) -> Option<(String, u64)> {
-    let file = object::File::parse(file).ok()?;
-    let addr = file.segments().find_map(|s| {
-        let (start, len) = s.file_range();
-        (offset.wrapping_sub(start) < len).then(|| (offset - start).wrapping_add(s.address()))
-    })?;
-    let inside = |s: &object::Symbol| {
-        s.kind() == SymbolKind::Text && addr.wrapping_sub(s.address()) < s.size().max(1)
-    };
-    let best = file
-        .symbols()
-        .chain(file.dynamic_symbols())
-        .filter(inside)
-        .max_by_key(|s| s.address())?;
-    Some((best.name().ok()?.into(), addr - best.address()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_a_function_of_this_program() {
-        let data = std::fs::read("/proc/self/exe").unwrap();
-        let file = object::File::parse(&*data).unwrap();
-        let f = file
-            .symbols()
-            .find(|s| s.kind() == SymbolKind::Text && s.size() > 8)
-            .unwrap();
-        let seg = file
-            .segments()
-            .find(|s| f.address().wrapping_sub(s.address()) < s.size())
-            .unwrap();
-        let offset = f.address() - seg.address() + seg.file_range().0;
-        let (_, past) = symbol(&data, offset + 2).unwrap();
-        assert_eq!(past, 2);
-        assert_eq!(symbol(&data, u64::MAX), None);
-        assert_eq!(symbol(b"no file", 0), None);
-    }
 }

@@ -19,7 +19,7 @@ use hindsight_guard::outside;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,14 +31,6 @@ const LITTLE: u64 = 4;
 /// How long to wait for other writers: `PATIENCE` for a question, `LONG_PATIENCE` when the index is being built.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LONG_PATIENCE: Duration = Duration::from_secs(120);
-
-/// The path of a trace's index. The extension `hst` becomes `hsx`. A name without it gets `hsx` appended.
-pub fn path(trace: &Path) -> PathBuf {
-    match trace.extension() {
-        Some(e) if e == "hst" => trace.with_extension("hsx"),
-        _ => trace.with_added_extension("hsx"),
-    }
-}
 
 /// An index file.
 pub struct Sidecar {
