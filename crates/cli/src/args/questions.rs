@@ -295,7 +295,7 @@ pub struct Index {
     /// Processors to use, where the recording has key frames or threads; default: all.
     #[arg(long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<usize>,
-    /// Instructions between the index's own key frames. 0: about 32 million; where threads share memory 8 million, with
+    /// Instructions between the index's own key frames. 0: about 32 million; in programs with threads 8 million, with
     /// steps of two million. They become rarer if the index would be larger than twice the recording and 256 MiB. Parts that
     /// are there already stay as they are, also those that were saved for a question.
     #[arg(long, value_name = "N", default_value_t = 0)]
