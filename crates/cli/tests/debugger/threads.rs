@@ -10,6 +10,8 @@ const LOCKED: &str = r#"
 #include <unistd.h>
 pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER;
 pthread_barrier_t both;
+/* The C library's lock word is 2 once a thread has found the lock taken, and is about to wait. */
+int has_waiter(pthread_mutex_t *m) { return __atomic_load_n(&m->__data.__lock, __ATOMIC_ACQUIRE) == 2; }
 void *none(void *p) { return p; }
 void *one(void *p) { pthread_mutex_lock(&a); pthread_barrier_wait(&both); pthread_mutex_lock(&b); return p; }
 void *two(void *p) { pthread_mutex_lock(&b); pthread_barrier_wait(&both); pthread_mutex_lock(&a); return p; }
@@ -20,7 +22,7 @@ int main(void) {
     pthread_join(t, 0);
     pthread_create(&u, 0, one, 0);
     pthread_create(&v, 0, two, 0);
-    usleep(200000);
+    while (!has_waiter(&a) || !has_waiter(&b)) usleep(1000);
     kill(getpid(), SIGABRT);
 }"#;
 
@@ -237,14 +239,16 @@ fn threads_are_called_what_others_call_them() {
 #include <unistd.h>
 char real[16];
 void stop(void) { prctl(PR_GET_NAME, real); write(1, real, 16); }
-int go[2];
-void *work(void *p) { char c; stop(); read(go[0], &c, 1); stop(); return 0; }
+int go[2], ready[2];
+void *work(void *p) { char c; stop(); write(ready[1], "x", 1); read(go[0], &c, 1); stop(); return 0; }
 int main(void) {
     pthread_t t;
     prctl(PR_SET_NAME, "boss");
     pipe(go);
+    pipe(ready);
     pthread_create(&t, 0, work, 0);
-    usleep(20000);
+    char c;
+    read(ready[0], &c, 1);
     pthread_setname_np(t, "hand");
     write(go[1], "x", 1);
     pthread_join(t, 0);
