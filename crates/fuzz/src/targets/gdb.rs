@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 /// Packets of an ordinary session, one a line, without their frames.
-const SESSIONS: [&str; 3] = [
+pub(super) const SESSIONS: [&str; 3] = [
     "qSupported:multiprocess+;swbreak+;hwbreak+;qRelocInsn+;fork-events+;vContSupported+;QThreadEvents+\n\
      vMustReplyEmpty\nQStartNoAckMode\n!\nHgp0.0\nqXfer:features:read:target.xml:0,1000\n?\nqC\nqfThreadInfo\n\
      qsThreadInfo\nqXfer:auxv:read::0,1000\ng\nm100000,40\nZ0,40000c,1\nvCont?\nvCont;c\nbs\nbc\nz0,40000c,1\nD;1",

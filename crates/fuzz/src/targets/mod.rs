@@ -5,6 +5,7 @@ mod events;
 mod gdb;
 mod index;
 mod module;
+mod packets;
 mod recording;
 mod trace;
 mod words;
@@ -66,6 +67,12 @@ pub const TARGETS: &[Target] = &[
         about: "what gdb sends, as packets",
         seeds: gdb::seeds,
         run: gdb::run,
+    },
+    Target {
+        name: "packets",
+        about: "what comes through gdb's connection: frames and requests",
+        seeds: packets::seeds,
+        run: packets::run,
     },
     Target {
         name: "code",
