@@ -1,5 +1,7 @@
 //! Compiles, runs, records and verifies programs, all with a time limit.
 
+mod fresh;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -18,7 +20,7 @@ pub fn programs() -> PathBuf {
 /// `cargo test -p hindsight-cli` and `cargo build -p hindsight-cli`.
 ///
 /// # Panics
-/// If it is not there.
+/// If it is not there, or was built before a source of it was changed.
 pub fn hindsight() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -30,6 +32,19 @@ pub fn hindsight() -> &'static Path {
             "{} is not there; build it with: cargo build -p hindsight-cli",
             command.display()
         );
+        let newer = fresh::newer_source(&command, fresh::parent_began());
+        if let Some(source) = newer {
+            panic!(
+                "{} is older than {}; build it with: cargo build -p hindsight-cli{}",
+                command.display(),
+                source.display(),
+                if cfg!(debug_assertions) {
+                    ""
+                } else {
+                    " --release"
+                }
+            );
+        }
         command
     })
 }
