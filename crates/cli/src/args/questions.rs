@@ -6,6 +6,23 @@ use hindsight_timeline::{KindOf, Place};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+/// Help for a recording and a place in it, with what is to be said after that.
+macro_rules! recording_and_place {
+    ($more:literal) => {
+        concat!(
+            "The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a \
+             position (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), \
+             `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56)",
+            $more
+        )
+    };
+}
+
+const BEGIN_AT: &str = "Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `crash`, `event:N`, \
+                        `syscall:N`, `time:1.5s`, 12:34:56";
+const IMAGE_TO_DEBUG: &str =
+    "The program image to debug, by its number in `info`; default: the first, or that of --at";
+
 /// What `replay --verify` compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Checks {
@@ -20,12 +37,9 @@ pub enum Checks {
 pub struct Replay {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,
-    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `crash`, `event:N`, `syscall:N`,
-    /// `time:1.5s`, 12:34:56.
-    #[arg(long, value_name = "PLACE", conflicts_with = "verify")]
+    #[arg(long, value_name = "PLACE", conflicts_with = "verify", help = BEGIN_AT)]
     pub at: Option<Place>,
-    /// The program image to debug, by its number in `info`; default: the first, or that of --at.
-    #[arg(long, value_name = "IMAGE", conflicts_with = "verify")]
+    #[arg(long, value_name = "IMAGE", conflicts_with = "verify", help = IMAGE_TO_DEBUG)]
     pub process: Option<u32>,
     /// Replay everything and compare. `full` (the default) compares all that was recorded, `digests` only the registers.
     /// Exit status 0: all that is recorded is equal; 1: a difference; 2: the recording cannot be read; 3: it has no
@@ -92,12 +106,9 @@ pub struct Gdbserver {
     /// Each byte that can be read there interrupts what the client cannot interrupt by itself.
     #[arg(long, hide = true, value_name = "DESCRIPTOR", requires = "stdio")]
     pub interrupts: Option<i32>,
-    /// Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `crash`, `event:N`, `syscall:N`,
-    /// `time:1.5s`, 12:34:56.
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long, value_name = "PLACE", help = BEGIN_AT)]
     pub at: Option<Place>,
-    /// The program image to debug, by its number in `info`; default: the first, or that of --at.
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, value_name = "IMAGE", help = IMAGE_TO_DEBUG)]
     pub process: Option<u32>,
 }
 
@@ -117,10 +128,12 @@ pub struct Within {
 
 #[derive(ClapArgs)]
 pub struct At {
-    /// The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a position
-    /// (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`,
-    /// `time:1.5s` (since the start) or a time of day (12:34:56). Default: the crash, or else the end.
-    #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
+    #[arg(
+        value_name = "[FILE] PLACE",
+        num_args = 0..=2,
+        required = false,
+        help = recording_and_place!(". Default: the crash, or else the end")
+    )]
     pub words: Vec<String>,
     #[command(flatten)]
     pub at: Within,
@@ -134,10 +147,12 @@ pub struct At {
 
 #[derive(ClapArgs)]
 pub struct Breakpath {
-    /// The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a position
-    /// (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`,
-    /// `time:1.5s` (since the start) or a time of day (12:34:56).
-    #[arg(value_name = "[FILE] PLACE", num_args = 1..=2, required = true)]
+    #[arg(
+        value_name = "[FILE] PLACE",
+        num_args = 1..=2,
+        required = true,
+        help = recording_and_place!("")
+    )]
     pub words: Vec<String>,
     /// Print a script for gdb that does it: `gdb -x SCRIPT --args PROGRAM ARGUMENTS`.
     #[arg(long)]
@@ -152,10 +167,12 @@ pub struct Breakpath {
 
 #[derive(ClapArgs)]
 pub struct Backtrace {
-    /// The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a position
-    /// (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`,
-    /// `time:1.5s` (since the start) or a time of day (12:34:56). Default: the crash, or else the end.
-    #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
+    #[arg(
+        value_name = "[FILE] PLACE",
+        num_args = 0..=2,
+        required = false,
+        help = recording_and_place!(". Default: the crash, or else the end")
+    )]
     pub words: Vec<String>,
     #[command(flatten)]
     pub at: Within,
@@ -169,10 +186,12 @@ pub struct Backtrace {
 
 #[derive(ClapArgs)]
 pub struct Waits {
-    /// The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a position
-    /// (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`,
-    /// `time:1.5s` (since the start) or a time of day (12:34:56). Default: the end.
-    #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
+    #[arg(
+        value_name = "[FILE] PLACE",
+        num_args = 0..=2,
+        required = false,
+        help = recording_and_place!(". Default: the end")
+    )]
     pub words: Vec<String>,
     /// With their call stacks.
     #[arg(long)]
@@ -218,12 +237,15 @@ pub struct Events {
 
 #[derive(ClapArgs)]
 pub struct Mem {
-    /// The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a position
-    /// (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`,
-    /// `time:1.5s` (since the start) or a time of day (12:34:56). Then what to show: an
-    /// address, a variable, or an expression such as `p->next`, `table[3]`, `*p`, `$rsp+8`. Last, the number of bytes;
-    /// default: as many as the variable has, or 8.
-    #[arg(value_name = "[FILE] PLACE ADDRESS [LENGTH]", num_args = 2..=4, required = true)]
+    #[arg(
+        value_name = "[FILE] PLACE ADDRESS [LENGTH]",
+        num_args = 2..=4,
+        required = true,
+        help = recording_and_place!(
+            ". Then what to show: an address, a variable, or an expression such as `p->next`, `table[3]`, `*p`, `$rsp+8`. \
+             Last, the number of bytes; default: as many as the variable has, or 8"
+        )
+    )]
     pub words: Vec<String>,
     #[command(flatten)]
     pub at: Within,
