@@ -281,6 +281,24 @@ static void outputs(void) {
 }
 
 static volatile int seen;
+/* Attributes of this file, of the program's own one by its link in /proc, and of one that is not there. The calls came
+   with Linux 6.13 and 6.17. */
+static void attributes(const char *self) {
+    const char *paths[] = {self, "/proc/self/exe", "/nowhere"};
+    char list[300], value[100];
+    struct { uint64_t value; uint32_t size, flags; } args = {(uintptr_t)value, sizeof value, 0};
+    for (int i = 0; i < 3; i++) {
+        memset(list, 'l', sizeof list);
+        memset(value, 'v', sizeof value);
+        printf("%ld\n", syscall(464, AT_FDCWD, paths[i], 0, "user.none", &args, sizeof args));
+        show("value", value, sizeof value);
+        printf("%ld\n", syscall(465, AT_FDCWD, paths[i], 0, list, sizeof list));
+        show("list", list, sizeof list);
+        printf("%ld\n", syscall(468, AT_FDCWD, paths[i], value, sizeof value, 0));
+        show("file", value, sizeof value);
+    }
+}
+
 static void handler(int s, siginfo_t *i, void *c) {
     volatile char frame[512];
     memset((void *)frame, s, sizeof frame);
@@ -539,6 +557,7 @@ int main(int argc, char **argv) {
     CASE(twins);
     CASE(reserved);
     CASE(outputs);
+    CASE(attributes, argv[0]);
     CASE(signals);
     CASE(clocks);
     CASE(shared);

@@ -145,6 +145,14 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
         __NR_getcwd => o.add(a[0], n),
         __NR_getrandom => o.part(a[0], n, a[1]),
         __NR_getxattr | __NR_lgetxattr | __NR_fgetxattr => o.add(a[2], n),
+        __NR_listxattrat => o.add(a[3], n),
+        // A `struct xattr_args` begins with the address of the value.
+        __NR_getxattrat => {
+            let value = o.u64_at(a[4]).unwrap_or(0);
+            o.add(value, n);
+        }
+        // What the kernel does not know of a longer structure becomes zeros.
+        __NR_file_getattr => o.add(a[2], a[3]),
         __NR_syslog => o.add(a[1], n),
         __NR_readv | __NR_preadv | __NR_preadv2 => o.buffers(a[1], a[2], n),
         __NR_process_vm_readv => o.buffers(a[1], a[2], n),
@@ -194,7 +202,12 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
 pub fn indirections(nr: u32) -> u32 {
     match nr {
         __NR_recvmsg | __NR_recvmmsg => 2,
-        __NR_readv | __NR_preadv | __NR_preadv2 | __NR_process_vm_readv | __NR_ioctl => 1,
+        __NR_readv
+        | __NR_preadv
+        | __NR_preadv2
+        | __NR_process_vm_readv
+        | __NR_ioctl
+        | __NR_getxattrat => 1,
         _ => 0,
     }
 }

@@ -37,6 +37,11 @@ pub fn overwrites_its_buffers(nr: u32, a: &[u64; 6], memory: &dyn Memory) -> boo
             let len = o.u32_at(a[4]).unwrap_or(0);
             meet((a[3], len as u64), (a[4], 4))
         }
+        __NR_getxattrat => {
+            let args = (a[4], a[5]);
+            let value = (o.u64_at(a[4]), o.u32_at(a[4].wrapping_add(8)));
+            matches!(value, (Some(at), Some(len)) if meet((at, len as u64), args))
+        }
         _ => false,
     }
 }

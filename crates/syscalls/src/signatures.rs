@@ -62,7 +62,7 @@ mod tests {
         mount_setattr quotactl_fd landlock_create_ruleset landlock_add_rule landlock_restrict_self
         memfd_secret process_mrelease futex_waitv set_mempolicy_home_node cachestat map_shadow_stack
         futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr lsm_set_self_attr
-        lsm_list_modules mseal
+        lsm_list_modules mseal open_tree_attr
     ";
 
     #[test]

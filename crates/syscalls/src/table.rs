@@ -493,6 +493,13 @@ pub(crate) const TABLE: &[Call] = calls! {
     __NR_lsm_set_self_attr: 4, Unknown, PASSED;
     __NR_lsm_list_modules: 3, Unknown, PASSED;
     __NR_mseal: 3, Unknown, PINS;
+    __NR_setxattrat: [Dir, Text, Flags(At), Text, Hex, Size], Nothing, PASSED;
+    __NR_getxattrat: [Dir, Text, Flags(At), Text, Hex, Size], Coded, PATH;
+    __NR_listxattrat: [Dir, Text, Flags(At), Filled, Size], Coded, PATH;
+    __NR_removexattrat: [Dir, Text, Flags(At), Text], Nothing, PASSED;
+    __NR_open_tree_attr: 5, Unknown, PASSED;
+    __NR_file_getattr: [Dir, Text, Hex, Size, Flags(At)], Coded, PATH;
+    __NR_file_setattr: [Dir, Text, Hex, Size, Flags(At)], Nothing, PASSED;
 };
 
 /// Numbers from here on are of calls that came later than this table.

@@ -162,6 +162,39 @@ fn calls_about_files() {
     });
 }
 
+/// These came with Linux 6.13 and 6.17. Before, and in file systems without attributes, they write nothing.
+#[test]
+fn calls_about_attributes_of_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, "x").unwrap();
+    let path = CString::new(path.to_str().unwrap()).unwrap();
+    let (cwd, path) = (libc::AT_FDCWD as u64, path.as_ptr() as u64);
+    let name = c"user.hindsight".as_ptr() as u64;
+    let args = |m: &mut Arena, size: u32| {
+        let value = m.at(2);
+        m.put(2, 0, b"seven b");
+        m.put(1, 0, &value.to_le_bytes());
+        m.put(1, 8, &size.to_le_bytes());
+        m.put(1, 12, &[0; 4]);
+        m.at(1)
+    };
+    let set = known("setxattrat", &|m| [cwd, path, 0, name, args(m, 7), 16]);
+    let got = known("getxattrat", &|m| {
+        m.put(2, 0, &[0; 100]);
+        [cwd, path, 0, name, args(m, 100), 16]
+    });
+    let listed = known("listxattrat", &|m| [cwd, path, 0, m.at(1), 4096, 0]);
+    if set == 0 {
+        assert_eq!(got, 7);
+        assert!(listed >= 15, "{listed}");
+    }
+    known("removexattrat", &|_| [cwd, path, 0, name, 0, 0]);
+    for len in [24, 4096] {
+        known("file_getattr", &|m| [cwd, path, m.at(1), len, 0, 0]);
+    }
+}
+
 #[test]
 fn calls_about_sockets_and_waiting() {
     known("socketpair", &|m| [1, 1, 0, m.at(1), 0, 0]);
@@ -370,6 +403,25 @@ fn buffers_that_meet_what_describes_them() {
     m.put(5, 0, &16u32.to_le_bytes());
     for (at, want) in [(m.at(4), false), (m.at(5), true), (m.at(5) - 15, true)] {
         assert_eq!(meets("getsockopt", [0, 1, 1, at, m.at(5), 0]), want);
+    }
+}
+
+#[test]
+fn a_value_that_meets_what_describes_it() {
+    let nr = number("getxattrat").unwrap() as u32;
+    let mut m = Arena::new(0);
+    for (at, want) in [
+        (m.at(2), false),
+        (m.at(1) - 100, false),
+        (m.at(1) - 99, true),
+    ] {
+        m.put(1, 0, &at.to_le_bytes());
+        m.put(1, 8, &100u32.to_le_bytes());
+        let args = [0, 0, 0, 0, m.at(1), 16];
+        assert_eq!(
+            hindsight_syscalls::overwrites_its_buffers(nr, &args, &Own),
+            want
+        );
     }
 }
 

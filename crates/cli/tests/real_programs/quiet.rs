@@ -38,6 +38,7 @@ fn changes_that_are_known() {
         "reserved",
         "stack",
         "outputs",
+        "attributes",
         "signals",
         "clocks",
         "strings",

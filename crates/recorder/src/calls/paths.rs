@@ -49,8 +49,10 @@ fn named(nr: u32, a: &[u64; 6]) -> Option<Named> {
         __NR_faccessat => (Some(0), 1, What::File),
         // If they do not follow links, they are about the link itself.
         __NR_newfstatat | __NR_faccessat2 if nofollow(a[3]) => return None,
-        __NR_statx if nofollow(a[2]) => return None,
-        __NR_newfstatat | __NR_faccessat2 | __NR_statx => (Some(0), 1, What::File),
+        __NR_statx | __NR_getxattrat | __NR_listxattrat if nofollow(a[2]) => return None,
+        __NR_file_getattr if nofollow(a[4]) => return None,
+        __NR_newfstatat | __NR_faccessat2 | __NR_statx | __NR_getxattrat | __NR_listxattrat
+        | __NR_file_getattr => (Some(0), 1, What::File),
         _ => return None,
     };
     Some(Named { dir, path, what })
