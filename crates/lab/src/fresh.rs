@@ -38,16 +38,23 @@ pub fn parent_began() -> SystemTime {
 }
 
 fn began(pid: u32) -> Option<SystemTime> {
-    let boot = fs::read_to_string("/proc/stat").ok()?;
-    let boot = boot.lines().find_map(|l| l.strip_prefix("btime "))?;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name stands in parentheses, and may have any characters. The 22nd field is the time in ticks since the boot.
     let ticks = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?;
     // SAFETY: asks for a number.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    let seconds = ticks.parse::<f64>().ok()? / per_second as f64;
-    let boot = Duration::from_secs(boot.trim().parse().ok()?);
-    Some(UNIX_EPOCH + boot + Duration::try_from_secs_f64(seconds).ok()?)
+    let began = Duration::try_from_secs_f64(ticks.parse::<f64>().ok()? / per_second as f64).ok()?;
+    // The time of the boot that the kernel tells is in whole seconds, which is too coarse: so back from now.
+    let mut since = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `since` is a place for the time.
+    if unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut since) } != 0 {
+        return None;
+    }
+    let since = Duration::new(since.tv_sec as u64, since.tv_nsec as u32);
+    SystemTime::now().checked_sub(since.checked_sub(began)?)
 }
 
 #[cfg(test)]
@@ -97,8 +104,9 @@ mod tests {
     fn the_time_at_which_a_process_began_is_known() {
         let parent = parent_began();
         let own = began(std::process::id()).unwrap();
-        assert!(UNIX_EPOCH < parent && parent <= own);
-        // The kernel rounds the time of the boot to seconds.
-        assert!(own <= SystemTime::now() + Duration::from_secs(2));
+        // What is asked later is computed from another instant.
+        let slack = Duration::from_millis(20);
+        assert!(UNIX_EPOCH < parent && parent <= own + slack);
+        assert!(own <= SystemTime::now());
     }
 }
