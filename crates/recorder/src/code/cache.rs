@@ -6,6 +6,7 @@
 //! thread notices the new generation. An old chunk is used again when all threads have noticed.
 
 mod boundary;
+mod chunks;
 mod codecheck;
 mod invalidate;
 mod make;
@@ -23,7 +24,7 @@ use crate::sys::range::AtomicRange;
 use crate::sys::{self, fail, generation, invariant};
 use crate::thread::{Thread, borrowers, threads};
 use alloc::vec::Vec;
-use core::ops::Range;
+use chunks::{CHUNKS, CacheChunk, MARGIN, SIZE};
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use hashbrown::HashMap;
 use hindsight_events::Event;
@@ -33,12 +34,6 @@ use hindsight_translate::{Mode, Policy, Translator};
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
-/// Bytes of a chunk.
-const SIZE: u64 = 40 << 20;
-
-/// Number of chunks in the cache.
-const CHUNKS: usize = 24;
-
 /// The most bytes of guest code that the translator gets for one block.
 const SOURCE: usize = 512;
 
@@ -46,18 +41,8 @@ const SOURCE: usize = 512;
 /// it.
 const PATIENCE: u32 = 50_000;
 
-/// Bytes of memory that are made present at a time.
-const STEP: u64 = 64 << 10;
-
-/// Blocks for which a chunk has room from the beginning. Only what is used of that takes memory.
-/// Nothing is moved while it suffices.
-const BLOCKS: usize = 32 << 10;
-
 /// Blocks of a small program.
 const FEW: usize = 1792;
-
-/// Bytes kept free between the two ends of a chunk.
-const MARGIN: u64 = 64 << 10;
 
 /// One translated block.
 #[derive(Clone)]
@@ -94,60 +79,6 @@ pub enum Fetch {
     NotMapped,
     /// It may not be executed.
     NotExecutable,
-}
-
-/// One chunk of the mapping.
-struct CacheChunk {
-    base: u64,
-    hot: u64,
-    cold: u64,
-    /// The part of the free room in the middle whose pages were not made present.
-    bare: Range<u64>,
-    /// In the order of their hot code.
-    blocks: Vec<Block>,
-    bytes: Vec<u8>,
-    /// The last generation that used the chunk.
-    generation: u64,
-}
-
-impl CacheChunk {
-    /// Makes room for a block. Returns where its hot and its cold part go.
-    fn take(&mut self, hot_len: u64, cold_len: u64) -> (u64, u64) {
-        let hot = self.hot.next_multiple_of(8);
-        let cold = self.cold - cold_len;
-        (self.hot, self.cold) = (hot + hot_len, cold);
-        while self.hot > self.bare.start && self.bare.end - self.bare.start >= STEP {
-            memory::populate(self.bare.start, STEP);
-            self.bare.start += STEP;
-        }
-        while self.cold < self.bare.end && self.bare.end - self.bare.start >= STEP {
-            self.bare.end -= STEP;
-            memory::populate(self.bare.end, STEP);
-        }
-        (hot, cold)
-    }
-
-    /// Makes room for what is known of the blocks.
-    fn prepare(&mut self) {
-        if self.blocks.capacity() == 0 {
-            self.blocks.reserve(BLOCKS);
-            self.bytes.reserve(BLOCKS * 32);
-            sys::madvise_populate(self.blocks.as_ptr() as u64, STEP);
-            sys::madvise_populate(self.bytes.as_ptr() as u64, STEP);
-        }
-    }
-
-    fn new(base: u64) -> CacheChunk {
-        CacheChunk {
-            base,
-            hot: base,
-            cold: base + SIZE,
-            bare: base..base + SIZE,
-            blocks: Vec::new(),
-            bytes: Vec::new(),
-            generation: 0,
-        }
-    }
 }
 
 /// The process's translation cache.
