@@ -53,6 +53,38 @@ fn code_that_changes_under_threads_and_processes() {
     assert_eq!(done.text().lines().count(), 16);
 }
 
+/// Two threads execute more code than one chunk of the code cache holds: the generation goes on in another one, and blocks
+/// of both are linked. Then all of it is replaced, so that most blocks are dead: a generation begins in place of a third
+/// chunk. What one thread has translated serves the other one.
+#[test]
+fn code_of_more_than_one_chunk() {
+    let scene = Scene::new();
+    let program = scene.compile("large_code.c", &["-O1", "-pthread"]);
+    let argv = words(&program, &[]);
+    let native = scene.native(&argv);
+    let trace = scene.path("large.hst");
+    let mut command = scene.hindsight(&["record", "--quiet", "-o"]);
+    command
+        .arg(&trace)
+        .arg("--")
+        .args(&argv)
+        .env("HINDSIGHT_LOG", "code=info")
+        .env("HINDSIGHT_LOG_FILE", "log");
+    let done = scene.run(&mut command);
+    assert_eq!(done.text(), native.text(), "{}", done.messages());
+    scene.must_verify(&trace);
+    let log = std::fs::read_to_string(scene.path("log")).unwrap();
+    let (one, more) = log
+        .split_once(" generation 3 of code begins")
+        .unwrap_or_else(|| panic!("{log}"));
+    let first: Vec<&str> = one.matches(" of code goes on ").collect();
+    assert_eq!(first.len(), 1, "{log}");
+    assert!(one.contains(", 0 of them dead"), "{log}");
+    // Two more rounds: no round is translated more than once, so none fills more than two chunks.
+    let generations = more.matches(" of code begins").count();
+    assert!(generations <= 2, "{log}");
+}
+
 /// No memory of a recorded process can be both written and executed, even when threads and children have made or
 /// changed translations of their own.
 #[test]

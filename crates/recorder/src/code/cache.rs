@@ -1,9 +1,10 @@
 //! The translation cache: translated blocks, where they came from, and the jumps between them.
 //!
 //! The cache is one mapping of several chunks, of which one is in use. In a chunk, hot code grows
-//! up from the start, and cold code with its stubs grows down from the end. When they meet, a new
-//! generation begins in another chunk. New code is reached only through the runtime, where each
-//! thread notices the new generation. An old chunk is used again when all threads have noticed.
+//! up from the start, and cold code with its stubs grows down from the end. When they meet, the
+//! generation goes on in another chunk. When it has as many as it may have, or most of its blocks
+//! are dead, a new generation begins. New code is reached only through the runtime, where each
+//! thread notices the new generation. Old chunks are used again when all threads have noticed.
 
 mod boundary;
 mod chunks;
@@ -24,7 +25,7 @@ use crate::sys::range::AtomicRange;
 use crate::sys::{self, fail, generation, invariant};
 use crate::thread::{Thread, borrowers, threads};
 use alloc::vec::Vec;
-use chunks::{CHUNKS, CacheChunk, MARGIN, SIZE};
+use chunks::{BlockId, CHUNKS, CacheChunk, MARGIN, SIZE};
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use hashbrown::HashMap;
 use hindsight_events::Event;
@@ -87,11 +88,11 @@ pub struct Cache {
     /// Index of the chunk in use.
     current: usize,
     translator: Translator,
-    /// The block whose map the translator holds: chunk and index.
-    mapped: Option<(usize, usize)>,
-    /// Index of the block in the present generation, by [`key`].
-    by_pc: Map<u64, u32>,
-    by_page: Map<u64, Vec<u32>>,
+    /// The block whose map the translator holds.
+    mapped: Option<BlockId>,
+    /// The blocks of the present generation, by [`key`].
+    by_pc: Map<u64, BlockId>,
+    by_page: Map<u64, Vec<BlockId>>,
     /// Number of exits in the present generation that could not be linked, because a thread has not
     /// announced the present code.
     refused: u32,
@@ -103,6 +104,8 @@ pub struct Cache {
     mended: bool,
     /// A new generation has to begin.
     outdated: bool,
+    /// Number of blocks of the present generation that are dead.
+    dead: usize,
     /// The code that the stream has.
     pub code: epochs::Recorder,
     /// Number of guest instructions translated.
@@ -180,9 +183,8 @@ pub fn init(policy: Policy) {
         ),
     };
     SHARED.range.set(base..base + memory::LEN);
-    let chunk = |i: usize| CacheChunk::new(base + i as u64 * SIZE);
     *SHARED.cache.lock() = Some(Cache {
-        chunks: (0..CHUNKS).map(chunk).collect(),
+        chunks: chunks::all(base),
         current: 0,
         translator: Translator::new(policy),
         mapped: None,
@@ -194,6 +196,7 @@ pub fn init(policy: Policy) {
         codecheck: codecheck::CodeCheck::new(),
         mended: false,
         outdated: false,
+        dead: 0,
         code: epochs::Recorder::new(),
         translated: 0,
         made: 0,
@@ -214,10 +217,7 @@ impl Cache {
         }
         self.tell_epoch(t);
         match self.by_pc.get(&key(pc, t.is_plain())) {
-            Some(i) => {
-                let s = &self.chunks[self.current];
-                Ok(base() + s.blocks[*i as usize].hot as u64)
-            }
+            Some(id) => Ok(base() + self.block(*id).hot as u64),
             None => self.translate(t, pc),
         }
     }
@@ -251,28 +251,18 @@ impl Cache {
 
     /// Begins a new generation: nothing is translated.
     pub fn flush(&mut self, t: &mut Thread) {
-        self.chunks[self.current].generation = generation::present();
+        self.retire();
         self.sets.end();
         generation::next();
         notice(t);
         self.by_pc.clear();
         self.by_page.clear();
         self.mapped = None;
-        (self.refused, self.outdated) = (0, false);
+        (self.refused, self.outdated, self.dead) = (0, false, 0);
         log!(Info, "generation {} of code begins", generation::present());
         let mut spins = 0u32;
         loop {
-            let oldest = threads::oldest_generation();
-            let free = |s: &CacheChunk| s.generation < oldest;
-            let cur = self.current;
-            let next = (0..CHUNKS).map(|i| (cur + i) % CHUNKS);
-            if let Some(i) = next.into_iter().find(|i| free(&self.chunks[*i])) {
-                let s = &mut self.chunks[i];
-                let old = core::mem::replace(s, CacheChunk::new(s.base));
-                if self.mended {
-                    core::mem::forget(old);
-                }
-                self.current = i;
+            if self.begin_chunk() {
                 return;
             }
             borrowers::sweep();
@@ -297,9 +287,8 @@ impl Cache {
     /// Whether some flags may be needed at the beginning of the block at `pc` of this generation.
     /// True if there is none.
     pub fn takes_flags(&self, t: &Thread, pc: u64) -> bool {
-        let s = &self.chunks[self.current];
-        let block = self.by_pc.get(&key(pc, t.is_plain()));
-        block.is_none_or(|i| s.blocks[*i as usize].takes_flags)
+        let id = self.by_pc.get(&key(pc, t.is_plain()));
+        id.is_none_or(|id| self.block(*id).takes_flags)
     }
 
     /// Links the direct exit whose displacement is at cache offset `patch` to `host`, the block at
@@ -307,14 +296,13 @@ impl Cache {
     /// before they announce a new epoch.
     pub fn link(&mut self, t: &Thread, patch: u32, pc: u64, host: u64) {
         let at = base() + patch as u64;
-        let s = &self.chunks[self.current];
-        let i = self.by_pc.get(&key(pc, t.is_plain()));
-        let since = i.map_or(u64::MAX, |i| s.blocks[*i as usize].since);
-        if !(s.base..s.base + SIZE).contains(&at) {
+        let id = self.by_pc.get(&key(pc, t.is_plain()));
+        let since = id.map_or(u64::MAX, |id| self.block(*id).since);
+        if !self.is_present(at) {
             return;
         }
         invariant!(
-            (s.base..s.base + SIZE).contains(&host),
+            self.is_present(host),
             "code is linked only to code of its own generation",
             "{at:#x} to {host:#x} for {pc:#x}"
         );
@@ -322,12 +310,12 @@ impl Cache {
             self.refused += 1;
             return;
         }
-        if let Some(to) = i {
+        if let Some(to) = id {
             self.sets.linked(patch, *to);
         }
         let rel = host.wrapping_sub(at + 4) as u32;
-        // SAFETY: `patch` comes from a descriptor in the cache. It names a displacement in the
-        // chunk in use, as was just checked. The translator keeps a displacement within eight
+        // SAFETY: `patch` comes from a descriptor in the cache. It names a displacement in a
+        // chunk of the present generation, as was just checked. The translator keeps a displacement within eight
         // aligned bytes, so other threads see the old or the new one.
         unsafe { core::ptr::write_volatile(memory::writable(at, 4).cast(), rel.to_le_bytes()) }
     }

@@ -1,6 +1,6 @@
 //! From addresses in translated code back to guest instructions.
 
-use super::{Block, Cache, SHARED, SIZE, base, cache, mode};
+use super::{Block, BlockId, Cache, SHARED, SIZE, base, cache, mode};
 use crate::sys::context::{Context, R11, RIP};
 use crate::thread::Thread;
 use hindsight_isa::ctx::{CNT_REG, SCR_REG};
@@ -53,7 +53,7 @@ pub fn boundary(pc: u64, count: u64, beyond: u64) -> Result<Option<Boundary>, Bu
 /// the cache.
 pub fn source(pc: u64) -> Option<(u64, u32)> {
     let cache = SHARED.cache.try_lock()?;
-    let (_, _, b) = cache.as_ref()?.block_at(pc)?;
+    let (_, b) = cache.as_ref()?.block_at(pc)?;
     Some((b.pc, b.src_len))
 }
 
@@ -102,8 +102,8 @@ pub fn fault_state(t: &mut Thread, at: &Context) -> Option<GuestFault> {
 }
 
 impl Cache {
-    /// The block whose hot code has the host address `pc`, with its chunk and its number there.
-    fn block_at(&self, pc: u64) -> Option<(usize, usize, &Block)> {
+    /// The block whose hot code has the host address `pc`.
+    fn block_at(&self, pc: u64) -> Option<(BlockId, &Block)> {
         let offset = pc.wrapping_sub(base());
         let at = (offset / SIZE) as usize;
         let blocks = &self.chunks.get(at)?.blocks;
@@ -111,17 +111,17 @@ impl Cache {
             .partition_point(|b| b.hot as u64 <= offset)
             .checked_sub(1)?;
         let b = &blocks[i];
-        (offset - (b.hot as u64) < b.hot_len as u64).then_some((at, i, b))
+        (offset - (b.hot as u64) < b.hot_len as u64).then_some((BlockId::new(at, i), b))
     }
 
     /// Finds the guest instruction at host address `pc`, by translating its block again with a map.
     /// With `exact`, the counter and position of [`boundary`], finds only an instruction that
     /// begins there.
     fn entry(&mut self, pc: u64, exact: Option<(u64, u64)>) -> Option<Boundary> {
-        let (at, i, b) = self.block_at(pc)?;
+        let (id, b) = self.block_at(pc)?;
         let within = pc.wrapping_sub(base()) - b.hot as u64;
-        if self.mapped != Some((at, i)) {
-            self.map(at, i)?;
+        if self.mapped != Some(id) {
+            self.map(id)?;
         }
         let map = &self.translator.block.map;
         let mut e = map.iter().rev().find(|e| e.hot as u64 <= within)?;
@@ -146,18 +146,17 @@ impl Cache {
 
     /// The guest code at `pc`, in the block that was mapped last.
     fn mapped_code(&self, pc: u64) -> Option<&[u8]> {
-        let (chunk, i) = self.mapped?;
-        let s = &self.chunks[chunk];
-        let b = &s.blocks[i];
+        let id = self.mapped?;
+        let (s, b) = (self.chunk(id), self.block(id));
         let code = s.bytes.get(b.bytes as usize..)?.get(..b.src_len as usize)?;
         code.get(pc.wrapping_sub(b.pc) as usize..)
     }
 
-    /// Translates block `i` of a chunk again, with a map.
-    fn map(&mut self, chunk: usize, i: usize) -> Option<()> {
+    /// Translates a block again, with a map.
+    fn map(&mut self, id: BlockId) -> Option<()> {
         self.mapped = None;
-        let s = &self.chunks[chunk];
-        let b = &s.blocks[i];
+        let b = self.block(id).clone();
+        let s = &self.chunks[id.chunk()];
         let from = b.bytes as usize;
         let (code, rest) = s.bytes.get(from..)?.split_at_checked(b.src_len as usize)?;
         let peeked = rest.get(..b.peeked as usize)?;
@@ -179,7 +178,7 @@ impl Cache {
         if self.translator.block.hot.len() != b.hot_len as usize {
             return None;
         }
-        self.mapped = Some((chunk, i));
+        self.mapped = Some(id);
         Some(())
     }
 }

@@ -1,7 +1,7 @@
 //! How translations become unreachable when their code has changed.
 
-use super::{Cache, MARGIN, SOURCE, base, key, memory};
-use crate::sys::guard;
+use super::{BlockId, Cache, CacheChunk, MARGIN, SOURCE, base, key, memory};
+use crate::sys::{generation, guard};
 use crate::thread::Thread;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -14,12 +14,11 @@ impl Cache {
     pub(super) fn replaced(&mut self, t: &mut Thread, range: Range<u64>) {
         self.translator.refused.retain(|at| !range.contains(at));
         let pages = range.start >> 12..=(range.end - 1) >> 12;
-        let blocks = &self.chunks[self.current].blocks;
-        let overlaps = |i: &u32| {
-            let b = &blocks[*i as usize];
+        let overlaps = |id: &BlockId| {
+            let b = self.block(*id);
             b.pc < range.end && b.pc + b.src_len as u64 > range.start
         };
-        let hit: Vec<u32> = pages
+        let hit: Vec<BlockId> = pages
             .filter_map(|p| self.by_page.get(&p))
             .flatten()
             .copied()
@@ -33,16 +32,15 @@ impl Cache {
     /// Drops the block at `pc` if its code has changed. If it has not, another thread has already
     /// put it in the place of one whose code had.
     pub fn drop_block(&mut self, t: &mut Thread, pc: u64) {
-        let Some(i) = self.by_pc.get(&key(pc, t.is_plain())).copied() else {
+        let Some(id) = self.by_pc.get(&key(pc, t.is_plain())).copied() else {
             return;
         };
-        let s = &self.chunks[self.current];
-        let b = &s.blocks[i as usize];
+        let (s, b) = (self.chunk(id), self.block(id));
         let source = &s.bytes[b.bytes as usize..][..b.src_len as usize];
         let mut now = [0; SOURCE];
         let now = &mut now[..source.len()];
         if guard::read(pc, now).is_err() || now != source {
-            self.kill(t, i);
+            self.kill(t, id);
         }
     }
 
@@ -57,7 +55,7 @@ impl Cache {
             .refused
             .retain(|at| !(addr..end).contains(at));
         let pages = addr >> 12..=(addr + len - 1) >> 12;
-        let hit: Vec<u32> = if len >> 12 > self.by_page.len() as u64 {
+        let hit: Vec<BlockId> = if len >> 12 > self.by_page.len() as u64 {
             self.by_page
                 .iter()
                 .filter(|(p, _)| pages.contains(p))
@@ -84,25 +82,30 @@ impl Cache {
     }
 
     /// Makes a block unreachable. Its beginning becomes a jump to a stub that asks for a new block.
-    fn kill(&mut self, t: &mut Thread, index: u32) {
-        let chunk = &mut self.chunks[self.current];
+    fn kill(&mut self, t: &mut Thread, id: BlockId) {
         // Killing another block may have begun a new generation.
-        let Some(b) = chunk.blocks.get_mut(index as usize).filter(|b| b.live) else {
+        let Some(b) = self.present_block(id).filter(|b| b.live) else {
             return;
         };
         b.live = false;
-        self.sets.end();
         let (pc, hot) = (b.pc, base() + b.hot as u64);
         let key = key(pc, b.plain);
-        if self.by_pc.get(&key) == Some(&index) {
+        self.sets.end();
+        if self.by_pc.get(&key) == Some(&id) {
             self.by_pc.remove(&key);
         }
         t.ctx.ibl[table::CHECKED].forget(pc);
         t.ctx.ibl[table::PLAIN].forget(pc);
-        let chunk = &mut self.chunks[self.current];
-        if chunk.cold < chunk.hot + MARGIN / 2 {
-            return self.flush(t);
+        self.dead += 1;
+        let generation = generation::present();
+        let full = |s: &CacheChunk| s.cold < s.hot + MARGIN / 2;
+        if full(&self.chunks[self.current]) {
+            self.extend(t);
+            if generation::present() != generation {
+                return;
+            }
         }
+        let chunk = &mut self.chunks[self.current];
         // An ordinary exit, so it can be linked to the block that takes this one's place.
         let mut desc = Desc::new(hindsight_isa::DescKind::Exit, pc, 0);
         desc.patch = (hot + 1 - base()) as u32;

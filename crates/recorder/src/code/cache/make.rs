@@ -1,6 +1,8 @@
 //! How code that has no translation yet gets one.
 
-use super::{Block, Cache, Fetch, MARGIN, SHARED, SOURCE, base, key, memory, mend, mode, sets};
+use super::{
+    Block, BlockId, Cache, Fetch, MARGIN, SHARED, SOURCE, base, key, memory, mend, mode, sets,
+};
 use crate::code::{epochs, select, shared_translations};
 use crate::memory::maps::regions;
 use crate::sys::{config, generation, guard};
@@ -31,9 +33,9 @@ impl Cache {
         let site = self.site(t, pc)?;
         if let Some(file) = &site.file
             && self.take_set(t, file)
-            && let Some(i) = self.by_pc.get(&key(pc, t.is_plain()))
+            && let Some(id) = self.by_pc.get(&key(pc, t.is_plain()))
         {
-            return Ok(base() + self.chunks[self.current].blocks[*i as usize].hot as u64);
+            return Ok(base() + self.block(*id).hot as u64);
         }
         let mut source = [0; SOURCE];
         let n = read_source(&site, &mut source)?;
@@ -56,13 +58,13 @@ impl Cache {
             c.translated.store(self.translated, Relaxed);
             c.flushes.store(generation::present() - 1, Relaxed);
         }
-        let index = self.note(&site, src, hot, since, t.is_plain());
+        let id = self.note(&site, src, hot, since, t.is_plain());
         // The pages that were looked at count, too: other code there may need other flags.
         pages.extend(pc >> 12..=(pc + src.len() as u64 - 1) >> 12);
         pages.sort_unstable();
         pages.dedup();
         for page in &pages {
-            self.by_page.entry(*page).or_default().push(index);
+            self.by_page.entry(*page).or_default().push(id);
         }
         self.pages = pages;
         Ok(hot)
@@ -171,7 +173,7 @@ impl Cache {
         );
         let s = &self.chunks[self.current];
         if s.hot + hot_len + cold_len + MARGIN > s.cold {
-            self.flush(t);
+            self.extend(t);
         }
         let s = &mut self.chunks[self.current];
         let before = (s.hot, s.cold);
@@ -196,13 +198,14 @@ impl Cache {
         Ok(hot)
     }
 
-    /// Notes the translator's block, made from `src`, which is executed at `hot`. Returns its number.
-    fn note(&mut self, site: &Site, src: &[u8], hot: u64, since: u64, plain: bool) -> u32 {
+    /// Notes the translator's block, made from `src`, which is executed at `hot`. Returns which one it is.
+    fn note(&mut self, site: &Site, src: &[u8], hot: u64, since: u64, plain: bool) -> BlockId {
         let s = &mut self.chunks[self.current];
         let b = &self.translator.block;
         s.prepare();
         self.made += 1;
-        let (pc, index) = (site.pc, s.blocks.len() as u32);
+        let pc = site.pc;
+        let id = BlockId::new(self.current, s.blocks.len());
         log!(
             Trace,
             "block of {} bytes at {pc:#x} goes to {hot:#x}{}",
@@ -241,8 +244,8 @@ impl Cache {
         mend::make_room(&mut s.bytes, src.len() + b.peeked.len());
         s.bytes.extend_from_slice(src);
         s.bytes.extend_from_slice(&b.peeked);
-        self.by_pc.insert(key(site.pc, plain), index);
-        index
+        self.by_pc.insert(key(site.pc, plain), id);
+        id
     }
 }
 

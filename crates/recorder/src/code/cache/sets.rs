@@ -7,7 +7,7 @@
 //! - The second one remembers which jumps it links, and leaves a set of each file when it ends.
 //! - Later images take these sets.
 
-use super::{Block, Cache, MARGIN, SIZE, base, key, memory, mend, mode};
+use super::{Block, BlockId, Cache, MARGIN, SIZE, base, key, memory, mend, mode};
 use crate::code::{epochs, shared_translations};
 use crate::memory::maps::{Region, regions};
 use crate::stream::ring;
@@ -57,9 +57,8 @@ pub struct Sets {
     seen: Vec<(u64, bool)>,
     /// Files that had no set.
     missing: Vec<File>,
-    /// Links that were made: cache offset of the displacement, and number of the block to which it
-    /// leads.
-    links: Vec<(u32, u32)>,
+    /// Links that were made: cache offset of the displacement, and the block to which it leads.
+    links: Vec<(u32, BlockId)>,
 }
 
 impl Sets {
@@ -107,7 +106,7 @@ impl Sets {
     }
 
     /// Notes a jump that was linked.
-    pub fn linked(&mut self, at: u32, to: u32) {
+    pub(super) fn linked(&mut self, at: u32, to: BlockId) {
         if !self.missing.is_empty() {
             self.links.push((at, to));
         }
@@ -196,7 +195,8 @@ impl Cache {
         s.bytes.extend_from_slice(set.bytes);
         mend::make_room(&mut s.blocks, set.count());
         self.by_pc.reserve(set.count());
-        for (number, m) in (first..).zip(set.members()) {
+        let id = |number: u32| BlockId::new(self.current, (first + number) as usize);
+        for (number, m) in (0..).zip(set.members()) {
             let pc = origin + m.pc as u64;
             s.blocks.push(Block {
                 pc,
@@ -215,7 +215,7 @@ impl Cache {
             });
             bytes += m.src_len as u32 + m.peeked as u32;
             self.translated += m.instrs as u64;
-            self.by_pc.insert(key(pc, file.plain), number);
+            self.by_pc.insert(key(pc, file.plain), id(number));
         }
         log!(
             Debug,
@@ -224,7 +224,7 @@ impl Cache {
         );
         for (number, _, users) in set.pages() {
             let blocks = self.by_page.entry(origin / PAGE + number as u64);
-            blocks.or_default().extend(users.map(|n| first + n));
+            blocks.or_default().extend(users.map(id));
         }
         Some(())
     }
@@ -314,7 +314,7 @@ impl Cache {
         for (at, to) in &self.sets.links {
             let from = s.blocks.partition_point(|b| b.hot <= *at).checked_sub(1)?;
             let b = &s.blocks[from];
-            let to = places.get(*to as usize).copied().unwrap_or(NONE);
+            let to = places.get(to.number()).copied().unwrap_or(NONE);
             let distance = at - b.hot;
             if places[from] != NONE && to != NONE && distance + 4 <= b.hot_len {
                 set.link(places[from].1 + distance, to.1);
