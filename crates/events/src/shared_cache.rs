@@ -11,12 +11,12 @@ use alloc::vec::Vec;
 use core::marker::PhantomData;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes of a shared cache.
-pub const LEN: usize = 128 << 20;
+/// Bytes of a shared cache. Only what is used of them takes memory. A large compiler leaves 250 MiB of blocks.
+pub const LEN: usize = 512 << 20;
 
 /// Number of slots in the index. There are many more slots than entries, so an entry is found near its first
 /// slot.
-const SLOTS: usize = 1 << 19;
+const SLOTS: usize = 1 << 21;
 
 /// Slots in a page of the index.
 const PAGE: usize = 512;
@@ -31,7 +31,7 @@ const ENTRIES: usize = INDEX + 8 * SLOTS;
 const HEAD: usize = 24;
 
 /// The bits of a slot that hold the entry's offset, in words.
-const ENTRY_OFFSET: u64 = (1 << 25) - 1;
+const ENTRY_OFFSET: u64 = (1 << 31) - 1;
 const _: () = assert!(LEN / 8 <= ENTRY_OFFSET as usize);
 
 /// The bit of a slot whose entry was made or used in this recording.
@@ -518,12 +518,12 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "checksums of 128 MiB")]
+    #[cfg_attr(miri, ignore = "checksums of 512 MiB")]
     fn it_can_be_full() {
         let mut m = memory();
         // SAFETY: as above.
         let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
-        let big = vec![1; 1 << 20];
+        let big = vec![1; 4 << 20];
         for k in 0..200 {
             s.put(KIND, k, &big);
         }

@@ -26,13 +26,13 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 const MAGIC: [u8; 8] = *b"HSTRANS\x01";
 
 /// Most bytes of blocks in a file.
-const LARGEST: usize = 96 << 20;
+const LARGEST: usize = 384 << 20;
 
 /// Bytes above which only those blocks are kept that have served in the last recording.
 const LARGE: usize = 48 << 20;
 
 /// Most bytes of all files together; those that were used longest ago go first.
-const FOLDER: u64 = 512 << 20;
+const FOLDER: u64 = 1 << 30;
 
 /// Bytes that can be written in the time in which a block is translated.
 const WORTH: u64 = 50_000;
