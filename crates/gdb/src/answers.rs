@@ -8,7 +8,6 @@ mod points;
 mod process;
 mod registers;
 mod resume;
-mod siginfo;
 mod thread;
 mod tls;
 mod transfer;

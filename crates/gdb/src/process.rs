@@ -2,6 +2,5 @@
 
 pub mod aside;
 pub mod attach;
-pub mod auxv;
 pub mod begin;
 pub mod events;

@@ -31,13 +31,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 mod arguments;
+mod auxiliary;
 mod expression;
 mod show;
+mod siginfo;
 mod waits;
 
 pub use arguments::Callee;
+pub use auxiliary::{auxiliary_vector, dynamic};
 pub use expression::Named;
 pub use hindsight_symbols as symbols;
+pub use siginfo::{SIGNAL_INFO_LEN, SignalInfo};
 pub use waits::{For, Lock, Wait, waits};
 
 /// The most frames of a call stack.

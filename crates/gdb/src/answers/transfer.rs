@@ -1,7 +1,7 @@
 //! Objects that are read in pieces: `qXfer`.
 
+use crate::answers::FAILED;
 use crate::answers::choice::Choice;
-use crate::answers::{FAILED, siginfo};
 use crate::program::libraries;
 use crate::state::arch;
 use crate::state::session::Session;
@@ -37,7 +37,7 @@ pub fn answer(session: &mut Session, choice: &Choice, wanted: &Transfer) -> Resu
             wanted.answer(list.as_bytes())
         }
         Object::SignalInfo => match session.inferior.signal {
-            Some(s) => wanted.answer(&siginfo::of(session, s)),
+            Some(s) => wanted.answer(&s.whole(&session.inferior.cursor)),
             None => Answer::error(FAILED),
         },
         Object::SystemTable(name) if name == CHOSEN => {

@@ -9,6 +9,7 @@ use crate::state::inferior::{self, Inferior};
 use crate::state::interrupt::Interrupt;
 use crate::state::session::Session;
 use crate::{Error, Result};
+use hindsight_inspect::auxiliary_vector;
 use hindsight_packets::Features;
 use hindsight_timeline::{Cancel, Position, Timeline};
 use std::collections::BTreeSet;
@@ -66,8 +67,7 @@ impl Session {
         let image = self.inferior.image;
         self.inferior.names = self.timeline.names(image)?;
         self.inferior.forks = events::forks(self)?;
-        let begin = self.present()?.begin;
-        self.inferior.auxv = crate::process::auxv::find(self, begin)?;
+        self.inferior.auxv = auxiliary_vector(&self.timeline, image)?;
         Ok(())
     }
 }

@@ -1,10 +1,9 @@
 //! The list of shared libraries, as gdb reads it.
 
+use hindsight_inspect::dynamic;
 use hindsight_symbols::{DebugPaths, Module};
 use hindsight_text::line;
 use hindsight_timeline::{Position, Timeline};
-use object::read::elf::{FileHeader, ProgramHeader};
-use object::{Endianness, elf};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::{LazyLock, Mutex};
@@ -81,51 +80,6 @@ fn bias(timeline: &Timeline, m: &hindsight_timeline::Module) -> Option<(u64, Lay
         Some((at, offset, layout))
     }))?;
     (file_offset == offset).then(|| (start.wrapping_sub(file_start), layout))
-}
-
-fn dynamic(bytes: &[u8]) -> Option<u64> {
-    let header = elf::FileHeader64::<Endianness>::parse(bytes).ok()?;
-    let endian = header.endian().ok()?;
-    let all = header.program_headers(endian, bytes).ok()?;
-    let found = all.iter().find(|p| p.p_type(endian) == elf::PT_DYNAMIC)?;
-    Some(found.p_vaddr(endian))
-}
-
-/// Where the program itself lies.
-pub struct Program {
-    /// Guest address of its first instruction.
-    pub entry: u64,
-    /// Guest address of its program headers.
-    pub headers: Option<u64>,
-    pub header_count: u64,
-    /// Guest address minus file address, of its interpreter.
-    pub interpreter_bias: Option<u64>,
-}
-
-impl Program {
-    /// The first file that a program image mapped, and its interpreter, the second.
-    pub fn of(timeline: &Timeline, image: u32) -> Option<Program> {
-        let modules = timeline.modules(image).ok()?;
-        let open = |i: usize| {
-            let m = modules.get(i)?;
-            let bytes = timeline.module_bytes(m.hash?).ok()?;
-            let parsed = Module::parse(&m.path, bytes, &DebugPaths::none()).ok()?;
-            let first = m.parts.first()?;
-            let bias = parsed.bias(first.start, first.offset)?;
-            Some((parsed, bias))
-        };
-        let (program, bias) = open(0)?;
-        let header = elf::FileHeader64::<Endianness>::parse(program.data()).ok()?;
-        let endian = header.endian().ok()?;
-        let headers = program.address_of_offset(header.e_phoff(endian));
-        let interpreted = dynamic(program.data()).is_some();
-        Some(Program {
-            entry: program.entry().wrapping_add(bias),
-            headers: headers.map(|a| a.wrapping_add(bias)),
-            header_count: header.e_phnum(endian) as u64,
-            interpreter_bias: open(1).filter(|_| interpreted).map(|(_, bias)| bias),
-        })
-    }
 }
 
 /// Text within an XML attribute. The caller makes sure that it has no control characters.

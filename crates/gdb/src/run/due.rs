@@ -5,9 +5,10 @@
 
 use crate::state::action::Action;
 use crate::state::session::Session;
-use crate::state::stops::{Break, SignalInfo, Signals};
+use crate::state::stops::{Break, Signals};
 use crate::state::told::Told;
 use crate::{Error, Result};
+use hindsight_inspect::SignalInfo;
 use hindsight_packets::{Event, Tid};
 use hindsight_timeline::{Direction, Filter, Kind, KindOf, Reason, Stop};
 

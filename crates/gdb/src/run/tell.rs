@@ -2,8 +2,8 @@
 
 use crate::Result;
 use crate::state::session::Session;
-use crate::state::stops::SignalInfo;
 use crate::state::told::{Told, kind};
+use hindsight_inspect::SignalInfo;
 use hindsight_packets::{Event, Signal};
 use hindsight_timeline::{Reason, Stop, ThreadId};
 

@@ -3,8 +3,9 @@
 
 use crate::state::forks::Fork;
 use crate::state::side::Side;
-use crate::state::stops::{Break, SignalInfo};
+use crate::state::stops::Break;
 use crate::{Error, Result};
+use hindsight_inspect::SignalInfo;
 use hindsight_packets::Tid;
 use hindsight_timeline::{
     Cursor, Names, Position, Process, Thread, ThreadId, Timeline, Watchpoint,

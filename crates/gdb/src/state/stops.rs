@@ -1,6 +1,7 @@
 //! What stops a run, and what is known of a signal.
 
 use crate::state::agent::Program;
+use hindsight_inspect::SignalInfo;
 use hindsight_timeline::ThreadId;
 use std::collections::HashMap;
 
@@ -16,14 +17,6 @@ pub struct Break {
     pub hardware: bool,
     /// It stops if any of these holds. Without conditions it always stops.
     pub conditions: Vec<Program>,
-}
-
-/// What came with a signal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SignalInfo {
-    pub number: u8,
-    pub code: i32,
-    pub address: u64,
 }
 
 /// The signals that each thread gets, with the instructions that it has completed then.
