@@ -28,10 +28,9 @@ impl Command {
     pub fn reads(&self) -> bool {
         use Command::*;
         match self {
-            Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Waits(_) | Breakpath(_)
-            | Events(_) | Mem(_) | Writes(_) | Calls(_) | Index(_) | Ls(_) | Rm(_) | Export(_) => {
-                true
-            }
+            Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Waits(_)
+            | Breakpath(_) | Events(_) | Mem(_) | Writes(_) | Calls(_) | Index(_) | Ls(_)
+            | Rm(_) | Export(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -61,6 +60,8 @@ pub enum Command {
     At(At),
     /// Show the call stack at a place of a recording.
     Backtrace(Backtrace),
+    /// Write a place of a recording as a core dump, for gdb, lldb and others.
+    Core(Core),
     /// Show what the threads wait for at a place of a recording, and whom.
     Waits(Waits),
     /// Find the fewest breakpoints that bring a live run of the program to a place of its recording.

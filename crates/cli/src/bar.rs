@@ -35,6 +35,11 @@ impl Bar {
         ));
     }
 
+    /// Bytes done and to do.
+    pub fn part(&mut self, done: u64, total: u64) {
+        self.tell(&format!("{} of {} ", size(done), size(total)));
+    }
+
     /// Instructions done for the index, where nobody knows how many there will be.
     pub fn count(&mut self, done: u64) {
         self.tell(&format!(

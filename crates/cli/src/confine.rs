@@ -79,12 +79,28 @@ pub fn lock(inside: Inside, recording: &Path) {
 /// Runs a command on a recording, or the latest one, in a confined process; its exit status. The command has said what went
 /// wrong.
 pub fn run(file: Option<&Path>, command: impl FnOnce() -> Result<i32>) -> Result<i32> {
+    run_with(file, || Ok(()), |()| command(), |_| ())
+}
+
+/// The same for a command that needs something from outside, which `open` gets once it is clear that there is a recording.
+/// `after` is told outside how the command ended, whatever ended it.
+pub fn run_with<T>(
+    file: Option<&Path>,
+    open: impl FnOnce() -> Result<T>,
+    command: impl FnOnce(T) -> Result<i32>,
+    after: impl FnOnce(ExitStatus),
+) -> Result<i32> {
     let recording = store::find(file)?;
+    let opened = open()?;
     match broker::split(allowed(&recording)).context("cannot make a process")? {
-        Side::Outside(broker) => status(broker.serve()),
+        Side::Outside(broker) => {
+            let end = broker.serve();
+            after(end);
+            status(end)
+        }
         Side::Inside(inside) => {
             lock(inside, &recording);
-            std::process::exit(crate::status(command()))
+            std::process::exit(crate::status(command(opened)))
         }
     }
 }

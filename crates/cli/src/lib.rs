@@ -8,6 +8,7 @@ mod breakpath;
 mod cache;
 mod calls;
 mod confine;
+mod coredump;
 mod debugger;
 mod dump;
 mod export;
@@ -71,6 +72,10 @@ pub fn run() -> i32 {
         Command::Backtrace(mut a) => {
             let file = words::take(&mut a.words, 0, 1);
             confine::run(file.as_deref(), || at::backtrace(&a))
+        }
+        Command::Core(mut a) => {
+            let file = words::take(&mut a.words, 0, 1);
+            coredump::run(&a, file.as_deref())
         }
         Command::Waits(mut a) => {
             let file = words::take(&mut a.words, 0, 1);

@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 mod arguments;
 mod auxiliary;
+mod coredump;
 mod expression;
 mod show;
 mod siginfo;
@@ -39,6 +40,7 @@ mod waits;
 
 pub use arguments::Callee;
 pub use auxiliary::{auxiliary_vector, dynamic};
+pub use coredump::{CoreDump, core_dump};
 pub use expression::Named;
 pub use hindsight_symbols as symbols;
 pub use siginfo::{SIGNAL_INFO_LEN, SignalInfo};
@@ -58,6 +60,9 @@ pub enum Error {
     /// A file has no symbols to offer.
     #[error(transparent)]
     Symbols(#[from] hindsight_symbols::Error),
+    /// A file cannot be written.
+    #[error("cannot write: {0}")]
+    Write(#[from] std::io::Error),
     /// An expression cannot be understood, or means nothing there.
     #[error("{0}")]
     Expression(String),

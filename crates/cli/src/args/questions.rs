@@ -146,6 +146,28 @@ pub struct At {
 }
 
 #[derive(ClapArgs)]
+pub struct Core {
+    /// The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a position
+    /// (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`,
+    /// `time:1.5s` (since the start) or a time of day (12:34:56). Default: the crash, or else the end.
+    #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
+    pub words: Vec<String>,
+    /// The file to make, which must not exist. Only its owner can read it.
+    #[arg(short, long, value_name = "FILE", default_value = "core")]
+    pub output: PathBuf,
+    /// The program image to dump, by its number in `info`: where it then is. Places are counted in it. Default: that of the
+    /// place.
+    #[arg(long, value_name = "IMAGE", alias = "image")]
+    pub process: Option<u32>,
+    /// The thread that comes first (the number of its stream), where it then is; default: that of the place.
+    #[arg(long, value_name = "N")]
+    pub thread: Option<u32>,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
 pub struct Breakpath {
     #[arg(
         value_name = "[FILE] PLACE",

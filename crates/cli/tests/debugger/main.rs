@@ -3,6 +3,7 @@
 mod arguments;
 mod breakpath;
 mod common;
+mod cores;
 mod ends;
 mod everybody;
 mod frames;
