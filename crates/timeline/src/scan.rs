@@ -63,6 +63,9 @@ pub struct Scan {
     string: Option<u64>,
     /// Whether the recording says what memory held at the beginning.
     pub told: bool,
+    /// Whether this is the first thread of a program at its first instruction. `false` for a process that ran before it
+    /// was recorded.
+    pub fresh: bool,
     /// Up to here, only instructions, `sources` and `given` change memory. 0: never.
     pub quiet_until: u64,
     /// Where the thread ran unrecorded, ascending. What was known before need not hold after it.
@@ -213,10 +216,7 @@ impl Scan {
                     self.events.push((pos, signal));
                 }
                 Event::SetState { cpu, .. } => self.set_state(pos, CpuState::from_bytes(cpu).rip),
-                Event::KeyFrame { cpu, .. } => {
-                    let rsp = CpuState::from_bytes(cpu).gpr[RSP];
-                    self.stack.get_or_insert(rsp);
-                }
+                Event::KeyFrame { cpu, .. } => self.key_frame(pos, &CpuState::from_bytes(cpu)),
                 Event::RepChunk { .. } => self.string = Some(pos),
                 Event::GapBegin { reason } => self.begin_gap(pos, reason),
                 Event::GapEnd { .. } => self.end_gap(pos),
@@ -286,6 +286,17 @@ impl Scan {
             _ => self.fresh(pos),
         };
         self.source(pos, addr, len, origin);
+    }
+
+    fn key_frame(&mut self, pos: u64, cpu: &CpuState) {
+        if self.stack.is_some() {
+            return;
+        }
+        self.stack = Some(cpu.gpr[RSP]);
+        // The kernel starts a program with empty registers. A process that already runs has something in one of them: even
+        // right after a system call, rcx holds the address of the next instruction.
+        let empty = |(i, value): (usize, &u64)| i == RSP || *value == 0;
+        self.fresh = pos == 0 && cpu.gpr.iter().enumerate().all(empty);
     }
 
     /// All registers have changed; the thread goes on at `rip`.

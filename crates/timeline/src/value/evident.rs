@@ -132,7 +132,7 @@ fn files(
 }
 
 /// Whether a recorded process may have written into the memory of others, as a debugger does.
-fn meddled(engine: &Arc<Engine>) -> Result<bool> {
+pub fn meddled(engine: &Arc<Engine>) -> Result<bool> {
     let engine = &engine;
     if let Some(m) = engine.meddled.get() {
         return Ok(*m);

@@ -1,10 +1,11 @@
 //! Finds what memory held before anybody accessed it: zeros, or the content of a file.
 
+use super::evident;
 use super::query::Query;
 use crate::engine::Engine;
 use crate::model::memory::{Ground, KnownByte};
 use crate::play::Viewpoint;
-use crate::recording::maps;
+use crate::recording::maps::{self, Change, What};
 use crate::scan::When;
 use crate::scan::{Origin, Source};
 use crate::{Mapping, Position, Result, ThreadId};
@@ -74,7 +75,7 @@ pub fn made(
         .map_or(0, |i| i.threads.first().copied().unwrap_or_default());
     let begin = engine.scan(ThreadId(first))?;
     let told = begin.told;
-    let from_the_start = begin.from == 0 && !engine.is_forked(image);
+    let from_the_start = began_here(engine, image)?;
     // Threads may have changed memory in stretches that the recording no longer has.
     let mut unkept = Vec::new();
     for t in engine.threads_of(image) {
@@ -142,21 +143,34 @@ pub fn made(
     Ok(())
 }
 
-/// Fills in what mapped files say of memory that cannot be written.
+/// Fills in what mapped files say of memory that was never writable since it was mapped. A mapping that was there when
+/// the recording began may have been written before: the loader relocates constants, and then takes away the right to
+/// write them. What is sure even then, `evident` has filled in.
 pub fn mapped(view: &Viewpoint, image: u32, here: Position, q: &mut Query) -> Result<()> {
     if q.whole() {
         return Ok(());
     }
     let engine = view.engine();
-    let end = q.m.address.saturating_add(q.m.bytes.len() as u64);
-    for r in engine.mappings(image, here)? {
-        let apart = r.end <= q.m.address || end <= r.start;
-        if apart || r.prot & WRITE != 0 || !r.path.starts_with('/') {
-            continue;
-        }
+    let end = q.m.address.saturating_add(q.len());
+    let within = |r: &Mapping| r.start < end && q.m.address < r.end && r.path.starts_with('/');
+    let there: Vec<Mapping> = (engine.mappings(image, here)?.into_iter())
+        .filter(within)
+        .collect();
+    if there.is_empty() || evident::meddled(engine)? {
+        return Ok(());
+    }
+    let whole = began_here(engine, image)?;
+    let changes = engine.changes(image)?;
+    for r in there {
         for i in 0..q.m.bytes.len() {
             let at = q.m.address.wrapping_add(i as u64);
-            if at < r.start || r.end <= at || q.m.bytes[i].is_some() || q.lost[i] {
+            let constant = |c: &Change| match &c.what {
+                What::Map(m) if m.start <= at && at < m.end => {
+                    m.prot & WRITE == 0 && m.flags & PRIVATE != 0 && (whole || c.when.is_some())
+                }
+                _ => true,
+            };
+            if at < r.start || r.end <= at || !q.open(i) || !changes.iter().all(constant) {
                 continue;
             }
             let byte = of_module(view, &r, at, false)?;
@@ -164,6 +178,18 @@ pub fn mapped(view: &Viewpoint, image: u32, here: Position, q: &mut Query) -> Re
         }
     }
     Ok(())
+}
+
+/// Whether the recording has all that an image's program did since it was loaded.
+fn began_here(engine: &Engine, image: u32) -> Result<bool> {
+    let Some(first) = engine
+        .trace
+        .image(image)
+        .and_then(|i| i.threads.first().copied())
+    else {
+        return Ok(false);
+    };
+    Ok(engine.scan(ThreadId(first))?.fresh && !engine.is_forked(image))
 }
 
 /// What a mapped file has at an address. `loaded`: the kernel's loader made the mapping, or the recorder in its place.

@@ -2,6 +2,7 @@
 
 mod anew;
 mod asked;
+mod attached;
 mod borders;
 mod calls;
 mod changes;
