@@ -147,10 +147,12 @@ pub struct At {
 
 #[derive(ClapArgs)]
 pub struct Core {
-    /// The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a position
-    /// (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), `syscall:N`,
-    /// `time:1.5s` (since the start) or a time of day (12:34:56). Default: the crash, or else the end.
-    #[arg(value_name = "[FILE] PLACE", num_args = 0..=2, required = false)]
+    #[arg(
+        value_name = "[FILE] PLACE",
+        num_args = 0..=2,
+        required = false,
+        help = recording_and_place!(". Default: the crash, or else the end")
+    )]
     pub words: Vec<String>,
     /// The file to make, which must not exist. Only its owner can read it.
     #[arg(short, long, value_name = "FILE", default_value = "core")]
