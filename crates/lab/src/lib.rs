@@ -405,10 +405,19 @@ pub fn is_witness(pid: i32) -> bool {
     name_and_state(pid).is_some_and(|(name, _)| name == "witness")
 }
 
-/// Waits until process `pid` is stopped, or is not.
+/// Waits until all threads of process `pid` are stopped, or none is. They do not stop at the same time.
 pub fn await_stopped(pid: i32, stopped: bool) {
+    let is_stopped = |task: fs::DirEntry| {
+        let tid = task.file_name().to_str().unwrap().parse().unwrap();
+        name_and_state(tid).is_some_and(|(_, state)| state == 'T')
+    };
+    let tasks = || {
+        fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten()
+    };
     let started = Instant::now();
-    while name_and_state(pid).is_some_and(|(_, state)| state == 'T') != stopped {
+    while !tasks().flatten().all(|task| is_stopped(task) == stopped) {
         assert!(
             started.elapsed() < LIMIT,
             "process {pid} is in another state"

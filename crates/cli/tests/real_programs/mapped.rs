@@ -1,7 +1,7 @@
 //! Files in a program's memory. The recording has what the program saw, whatever becomes of the file's name later. That
 //! also holds for files that only the program could find.
 
-use hindsight_lab::{Done, LIMIT, Scene, collector_of, kill, words};
+use hindsight_lab::{Done, LIMIT, Scene, await_stopped, collector_of, kill, words};
 use std::fs::{self, File, FileTimes};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,6 +33,7 @@ fn mapped_while(scene: &Scene, change: impl Fn(&Path)) -> (Done, PathBuf) {
     let mut input = running.input();
     let collector = collector_of(running.id());
     kill(collector, libc::SIGSTOP);
+    await_stopped(collector, true);
     input.write_all(b"\n").unwrap();
     let started = Instant::now();
     while !scene.path("marker").exists() {
