@@ -114,6 +114,21 @@ impl Recording {
         self.trace.image(image).map_or(0, |i| i.parent)
     }
 
+    /// The thread with which an image began, if the recording has it.
+    pub fn first_thread(&self, image: u32) -> Option<ThreadId> {
+        let info = self.trace.image(image)?;
+        info.threads.first().copied().map(ThreadId)
+    }
+
+    /// Whether the recording has all that an image's program did since it was loaded. Not if it ran before, if a ring has lost
+    /// the beginning, or if the image is a copy of another one.
+    pub fn has_all_of(&self, image: u32) -> Result<bool> {
+        match self.first_thread(image) {
+            Some(t) => Ok(self.scan(t)?.fresh && !self.is_forked(image)),
+            None => Ok(false),
+        }
+    }
+
     /// Whether an image began with a copy of its parent's memory.
     pub fn is_forked(&self, image: u32) -> bool {
         let info = self.trace.image(image);

@@ -33,6 +33,9 @@ pub struct Process {
     pub parent: u32,
     /// It came by `execve` and has its parent's process id. Otherwise it came by `fork`.
     pub by_exec: bool,
+    /// The recording has all that its program did since it was loaded. Not so if it was attached to, if a ring has lost the
+    /// beginning, or if it came by `fork`.
+    pub is_whole: bool,
     /// Process id on the recording machine.
     pub pid: i32,
     /// Its command line, as far as it is known.

@@ -21,6 +21,7 @@ impl Recording {
                 image: i.number,
                 parent: i.parent,
                 by_exec: i.by_exec,
+                is_whole: self.has_all_of(i.number)?,
                 pid: i.pid,
                 command: self.trace.command(i.number),
                 begin: threads.iter().map(|t| ends(t).0).min().unwrap_or_default(),

@@ -15,8 +15,8 @@ pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<bool> {
     let engine = Arc::clone(view.engine());
     let scan = engine.scan(thread)?;
     let (engine, image) = (&engine, view.image());
-    let first = engine.trace.image(image).and_then(|i| i.threads.first());
-    if count != scan.from || first != Some(&thread.0) || engine.is_forked(image) {
+    let first = engine.first_thread(image);
+    if count != scan.from || first != Some(thread) || engine.is_forked(image) {
         return Ok(false);
     }
     if scan.to == scan.from {

@@ -69,13 +69,11 @@ pub fn made(
         return Ok(());
     }
     let sources = sources(engine, threads, (address, len))?;
-    let first = engine
-        .trace
-        .image(image)
-        .map_or(0, |i| i.threads.first().copied().unwrap_or_default());
-    let begin = engine.scan(ThreadId(first))?;
-    let told = begin.told;
-    let from_the_start = began_here(engine, image)?;
+    let Some(first) = engine.first_thread(image) else {
+        return Ok(());
+    };
+    let told = engine.scan(first)?.told;
+    let from_the_start = engine.has_all_of(image)?;
     // Threads may have changed memory in stretches that the recording no longer has.
     let mut unkept = Vec::new();
     for t in engine.threads_of(image) {
@@ -97,7 +95,7 @@ pub fn made(
         }
         // Nothing from before a gap is known.
         let since = source.map_or(0, |s| s.2.at);
-        let holder = source.map_or(ThreadId(first), |s| s.1);
+        let holder = source.map_or(first, |s| s.1);
         let gaps = &engine.scan(holder)?.gaps;
         let until = threads.iter().find(|t| t.0 == holder).map_or(0, |t| t.1);
         let unseen = gaps.iter().any(|g| g.end > since && g.start < until);
@@ -159,7 +157,7 @@ pub fn mapped(view: &Viewpoint, image: u32, here: Position, q: &mut Query) -> Re
     if there.is_empty() || evident::meddled(engine)? {
         return Ok(());
     }
-    let whole = began_here(engine, image)?;
+    let whole = engine.has_all_of(image)?;
     let changes = engine.changes(image)?;
     for r in there {
         for i in 0..q.m.bytes.len() {
@@ -178,18 +176,6 @@ pub fn mapped(view: &Viewpoint, image: u32, here: Position, q: &mut Query) -> Re
         }
     }
     Ok(())
-}
-
-/// Whether the recording has all that an image's program did since it was loaded.
-fn began_here(engine: &Engine, image: u32) -> Result<bool> {
-    let Some(first) = engine
-        .trace
-        .image(image)
-        .and_then(|i| i.threads.first().copied())
-    else {
-        return Ok(false);
-    };
-    Ok(engine.scan(ThreadId(first))?.fresh && !engine.is_forked(image))
 }
 
 /// What a mapped file has at an address. `loaded`: the kernel's loader made the mapping, or the recorder in its place.
