@@ -84,7 +84,8 @@ pub fn core_dump<W: Write + Seek>(
     let stretches = stretches(&mappings, &mut done);
 
     // The notes come first in the file. How long they are does not depend on memory, except for the list of files.
-    let most = Notes::default().with(cursor, &threads, &file_mappings(&mappings, &[]))?;
+    let told = Told::by(cursor)?;
+    let most = told.notes(&threads, &file_mappings(&mappings, &[]));
     let mut memory = Segments::new(out, HEADER + most.0.len() as u64);
     let total: u64 = stretches.iter().map(|s| s.end - s.start).sum();
     let mut uncertain = vec![false; mappings.len()];
@@ -106,7 +107,7 @@ pub fn core_dump<W: Write + Seek>(
     }
     done.left_out = memory.left_out;
     done.known -= done.left_out;
-    let notes = Notes::default().with(cursor, &threads, &file_mappings(&mappings, &uncertain))?;
+    let notes = told.notes(&threads, &file_mappings(&mappings, &uncertain));
     let (mut out, end, list) = memory.finish();
     done.segments = list.len();
     done.len = write_tables(&mut out, &notes.0, end, &list)?;
@@ -187,26 +188,35 @@ fn file_mappings(mappings: &[Mapping], uncertain: &[bool]) -> Vec<FileMapping> {
     out
 }
 
-impl Notes {
-    /// All notes of a process in which the cursor stands.
-    fn with(
-        mut self,
-        cursor: &mut Cursor,
-        threads: &[notes::Thread],
-        files: &[FileMapping],
-    ) -> Result<Notes> {
+/// What the recording says of the process in which a cursor stands, besides memory and threads.
+struct Told {
+    process: notes::Process,
+    signal: Option<(SignalInfo, [u8; SIGNAL_INFO_LEN])>,
+    auxv: Vec<u8>,
+}
+
+impl Told {
+    fn by(cursor: &mut Cursor) -> Result<Told> {
         let timeline = cursor.timeline().clone();
-        let (image, thread) = (cursor.image(), timeline.thread(cursor.thread())?);
-        let process = process(cursor, &timeline.processes()?, &thread)?;
-        let auxv = auxiliary_vector(&timeline, image)?;
-        let signal = signal(cursor)?;
+        let thread = timeline.thread(cursor.thread())?;
+        Ok(Told {
+            process: process(cursor, &timeline.processes()?, &thread)?,
+            signal: signal(cursor)?,
+            auxv: auxiliary_vector(&timeline, cursor.image())?,
+        })
+    }
+
+    /// All notes of the core dump.
+    fn notes(&self, threads: &[notes::Thread], files: &[FileMapping]) -> Notes {
+        let (process, signal) = (&self.process, self.signal);
+        let mut notes = Notes::default();
         for (i, t) in threads.iter().enumerate() {
             match i {
-                0 => self.first(t, &process, signal, &auxv, files),
-                _ => self.other(t, &process, signal.map(|s| s.0)),
+                0 => notes.first(t, process, signal, &self.auxv, files),
+                _ => notes.other(t, process, signal.map(|s| s.0)),
             }
         }
-        Ok(self)
+        notes
     }
 }
 
@@ -291,9 +301,6 @@ fn write_tables<W: Write + Seek>(
         0,
     ];
     header.extend(sizes.iter().flat_map(|n| n.to_le_bytes()));
-    out.seek(SeekFrom::Start(0))?;
-    out.write_all(&header)?;
-    out.write_all(notes)?;
 
     let mut all = segment(elf::PT_NOTE, 0, [HEADER, 0, notes.len() as u64, 0, 4]);
     for s in list {
@@ -308,6 +315,10 @@ fn write_tables<W: Write + Seek>(
     }
     out.seek(SeekFrom::Start(table))?;
     out.write_all(&all)?;
+    // The header comes last. Nobody takes the file for a core dump if this process is killed before.
+    out.seek(SeekFrom::Start(0))?;
+    out.write_all(&header)?;
+    out.write_all(notes)?;
     out.flush()?;
     Ok(table + all.len() as u64)
 }

@@ -61,7 +61,7 @@ pub enum Error {
     #[error(transparent)]
     Symbols(#[from] hindsight_symbols::Error),
     /// A file cannot be written.
-    #[error("cannot write: {0}")]
+    #[error("cannot write")]
     Write(#[from] std::io::Error),
     /// An expression cannot be understood, or means nothing there.
     #[error("{0}")]
