@@ -411,13 +411,12 @@ pub fn await_stopped(pid: i32, stopped: bool) {
         let tid = task.file_name().to_str().unwrap().parse().unwrap();
         name_and_state(tid).is_some_and(|(_, state)| state == 'T')
     };
-    let tasks = || {
-        fs::read_dir(format!("/proc/{pid}/task"))
-            .into_iter()
-            .flatten()
+    let are_so = || {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+        tasks.is_ok_and(|mut all| all.all(|t| t.is_ok_and(is_stopped) == stopped))
     };
     let started = Instant::now();
-    while !tasks().flatten().all(|task| is_stopped(task) == stopped) {
+    while !are_so() {
         assert!(
             started.elapsed() < LIMIT,
             "process {pid} is in another state"
