@@ -71,6 +71,8 @@ pub struct Config {
     /// For tests: instructions between two restatements of a quiet thread's memory. 0: the recorder decides
     /// by what a restatement costs.
     pub restate_every: u64,
+    /// 1: all key frames of a quiet thread restate all memory. The recording may lose its beginning.
+    pub whole_frames: u64,
     /// For tests: the number, plus one, of a system call whose writes are not recorded. 0: none.
     pub untold: u64,
     /// For tests: an invariant does not hold when this many blocks of code have been translated. 0: it holds.
@@ -126,6 +128,7 @@ impl Config {
             attached: 0,
             quiet_for: 0,
             restate_every: 0,
+            whole_frames: 0,
             untold: 0,
             violate_after: 0,
             page_sharing: 0,
@@ -159,7 +162,7 @@ const _: () = assert!(
             + 4
             + 24
             + 32
-            + 32
+            + 40
             + 40
             + 16
             + PATTERN_LEN

@@ -144,9 +144,13 @@ impl Decoder {
                 Event::Mark { name, bytes }
             }
             tag::CODE_FROM => Event::CodeFrom { epoch: r.int()? },
-            tag::RESTATE => Event::Restate {
-                ends: r.int()? != 0,
-            },
+            tag::RESTATE => {
+                let n = r.int()?;
+                Event::Restate {
+                    ends: n == 1,
+                    back: n.saturating_sub(1),
+                }
+            }
             tag::MEMORY => Event::Memory {
                 addr: r.int()?,
                 bytes: r.bytes()?,
@@ -268,7 +272,7 @@ mod tests {
     use std::vec::Vec;
 
     /// Events of memory, code and time.
-    const OF_MEMORY: [Event; 14] = [
+    const OF_MEMORY: [Event; 16] = [
         Event::Code {
             epoch: 1,
             addr: 2,
@@ -323,8 +327,22 @@ mod tests {
             reason: b"",
         },
         Event::CodeFrom { epoch: 5 },
-        Event::Restate { ends: false },
-        Event::Restate { ends: true },
+        Event::Restate {
+            ends: false,
+            back: 0,
+        },
+        Event::Restate {
+            ends: false,
+            back: 1,
+        },
+        Event::Restate {
+            ends: false,
+            back: u64::MAX - 1,
+        },
+        Event::Restate {
+            ends: true,
+            back: 0,
+        },
         Event::CodeOf {
             epoch: 1,
             addr: 0x7fff_ffff_f000,

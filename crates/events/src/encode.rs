@@ -189,7 +189,10 @@ impl Encoder {
                     int(&mut at, v);
                 }
             }
-            Event::Restate { ends } => int(&mut at, ends as u64),
+            Event::Restate { ends: true, .. } => int(&mut at, 1),
+            Event::Restate { ends: false, back } => {
+                int(&mut at, if back == 0 { 0 } else { back.saturating_add(1) });
+            }
             Event::Passed { addr, len, digest } => {
                 for v in [addr, len, digest as u64] {
                     int(&mut at, v);

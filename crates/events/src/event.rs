@@ -207,7 +207,11 @@ pub enum Event<'a> {
     CodeFrom { epoch: u64 },
     /// The events from here to the next event of this kind restate what memory holds at the key frame before.
     /// Nobody has just written it. Replay of a quiet thread can begin at that key frame.
-    Restate { ends: bool },
+    ///
+    /// `back` is 0 if all memory is restated. Otherwise only the pages are that have changed since the key
+    /// frame that is so many key frames before this one in the stream. That one is called its base. At the
+    /// end `back` is 0.
+    Restate { ends: bool, back: u64 },
 }
 
 /// Tag bytes of the wire form.

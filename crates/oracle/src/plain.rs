@@ -59,7 +59,7 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
                 }
             };
             match event {
-                Event::Restate { ends } => restating = !ends,
+                Event::Restate { ends, .. } => restating = !ends,
                 // Memory had this content before.
                 _ if restating => {}
                 Event::Syscall { .. } => open = Some(pos),

@@ -29,6 +29,17 @@ impl Machine<'_> {
             self.queue.advance();
             return Ok(());
         }
+        if let Some(back) = self.base
+            && !matches!(
+                event,
+                Event::Restate { ends: false, .. } | Event::File { .. } | Event::FileOf { .. }
+            )
+        {
+            // What the older key frames say lies above the files and below what this one says.
+            let cpu = &mut self.cpu;
+            self.queue.below(back, &mut |e| lay_older(cpu, e))?;
+            self.base = None;
+        }
         let cpu = &mut self.cpu;
         match event {
             Event::GapBegin { .. } => {
@@ -80,6 +91,9 @@ impl Machine<'_> {
                 cpu.set_registers(&CpuState::from_bytes(regs));
                 cpu.set_vectors(&VecState::from_bytes(vec));
             }
+            // It holds zeros already, or is in no use. What the instructions did there is as it was.
+            Event::Zero { .. } if self.passing => {}
+            Event::Zero { addr, len } if self.restating => cpu.window.zero(addr, len)?,
             Event::Zero { addr, len } => {
                 cpu.window.zero(addr, len)?;
                 cpu.window.forget(addr, len)?;
@@ -96,6 +110,8 @@ impl Machine<'_> {
                     cpu.window.given(addr, bytes.len() as u64)?;
                 }
             }
+            // The file is there, with what was written over it since.
+            Event::FileOf { .. } | Event::File { .. } if self.passing => {}
             Event::FileOf {
                 addr,
                 len,
@@ -121,8 +137,9 @@ impl Machine<'_> {
             }
             // Replay executes both regimes alike.
             Event::Regime { .. } => {}
-            Event::Restate { ends } => {
+            Event::Restate { ends, .. } => {
                 self.restating = !ends;
+                self.passing &= !ends;
                 self.before = self.before.take().filter(|_| !ends);
             }
             Event::CodeEpoch { epoch } => cpu.set_epoch(epoch),
@@ -303,7 +320,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A key frame: all registers, and an empty window.
+    /// A key frame: all registers, and an empty window, unless what follows restates only what has changed since
+    /// another key frame.
     fn key_frame(
         &mut self,
         code_epoch: u64,
@@ -317,12 +335,23 @@ impl Machine<'_> {
         cpu.set_registers(&regs);
         cpu.set_vectors(&vec);
         self.queue.advance();
-        if self.started && self.compares_memory {
-            self.remember()?;
+        let base = self.restates()?;
+        let passes = self.started && matches!(base, Some(1..));
+        if self.started && self.compares_memory && base.is_some() {
+            let window = &self.cpu.window;
+            self.before = Some(match passes {
+                true => Before::Still,
+                false => self.compared.count(|| Before::of(window))?,
+            });
         }
+        self.passing = passes;
+        self.base = base.filter(|back| *back != 0 && !passes);
         self.started = true;
         self.missing = None;
-        self.cpu.window.clear()
+        match passes {
+            true => Ok(()),
+            false => self.cpu.window.clear(),
+        }
     }
 
     /// Behind a system call, applies the segment bases that the call set. The recording has them in the next
@@ -337,16 +366,15 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Behind a key frame: if memory is restated there, remembers what memory is now.
-    fn remember(&mut self) -> Result<(), Error> {
+    /// Behind a key frame: if memory is restated there, how many key frames before it its base is. 0: it has none.
+    fn restates(&mut self) -> Result<Option<u64>, Error> {
         let next = self.queue.prepare()?;
         if let Some(Op::Other(at)) = next.filter(|e| e.pos == self.cpu.pos).map(|e| e.op)
-            && let Event::Restate { ends: false } = self.queue.event(at)?
+            && let Event::Restate { ends: false, back } = self.queue.event(at)?
         {
-            let window = &self.cpu.window;
-            self.before = Some(self.compared.count(|| Before::of(window))?);
+            return Ok(Some(back));
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Executes the string instruction that the next event belongs to.
@@ -428,6 +456,18 @@ fn passed(cpu: &Cpu, addr: u64, len: u64, digest: u32) -> Result<(), Error> {
         ));
     }
     Ok(())
+}
+
+/// Applies what an older key frame restates.
+fn lay_older(cpu: &mut Cpu, event: &Event) -> Result<(), Error> {
+    match *event {
+        Event::Memory { addr, bytes } => {
+            cpu.window.write_from_outside(addr, bytes);
+            Ok(())
+        }
+        Event::Zero { addr, len } => cpu.window.zero(addr, len),
+        _ => Ok(()),
+    }
 }
 
 /// Writes bytes of the recording into the window. Zeros take no memory, however many there are.

@@ -52,6 +52,11 @@ pub enum Error {
     /// The events make no sense.
     #[error("corrupt events near position {position}: {what}")]
     Corrupt { position: u64, what: &'static str },
+    /// A key frame restates only what has changed since another one, which the trace does not have.
+    #[error(
+        "the key frame at position {position} builds on the one that is {back} key frames before it, which is not in the trace"
+    )]
+    MissingBase { position: u64, back: u64 },
     /// This build or this machine cannot replay the instruction.
     #[error(
         "cannot replay the instruction at position {position}, address {pc:#x}: {}",

@@ -14,6 +14,7 @@ mod access_marks;
 mod apply;
 mod blocks;
 mod cache;
+pub mod chain;
 mod code;
 mod compare;
 mod cost;

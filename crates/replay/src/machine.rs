@@ -49,6 +49,12 @@ pub struct Machine<'a> {
     pub(crate) missing: Option<Error>,
     /// Events are restating memory.
     pub(crate) restating: bool,
+    /// The memory that is restated is only what has changed since another key frame, and the window holds all memory
+    /// already.
+    pub(crate) passing: bool,
+    /// The machine begins at a key frame that builds on another one, which is so many key frames before it. What that
+    /// one says is not in the window yet.
+    pub(crate) base: Option<u64>,
     /// Whether restated memory is compared with the window.
     pub(crate) compares_memory: bool,
     /// The window's content before memory was restated.
@@ -101,6 +107,8 @@ impl<'a> Machine<'a> {
             started: false,
             missing: None,
             restating: false,
+            passing: false,
+            base: None,
             compares_memory: false,
             before: None,
             open: false,
@@ -161,10 +169,11 @@ impl<'a> Machine<'a> {
 
     /// Begins to play a stream or a part of one. Its first event, apart from order numbers, must be a key
     /// frame. The stream may be empty: its thread was killed before it began. Translated code of earlier runs
-    /// stays.
+    /// stays. Memory that the key frame restates is laid out, with what the key frames restate on which it builds.
     pub fn from_keyframe(&mut self, source: Box<dyn Source + 'a>) -> Result<(), Error> {
         self.begin(source);
-        (self.started, self.restating, self.before) = (false, false, None);
+        self.started = false;
+        self.restates_nothing();
         self.open = false;
         self.sent_on = None;
         (self.gap, self.gap_end) = (false, None);
@@ -181,7 +190,19 @@ impl<'a> Machine<'a> {
             return Err(self.corrupt("the stream does not begin with a key frame"));
         };
         self.cpu.pos = first.map_or(0, |e| e.pos);
-        self.event(at)
+        self.event(at)?;
+        while let Some(next) = self.queue.prepare()?
+            && let (true, Op::Other(at)) = (next.pos == self.cpu.pos, next.op)
+            && (self.restating || matches!(self.queue.event(at)?, Event::Restate { .. }))
+        {
+            self.event(at)?;
+        }
+        Ok(())
+    }
+
+    fn restates_nothing(&mut self) {
+        (self.restating, self.passing) = (false, false);
+        (self.before, self.base) = (None, None);
     }
 
     /// Begins to play a stream in its middle, at a position at which the machine had this state. `source`
@@ -203,7 +224,8 @@ impl<'a> Machine<'a> {
         self.open = false;
         self.sent_on = None;
         self.end = None;
-        (self.started, self.restating, self.before) = (true, false, None);
+        self.started = true;
+        self.restates_nothing();
         self.gap = state.gap == Gap::Within;
         self.gap_end = (state.gap == Gap::Behind).then_some(state.position);
         self.cpu.pos = state.position;

@@ -1,7 +1,7 @@
 //! The events of a stream, prepared for quick consumption by the inner loop.
 
 use crate::cost::Ticks;
-use crate::{Error, Sequence};
+use crate::{Error, Sequence, chain};
 use hindsight_events::event::tag;
 use hindsight_events::{Decoder, Event};
 use std::sync::Arc;
@@ -14,6 +14,12 @@ pub trait Source: Send {
     /// Whether the last chunk belongs to the next part. Its events are not counted then.
     fn is_borrowed(&self) -> bool {
         false
+    }
+
+    /// Shows what the key frames restate on which the source's first key frame builds. `back` says which is its base.
+    /// See [`chain::below`].
+    fn below(&self, back: u64, _lay: &mut chain::Lay) -> Result<(), Error> {
+        Err(Error::MissingBase { position: 0, back })
     }
 
     /// Reads `len` bytes from `offset` of a module of the trace, with zeros behind the module's end.
@@ -241,6 +247,11 @@ impl<'a> Queue<'a> {
     /// Reads a part of a module of the trace.
     pub fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         self.source.module(module, offset, len)
+    }
+
+    /// Shows what the first key frame builds on (see [`Source::below`]).
+    pub fn below(&self, back: u64, lay: &mut chain::Lay) -> Result<(), Error> {
+        self.source.below(back, lay)
     }
 
     /// Numbers of the events that were consumed or prepared so far, by tag.

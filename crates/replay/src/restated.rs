@@ -1,6 +1,6 @@
 //! Compares memory that a key frame restates with what memory held before. A difference means that something
 //! other than the recorded instructions and system calls changed memory. One change goes unnoticed: pages
-//! that became all zero, which are not restated.
+//! that became all zero: either they are not restated, or nothing says whether they are still in use.
 
 use crate::Error;
 use crate::cpu::Cpu;
@@ -11,13 +11,19 @@ const PAGE: usize = 4096;
 /// Most bytes that a message shows.
 const SHOWN: usize = 8;
 
-/// The pages of a window that held something.
-pub(crate) struct Before(HashMap<u32, Box<[u8; PAGE]>>);
+/// What a window held before memory is restated.
+pub(crate) enum Before {
+    /// These pages, and zeros elsewhere. The window is emptied.
+    Pages(HashMap<u32, Box<[u8; PAGE]>>),
+    /// What it holds still, wherever nothing has been restated yet.
+    Still,
+}
 
 impl Before {
+    /// All that the window holds.
     pub fn of(window: &Window) -> Result<Before, Error> {
         let pages = window.pages()?.into_iter();
-        Ok(Before(
+        Ok(Before::Pages(
             pages.map(|p| (p, Box::new(*window.page(p)))).collect(),
         ))
     }
@@ -29,14 +35,19 @@ impl Before {
             // Most pages are equal, and are compared as a whole.
             let cell = addr.wrapping_add(at as u64) as u32 as usize;
             let n = (bytes.len() - at).min(PAGE - cell % PAGE);
-            let had = self.0.get(&((cell / PAGE) as u32));
-            let had = had.map_or(&[0; PAGE], |p| &**p);
-            let same = had[cell % PAGE..][..n] == bytes[at..at + n];
-            let differs = |i: &usize| self.byte(addr.wrapping_add(*i as u64)) != bytes[*i];
+            let mut had = [0; PAGE];
+            self.read(cpu, addr.wrapping_add(at as u64), &mut had[..n]);
+            let same = had[..n] == bytes[at..at + n];
+            let byte = |addr: u64| {
+                let mut byte = [0];
+                self.read(cpu, addr, &mut byte);
+                byte[0]
+            };
+            let differs = |i: &usize| byte(addr.wrapping_add(*i as u64)) != bytes[*i];
             if let Some(i) = (at..at + n).find(|i| !same && differs(i)) {
                 let from = addr.wrapping_add(i as u64);
                 let rest = &bytes[i..bytes.len().min(i + SHOWN)];
-                let had = (0..rest.len() as u64).map(|k| self.byte(from.wrapping_add(k)));
+                let had = (0..rest.len() as u64).map(|k| byte(from.wrapping_add(k)));
                 let had: Vec<u8> = had.collect();
                 return Err(cpu.unread(
                     format!("memory at {from:#x} to hold {rest:02x?}"),
@@ -48,9 +59,15 @@ impl Before {
         Ok(())
     }
 
-    fn byte(&self, addr: u64) -> u8 {
+    /// Copies what the cells of addresses in one page held.
+    fn read(&self, cpu: &Cpu, addr: u64, buf: &mut [u8]) {
         let cell = addr as u32 as usize;
-        let page = self.0.get(&((cell / PAGE) as u32));
-        page.map_or(0, |p| p[cell % PAGE])
+        match self {
+            Before::Pages(pages) => match pages.get(&((cell / PAGE) as u32)) {
+                Some(page) => buf.copy_from_slice(&page[cell % PAGE..][..buf.len()]),
+                None => buf.fill(0),
+            },
+            Before::Still => cpu.window.read(addr, buf),
+        }
     }
 }

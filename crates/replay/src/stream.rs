@@ -1,7 +1,7 @@
 //! The events of a stream of a trace, or of a part of it.
 
-use crate::Error;
 use crate::queue::Source;
+use crate::{Error, chain};
 use hindsight_events::{Decoder, Event};
 use hindsight_trace::{ChunkMeta, StreamId, Trace};
 use std::ops::Range;
@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 struct Chunks<'a> {
     trace: &'a Trace,
+    stream: StreamId,
+    /// Number of the part's first chunk.
+    first: usize,
     /// The chunks from the part's first one to the stream's last one.
     rest: std::slice::Iter<'a, ChunkMeta>,
     /// How many chunks belong to the part. Behind them only the next key frame is compared, and the memory
@@ -48,6 +51,21 @@ impl Source for Chunks<'_> {
         self.borrowed
     }
 
+    fn below(&self, back: u64, lay: &mut chain::Lay) -> Result<(), Error> {
+        let chunks = self.trace.chunks(self.stream);
+        let mut load = |i: usize| {
+            let wire = chunks.get(i).map(|c| self.trace.load(c)).transpose()?;
+            Ok(wire.map(Arc::new))
+        };
+        chain::below(
+            &|i| chain::look(chunks, i),
+            self.first,
+            back,
+            &mut load,
+            lay,
+        )
+    }
+
     fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         Ok(self.trace.module_part(module, offset, len)?)
     }
@@ -61,7 +79,7 @@ impl Chunks<'_> {
             let follows = match (event, self.follows) {
                 (Event::KeyFrame { .. }, Follows::Frame) => Follows::Frame,
                 (Event::Time { .. }, now) => now,
-                (Event::Restate { ends }, _) if !ends => Follows::Restated,
+                (Event::Restate { ends, .. }, _) if !ends => Follows::Restated,
                 (Event::Restate { .. }, Follows::Restated) => Follows::Nothing,
                 (_, Follows::Restated) => Follows::Restated,
                 _ => {
@@ -94,6 +112,8 @@ pub fn excerpt(
 ) -> Box<dyn Source + '_> {
     Box::new(Chunks {
         trace,
+        stream,
+        first: chunks.start,
         rest: trace.chunks(stream)[chunks.start..].iter(),
         own: chunks.len(),
         borrowed: false,

@@ -47,6 +47,10 @@ pub struct Scan {
     pub restated: Vec<(u64, u64, u64)>,
     /// Memory is being restated.
     restating: bool,
+    /// Only what has changed since another key frame is being restated.
+    based: bool,
+    /// Positions of the key frames that restate only what has changed since another one.
+    based_frames: Vec<u64>,
     /// What the kernel wrote in system calls and for signals: instructions completed before, address, length.
     pub written: Vec<(u64, u64, u64)>,
     /// Memory that may no longer be what it was: position, address, length.
@@ -224,15 +228,24 @@ impl Scan {
                     self.mark(pos, bytes.split_at(name.min(bytes.len())))
                 }
                 Event::Regime { quiet, reason } => self.regime(pos, quiet, reason),
+                // It held zeros before, or is in no use.
+                Event::Zero { .. } if self.restating => {}
                 Event::Zero { addr, len } => self.zero(pos, addr, len),
                 Event::Changed { addr, len } => {
                     self.changed.push((pos, addr, len));
                     self.source(pos, addr, len, Origin::Unknown);
                 }
-                Event::Restate { ends } => self.restating = !ends,
+                Event::Restate { ends, back } => {
+                    self.restating = !ends;
+                    self.based = back != 0;
+                    if self.based {
+                        self.based_frames.push(pos);
+                    }
+                }
                 Event::Memory { addr, bytes } if self.restating => {
                     self.restate(pos, addr, bytes.len() as u64);
                 }
+                Event::FileOf { .. } if self.restating && self.based => {}
                 Event::FileOf { addr, len, .. } if self.restating => self.restate(pos, addr, len),
                 Event::Memory { addr, bytes } => {
                     self.report(pos, addr, bytes);
@@ -553,6 +566,12 @@ impl Scan {
     /// For each byte, what made it what it was: the last source before `count` instructions were completed.
     pub fn sources_of(&self, address: u64, len: usize, count: u64) -> Vec<Option<Source>> {
         self.sources.of(address, len, count)
+    }
+
+    /// Whether a key frame at this position restates only what has changed since another one. Where the quiet regime
+    /// ends, another key frame may stand behind it.
+    pub fn is_based(&self, at: u64) -> bool {
+        self.based_frames.binary_search(&at).is_ok()
     }
 
     /// Where something else than the thread's instructions changed memory, or may have, between two positions. The

@@ -92,7 +92,7 @@ fn calls(trace: &Trace, part: &Stretch, until: u64) -> Result<Vec<Call>, Error> 
             rest = &rest[n..];
             match event {
                 Event::Regime { quiet: q, .. } => quiet = q,
-                Event::Restate { ends } => (quiet, restating) = (true, !ends),
+                Event::Restate { ends, .. } => (quiet, restating) = (true, !ends),
                 Event::Syscall { nr, args } if pos < until => {
                     if out.len() == CALLS {
                         out.pop_front();

@@ -50,6 +50,7 @@ pub fn config(b: &Builder, p: &Program, ctl_fd: i32) -> Result<Config> {
         true => regime::QUIET,
         false => regime::CHECKED,
     };
+    c.whole_frames = b.ring.is_some().into();
     let trials = &b.trials;
     c.quiet_for = trials.leave_quiet_after;
     c.restate_every = trials.restate_every;

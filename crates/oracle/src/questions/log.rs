@@ -170,7 +170,7 @@ impl Log {
                 i += n;
                 let mut say = |address, len| self.said.push(Said { at, address, len });
                 match event {
-                    Event::Restate { ends } => restating = !ends,
+                    Event::Restate { ends, .. } => restating = !ends,
                     _ if restating => {}
                     Event::Time { .. } | Event::Patch { .. } | Event::PatchBytes { .. } => continue,
                     Event::Seq { number } => self.numbers.push((number, at)),

@@ -17,6 +17,7 @@ use crate::model::error::replay;
 use crate::recording::{Chunks, Recording};
 use crate::scan::Scan;
 use crate::{Error, Result};
+use hindsight_isa::Predictor;
 use hindsight_replay::{Lines, Machine, State, Stop};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -118,6 +119,10 @@ pub fn build(
     stream: Option<&mut Stream>,
     progress: &Progress,
 ) -> Result<Draft> {
+    let start = match start {
+        None if scan.is_based(range.from) => Some(start_of(recording, range)?),
+        given => given,
+    };
     let span = AtomicU64::new(span(recording, range.thread));
     let mut shadow = HashMap::new();
     if let Some(s) = &start {
@@ -169,6 +174,20 @@ pub fn build(
         };
         // When packing fails, the replay ends without an error of its own.
         played.and(packed)
+    })
+}
+
+/// The start of a part whose key frame restates only what has changed since another one.
+fn start_of(recording: &Arc<Recording>, range: PartRange) -> Result<Start> {
+    let thread = range.thread;
+    let fail = |e| replay(thread, e);
+    let code = recording.code(recording.image(thread), thread)?;
+    let mut m = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
+    let source = Chunks::new(recording, thread, range.chunk);
+    m.from_keyframe(Box::new(source)).map_err(fail)?;
+    Ok(Start {
+        state: m.state(),
+        content: m.content().map_err(fail)?,
     })
 }
 

@@ -30,6 +30,41 @@ pub struct PartRange {
     pub last: bool,
 }
 
+/// A part begins with all that memory holds. So it is to have this many instructions for each byte that the program had.
+const PER_BYTE: u64 = 200;
+
+/// Leaves out key frames that restate only what has changed since another one, where parts would be short. The numbers of
+/// their chunks are `starts`.
+fn leave_out_based(recording: &Recording, thread: ThreadId, starts: &mut Vec<usize>) {
+    if starts.len() < 2 {
+        return;
+    }
+    // If it cannot be read, all that needs it fails, too.
+    let Ok(scan) = recording.scan(thread) else {
+        return;
+    };
+    let chunks = recording.trace.chunks(thread.0);
+    let had = (recording.trace.summary()).map_or(0, |s| s.peak_memory_kib.saturating_mul(1024));
+    let least = match recording.interval {
+        0 => had.saturating_mul(PER_BYTE).max(SPAN),
+        n => n,
+    };
+    let positions: Vec<u64> = starts.iter().map(|s| chunks[*s].first_pos).collect();
+    // Where the quiet regime ends, there may be two. The last one restates nothing.
+    let twice =
+        |at| positions.partition_point(|p| *p <= at) - positions.partition_point(|p| *p < at) > 1;
+    let mut last = 0;
+    starts.retain(|s| {
+        let at = chunks[*s].first_pos;
+        let based = scan.is_based(at) && !twice(at);
+        let begins = !based || at.saturating_sub(last) >= least;
+        if begins {
+            last = at;
+        }
+        begins
+    });
+}
+
 /// The parts of a thread.
 pub fn part_ranges(recording: &Recording, thread: ThreadId) -> Vec<PartRange> {
     let chunks = recording.trace.chunks(thread.0);
@@ -40,6 +75,7 @@ pub fn part_ranges(recording: &Recording, thread: ThreadId) -> Vec<PartRange> {
     }
     // Where the quiet regime ends, two key frames have the same position. Only what follows the last one is of use.
     let at = |s: &usize| chunks[*s].first_pos;
+    leave_out_based(recording, thread, &mut starts);
     let mut next = starts
         .iter()
         .skip(1)

@@ -535,9 +535,7 @@ impl Player {
         self.checkpoints.clear();
         let part = self.part(here);
         if part != at.part {
-            // The key frame there empties the window.
-            self.base = Lines::default();
-            return self.play_on(part);
+            return self.cross_part(part);
         }
         let built = self.engine.part(self.ranges[part], &self.cancel)?;
         let i = built.interval(here);
@@ -567,6 +565,24 @@ impl Player {
             marks: true,
         });
         Ok(())
+    }
+
+    /// Goes on into another part, whose key frame stands here.
+    fn cross_part(&mut self, part: usize) -> Result<()> {
+        let range = self.ranges[part];
+        let scan = self.engine.scan(self.thread)?;
+        if scan.is_based(range.from) {
+            // The key frame says only what has changed, and the window has only what the part before accessed.
+            let here = self.count();
+            match self.engine.part_if_built(range) {
+                Some(_) => self.start_for(here)?,
+                None => self.start_part(part)?,
+            }
+            return self.advance(here);
+        }
+        // The key frame empties the window.
+        self.base = Lines::default();
+        self.play_on(part)
     }
 
     /// Clears the marks of these bytes and returns them. Later seeks that need marks begin at a checkpoint or a frame.

@@ -159,7 +159,8 @@ fn with_bytes<'a>(r: &mut Random, kind: u64, bytes: &'a [u8]) -> Event<'a> {
         },
         19 => Event::CodeFrom { epoch: r.any() },
         21 => Event::Restate {
-            ends: r.below(2) != 0,
+            ends: false,
+            back: r.below(5),
         },
         20 => Event::CodeOf {
             epoch: r.any(),

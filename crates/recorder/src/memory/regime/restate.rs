@@ -92,7 +92,10 @@ pub fn restate(t: &mut Thread) {
     );
     t.emit.burst(true);
     t.keyframe();
-    t.event(&Event::Restate { ends: false });
+    t.event(&Event::Restate {
+        ends: false,
+        back: 0,
+    });
     for (r, s) in &plan.files {
         let path = regions().path(r).to_vec();
         // The collector has had the file since it was mapped. So the program need not wait before
@@ -104,7 +107,10 @@ pub fn restate(t: &mut Thread) {
             super::leave_soon(t, "memory of the program cannot be read");
         }
     }
-    t.event(&Event::Restate { ends: true });
+    t.event(&Event::Restate {
+        ends: true,
+        back: 0,
+    });
     t.emit.burst(false);
     schedule(t);
 }
