@@ -303,7 +303,8 @@ fn memory_is_restated_anywhere() {
     let line = "for i in {1..50}; do x=$x$((i * i)); done; echo $(echo $x | tr 1 2)";
     let other = "my @a = map { $_ x 9 } 1 .. 2000; splice @a, 5; print @a";
     // Nearly wherever the thread enters the runtime. Less often where there is much memory.
-    let programs: [(&[&str], &str); 12] = [
+    let into = "for i in {1..50}; do x=$x$((i * i)); done; exec sha256sum /bin/bash";
+    let programs: [(&[&str], &str); 13] = [
         (&[program, "outputs"], "100"),
         (&[program, "signals"], "100"),
         (&[program, "clocks"], "100"),
@@ -315,6 +316,7 @@ fn memory_is_restated_anywhere() {
         (&[program, "stack"], "100000"),
         (&["sha256sum", "/bin/bash"], "100000"),
         (&["bash", "-c", line], "30000"),
+        (&["bash", "-c", into], "30000"),
         (&["perl", "-e", other], "100000"),
     ];
     for (argv, every) in programs {

@@ -46,6 +46,20 @@ fn the_end_is_kept_of_a_failure_and_nothing_of_a_success() {
     }
 }
 
+/// Key frames of a ring restate all memory: the one on which another would build may be gone.
+#[test]
+fn a_quiet_program_begins_at_any_key_frame_that_is_left() {
+    let scene = Scene::new();
+    let program = scene.compile("noise.c", &[]);
+    let trace = scene.path("ring.hst");
+    let regime = ["--quiet", "--regime", "quiet"];
+    let options = [&regime[..], &["--restate-every", "200000", "--ring=1M"]].concat();
+    let done = record(&scene, &options, &trace, &program, &["4", "3"]);
+    assert_eq!(done.status.code(), Some(3), "{}", done.messages());
+    scene.must_verify(&trace);
+    check_ring(&scene.info(&trace));
+}
+
 #[test]
 fn processes_of_the_past_are_forgotten() {
     let scene = Scene::new();

@@ -17,6 +17,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 mod others;
+mod pages;
 mod restate;
 
 use hindsight_isa::regs::{RAX, RSP};
@@ -552,6 +553,7 @@ pub fn leave(t: &mut Thread, why: Reason) {
         reason: why.as_bytes(),
     });
     placement::end();
+    restate::forget();
     t.begin_checked();
     if why == CHANGED {
         changed(t, 0, u64::MAX);

@@ -16,6 +16,7 @@ mod out;
 mod places;
 mod questions;
 mod races;
+mod restated;
 mod saved;
 #[path = "../../examples/tour.rs"]
 #[allow(dead_code)]

@@ -28,6 +28,7 @@ pub fn forked(t: &mut Thread) {
         (t.regime.quiet, t.regime.in_vdso, t.regime.files_told) = (false, false, false);
         t.regime.leaves_after = 0;
         t.regime.take_end();
+        super::restate::forget();
         placement::end();
     }
 }

@@ -1,25 +1,58 @@
-//! Key frames of a quiet thread. They restate all that its memory holds, so replay can begin there.
+//! Key frames of a quiet thread. They restate what its memory holds, so replay can begin there.
 //!
 //! - Files are named.
 //! - Pages that were touched are written out. The kernel's `pagemap` tells which. If it cannot be
 //!   read, there is no key frame but the first.
 //! - Pages that were never touched hold zeros.
+//!
+//! Most key frames restate only the pages that have changed since an earlier one (see [`Pages`]).
+//! A hash of each page tells which have. That works with every kernel, and does not touch the
+//! program, as write protection would.
 
+use super::pages::Pages;
 use crate::memory::backing;
 use crate::memory::maps::{Region, regions};
+use crate::sys::lock::Lock;
 use crate::sys::{self, PAGE, PROT_READ, config, guard};
 use crate::thread::Thread;
 use alloc::vec::Vec;
 use core::ops::Range;
 use hindsight_events::Event;
 use hindsight_events::event::MAX_BYTES;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// A key frame costs as much as this many instructions per byte of memory that is restated.
 const COST: u64 = 200;
+/// The same per byte that is looked at to find out whether it has changed.
+const COST_OF_LOOK: u64 = 64;
 /// The same per byte of a file that is named. Replay lays the file out when it begins there.
 const COST_OF_FILES: u64 = 40;
 /// Bytes. No more is restated, since the program stands still meanwhile.
-const MOST: u64 = 256 << 20;
+const MOST: u64 = 512 << 20;
+/// Bytes. No more is looked at, for the same reason.
+const MOST_LOOKED_AT: u64 = 2 << 30;
+/// A key frame that would cost this many times what was paid for it waits.
+const TOO_DEAR: u64 = 2;
+/// Addresses from here on do not fit into the table of pages.
+const HIGHEST: u64 = 1 << 48;
+
+/// The key frames so far.
+struct Chain {
+    pages: Pages,
+    /// Key of the hashes, so no program can make two pages with the same one. 0: none yet.
+    key: u64,
+    /// Bytes that a key frame usually restates.
+    usual: u64,
+    /// The next key frame was put off already, since it was too dear.
+    waited: bool,
+}
+
+static CHAIN: Lock<Chain> = Lock::new(Chain {
+    pages: Pages::new(),
+    key: 0,
+    usual: 0,
+    waited: false,
+});
 
 /// Bits of a page's word in `pagemap`.
 const PRESENT: u64 = 1 << 63;
@@ -29,7 +62,7 @@ const OF_FILE: u64 = 1 << 61;
 const WORDS: usize = 1024;
 
 /// Whole pages.
-struct Pages {
+struct Stretch {
     range: Range<u64>,
     /// They lie in a file that is named. If nothing were said of them, they would hold what the
     /// file has.
@@ -41,11 +74,13 @@ struct Pages {
 struct Plan {
     files: Vec<(Region, backing::File)>,
     /// In ascending order within each region.
-    pages: Vec<Pages>,
+    pages: Vec<Stretch>,
     /// Bytes in `pages`.
     bytes: u64,
     /// Bytes in `files`.
     file_bytes: u64,
+    /// Memory that the kernel changes at any time. Reads of it are checked, and it is not restated.
+    unsteady: Vec<Range<u64>>,
 }
 
 /// Schedules the next key frame.
@@ -66,8 +101,15 @@ fn least() -> u64 {
     }
 }
 
-/// Writes a key frame with all that memory holds, if the instructions since the last one pay for
-/// it. The thread stands between two instructions.
+/// Forgets the key frames so far: memory is another one, or nothing follows.
+pub fn forget() {
+    let mut c = CHAIN.lock();
+    c.pages.restart();
+    c.usual = 0;
+}
+
+/// Writes a key frame, if the instructions since the last one pay for it. The thread stands between
+/// two instructions.
 pub fn restate(t: &mut Thread) {
     if !t.regime.ends_soon() && backing::changed(true) {
         super::leave_soon(t, super::CHANGED);
@@ -75,18 +117,178 @@ pub fn restate(t: &mut Thread) {
     if t.regime.ends_soon() {
         return;
     }
-    let plan = plan().filter(|p| p.bytes <= MOST);
-    let Some(plan) = plan else {
+    let Some(plan) = plan().filter(|p| p.bytes <= MOST_LOOKED_AT) else {
         return t.schedule_quiet(least());
     };
-    let cost = plan.bytes * COST + plan.file_bytes * COST_OF_FILES;
-    let due = t.regime.restated.saturating_add(cost);
-    if config::get().restate_every == 0 && t.pos < due {
-        return t.schedule_quiet(due - t.pos);
+    let done = try_restate(t, &plan, &mut CHAIN.lock());
+    match done {
+        Ok(()) => schedule(t),
+        Err(Put::Off(to)) => t.schedule_quiet(to.saturating_sub(t.pos).max(1)),
+        Err(Put::Never) => super::leave_soon(t, "memory that cannot be read"),
     }
+}
+
+/// Why there is no key frame.
+enum Put {
+    /// It is to be considered again at this position.
+    Off(u64),
+    /// Not all memory can be read.
+    Never,
+}
+
+/// Writes a key frame, or says why not.
+fn try_restate(t: &mut Thread, plan: &Plan, c: &mut Chain) -> Result<(), Put> {
+    let forced = config::get().restate_every != 0;
+    if c.pages.is_worn() || config::get().whole_frames != 0 {
+        c.pages.restart();
+    }
+    let whole = c.pages.next() == 0;
+    let usual = if whole { plan.bytes } else { c.usual };
+    if usual > MOST {
+        return Err(Put::Off(t.pos.saturating_add(least())));
+    }
+    // What is written as well costs little more for the look.
+    let looked_at = if whole { 0 } else { plan.bytes * COST_OF_LOOK };
+    let fixed = looked_at + plan.file_bytes * COST_OF_FILES;
+    let due = t.regime.restated.saturating_add(fixed + usual * COST);
+    if !forced && t.pos < due {
+        return Err(Put::Off(due));
+    }
+    look(plan, c)?;
+    let what = what(&c.pages);
+    let (cost, paid) = (fixed + what.bytes * COST, t.pos - t.regime.restated);
+    let dear = cost > paid.saturating_mul(TOO_DEAR) && !c.waited;
+    if what.bytes > MOST || !forced && dear {
+        c.waited = true;
+        c.usual = what.bytes.min(MOST);
+        return Err(Put::Off(t.regime.restated.saturating_add(cost)));
+    }
+    c.waited = false;
+    // The cost of key frames with much is spread over the next ones.
+    c.usual = match whole {
+        true => what.bytes / 3,
+        false => (3 * c.usual + what.bytes) / 4,
+    };
+    write(t, plan, &what, c.pages.back())?;
+    c.pages.written();
+    Ok(())
+}
+
+/// Looks at all pages that were touched.
+fn look(plan: &Plan, c: &mut Chain) -> Result<(), Put> {
+    if c.key == 0 {
+        let mut key = [0; 8];
+        sys::getrandom(&mut key);
+        c.key = u64::from_le_bytes(key) | 1;
+    }
+    let zeros = xxh3_64_with_seed(&[0; PAGE as usize], c.key);
+    c.pages.begin_look();
+    for p in &plan.pages {
+        let see = &mut |addr, page: &[u8]| {
+            let hash = xxh3_64_with_seed(page, c.key);
+            // Elsewhere a page holds zeros if nothing is said.
+            if p.of_file || hash != zeros {
+                c.pages.see(addr, hash);
+            }
+        };
+        if !each(&p.range, p.of_file, see) {
+            return Err(Put::Never);
+        }
+    }
+    if !look_at_files(plan, c) {
+        c.pages.restart();
+        return Err(Put::Off(0));
+    }
+    c.pages.end_look();
+    Ok(())
+}
+
+/// Looks at pages of files where older key frames say something else, which lies above the files.
+/// False if one cannot be read.
+fn look_at_files(plan: &Plan, c: &mut Chain) -> bool {
+    let files = Files::of(plan);
+    let mut page = [0; PAGE as usize];
+    for addr in c.pages.unseen() {
+        let Some((addr, prot)) = files.at(addr) else {
+            continue;
+        };
+        if prot & PROT_READ == 0 {
+            return false;
+        }
+        // Behind the end of a file nothing can be read.
+        if guard::read(addr, &mut page).is_ok() {
+            c.pages.see(addr, xxh3_64_with_seed(&page, c.key));
+        }
+    }
+    true
+}
+
+/// What a key frame says of pages.
+#[derive(Default)]
+struct What {
+    /// Pages that hold zeros, or are not there any more.
+    zeros: Vec<Range<u64>>,
+    pages: Vec<Range<u64>>,
+    /// Bytes in `pages`.
+    bytes: u64,
+}
+
+fn what(pages: &Pages) -> What {
+    let mut out = What::default();
+    for c in pages.changed() {
+        match c.gone {
+            true => push(&mut out.zeros, c.addr),
+            false => push(&mut out.pages, c.addr),
+        }
+    }
+    out.bytes = out.pages.iter().map(|p| p.end - p.start).sum();
+    out
+}
+
+/// Adds a page to the last range, if it is the next one.
+fn push(ranges: &mut Vec<Range<u64>>, addr: u64) {
+    match ranges.last_mut() {
+        Some(last) if last.end == addr => last.end += PAGE,
+        _ => ranges.push(addr..addr + PAGE),
+    }
+}
+
+/// The files in memory, by cells.
+struct Files(Vec<(Range<u64>, u64, u32)>);
+
+impl Files {
+    fn of(plan: &Plan) -> Files {
+        let mut list = Vec::new();
+        for (r, _) in &plan.files {
+            let cell = r.start as u32 as u64;
+            let end = cell + (r.end - r.start);
+            list.push((cell..end, r.start, r.prot));
+            if end > 1 << 32 {
+                let behind = (1 << 32) - cell;
+                list.push((0..end - (1 << 32), r.start + behind, r.prot));
+            }
+        }
+        list.sort_unstable_by_key(|f| f.0.start);
+        Files(list)
+    }
+
+    /// The page of a file that has the same cell as `addr`, and the protection of its memory.
+    fn at(&self, addr: u64) -> Option<(u64, u32)> {
+        let cell = addr as u32 as u64;
+        let i = self.0.partition_point(|f| f.0.start <= cell);
+        let (cells, start, prot) = self.0.get(i.checked_sub(1)?)?;
+        cells
+            .contains(&cell)
+            .then(|| (start + (cell - cells.start), *prot))
+    }
+}
+
+/// Writes a key frame.
+fn write(t: &mut Thread, plan: &Plan, what: &What, back: u32) -> Result<(), Put> {
     log!(
         Debug,
-        "restates {} bytes of memory, and names {} of files",
+        "restates {} of {} bytes of memory, and names {} of files",
+        what.bytes,
         plan.bytes,
         plan.file_bytes
     );
@@ -94,7 +296,7 @@ pub fn restate(t: &mut Thread) {
     t.keyframe();
     t.event(&Event::Restate {
         ends: false,
-        back: 0,
+        back: back as u64,
     });
     for (r, s) in &plan.files {
         let path = regions().path(r).to_vec();
@@ -102,17 +304,32 @@ pub fn restate(t: &mut Thread) {
         // it changes files.
         super::of_file(t, r.start, r.end - r.start, r.offset, s, &path);
     }
-    for p in &plan.pages {
-        if !say(t, p) {
-            super::leave_soon(t, "memory of the program cannot be read");
-        }
+    for z in &what.zeros {
+        let (addr, len) = (z.start, z.end - z.start);
+        t.event(&Event::Zero { addr, len });
     }
-    t.event(&Event::Restate {
+    let mut all = true;
+    for p in &what.pages {
+        all &= each(p, false, &mut |addr, bytes| {
+            t.event(&Event::Memory { addr, bytes });
+        });
+    }
+    let ends = Event::Restate {
         ends: true,
         back: 0,
-    });
+    };
+    t.event(&ends);
+    if back != 0 {
+        // The key frame has emptied the cells here. Replay that comes from before it keeps what its
+        // window holds. So it is told where reads are compared with these cells.
+        for u in &plan.unsteady {
+            let (addr, len) = (u.start, u.end - u.start);
+            t.event(&Event::Zero { addr, len });
+            t.event(&Event::Changed { addr, len });
+        }
+    }
     t.emit.burst(false);
-    schedule(t);
+    if all { Ok(()) } else { Err(Put::Never) }
 }
 
 /// What has to be restated. `None`: not all of it can be read.
@@ -128,8 +345,12 @@ fn plan() -> Option<Plan> {
                 plan.add(r.start..r.end, false);
                 true
             }
-            // The kernel changes these at any time. Reads of them are checked.
-            p if p.starts_with(b"[vvar") || p.starts_with(b"[vsyscall") => true,
+            p if p.starts_with(b"[vvar") => {
+                plan.unsteady.push(r.start..r.end);
+                true
+            }
+            // Nobody can read it.
+            p if p.starts_with(b"[vsyscall") => true,
             p if p.starts_with(b"/") => match backing::as_it_was(path) {
                 Some(s) => {
                     plan.files.push((*r, s));
@@ -145,6 +366,7 @@ fn plan() -> Option<Plan> {
             _ => add_resident_pages(fd, r, false, &mut plan),
         }
     });
+    let whole = whole && plan.pages.iter().all(|p| p.range.end <= HIGHEST);
     sys::close(fd);
     whole.then_some(plan)
 }
@@ -156,7 +378,7 @@ impl Plan {
             Some(last) if (last.range.end, last.of_file) == (range.start, of_file) => {
                 last.range.end = range.end;
             }
-            _ => self.pages.push(Pages { range, of_file }),
+            _ => self.pages.push(Stretch { range, of_file }),
         }
     }
 }
@@ -187,22 +409,22 @@ fn add_resident_pages(fd: i32, r: &Region, of_file: bool, plan: &mut Plan) -> bo
     true
 }
 
-/// Records what whole pages hold. False if some cannot be read that should be.
-fn say(t: &mut Thread, pages: &Pages) -> bool {
+/// Shows what whole pages hold. False if some cannot be read that should be: all, or all but those
+/// of files.
+fn each(pages: &Range<u64>, of_file: bool, show: &mut dyn FnMut(u64, &[u8])) -> bool {
     const SIZE: usize = PAGE as usize;
     let mut buf = [0; MAX_BYTES];
-    let (mut at, mut all) = (pages.range.start, true);
-    while at < pages.range.end {
-        let n = (pages.range.end - at).min(MAX_BYTES as u64) as usize;
+    let (mut at, mut all) = (pages.start, true);
+    while at < pages.end {
+        let n = (pages.end - at).min(MAX_BYTES as u64) as usize;
         let whole = guard::read(at, &mut buf[..n]).is_ok();
         for (i, page) in buf[..n].chunks_mut(SIZE).enumerate() {
             let addr = at + (i * SIZE) as u64;
             let there = whole || guard::read(addr, page).is_ok();
-            // Behind the end of a file nothing can be read. Elsewhere a page holds zeros if nothing
-            // is said.
-            all &= there || pages.of_file;
-            if there && (pages.of_file || page.iter().fold(0, |any, b| any | b) != 0) {
-                t.event(&Event::Memory { addr, bytes: page });
+            // Behind the end of a file nothing can be read.
+            all &= there || of_file;
+            if there {
+                show(addr, page);
             }
         }
         at += n as u64;
