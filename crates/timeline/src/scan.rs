@@ -1,6 +1,7 @@
 //! The segments of one thread, and the events for which a front end may ask.
 
 mod clobber;
+mod given;
 mod segments;
 mod sources;
 mod times;
@@ -235,13 +236,7 @@ impl Scan {
                     self.changed.push((pos, addr, len));
                     self.source(pos, addr, len, Origin::Unknown);
                 }
-                Event::Restate { ends, back } => {
-                    self.restating = !ends;
-                    self.based = back != 0;
-                    if self.based {
-                        self.based_frames.push(pos);
-                    }
-                }
+                Event::Restate { ends, back } => self.begin_restating(pos, !ends, back != 0),
                 Event::Memory { addr, bytes } if self.restating => {
                     self.restate(pos, addr, bytes.len() as u64);
                 }
@@ -276,6 +271,14 @@ impl Scan {
             }
         }
         Ok(())
+    }
+
+    /// A key frame restates memory from here on, or no longer. `based`: only what has changed since another one.
+    fn begin_restating(&mut self, pos: u64, restating: bool, based: bool) {
+        (self.restating, self.based) = (restating, based);
+        if based {
+            self.based_frames.push(pos);
+        }
     }
 
     fn begin_call(&mut self, pos: u64, number: u64, args: [u64; 6]) {
@@ -396,17 +399,6 @@ impl Scan {
         self.interrupted.binary_search(&pos).is_ok()
     }
 
-    /// Notes memory that is given. The present system call wrote it, or the one that has just ended. If there is none,
-    /// the memory had that content before.
-    fn write(&mut self, pos: u64, addr: u64, len: u64) {
-        self.given.push((pos, addr, len));
-        if let Some((p, Raw::Syscall { .. })) = self.events.last()
-            && (*p == pos || p + 1 == pos)
-        {
-            self.written.push((*p, addr, len));
-        }
-    }
-
     /// Notes memory that is restated: it had that content before.
     fn restate(&mut self, pos: u64, addr: u64, len: u64) {
         match self.restated.last_mut() {
@@ -430,54 +422,6 @@ impl Scan {
         }
         if self.written.last() != Some(&(pos, addr, len)) {
             self.written.push((pos, addr, len));
-        }
-    }
-
-    fn source(&mut self, at: u64, address: u64, len: u64, origin: Origin) {
-        if len == 0 {
-            return;
-        }
-        self.sources.push(Source {
-            at,
-            address,
-            len,
-            origin,
-        });
-        if self.quiet_until != u64::MAX {
-            self.clobber(at, false, address, len);
-        }
-    }
-
-    /// The quiet regime ends. If it ends because a file was mapped, the content of that file may not be recorded. Then
-    /// the memory does not hold the zeros with which the mapping began for the virtual processor.
-    fn untold(&mut self, pos: u64) {
-        let origin = self.fresh(pos);
-        if let Some((_, Raw::Syscall { args, result, .. })) = self.events.last()
-            && let (Origin::Mapped, Some(at)) = (origin, *result)
-            && at < -4096i64 as u64
-        {
-            let len = args[1].saturating_add(4095) & !4095;
-            self.source(pos, at, len, origin);
-            self.clobber(pos, false, at, len);
-        }
-    }
-
-    /// What made the memory that the present system call, or the one that has just ended, has made anew.
-    fn fresh(&self, pos: u64) -> Origin {
-        const ANONYMOUS: u64 = 0x20;
-        const MMAP: u64 = 9;
-        const MUNMAP: u64 = 11;
-        const BRK: u64 = 12;
-        match self.events.last() {
-            Some((p, Raw::Syscall { number, args, .. })) if *p == pos || p + 1 == pos => {
-                match *number {
-                    MMAP if args[3] & ANONYMOUS != 0 => Origin::Zero,
-                    MMAP => Origin::Mapped,
-                    MUNMAP | BRK => Origin::Zero,
-                    _ => Origin::Unknown,
-                }
-            }
-            _ => Origin::Unknown,
         }
     }
 

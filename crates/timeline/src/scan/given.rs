@@ -1,0 +1,65 @@
+//! What made memory what it is, as the recording tells it.
+
+use super::{Origin, Raw, Scan, Source};
+
+impl Scan {
+    /// Notes memory that is given. The present system call wrote it, or the one that has just ended. If there is none,
+    /// the memory had that content before.
+    pub(super) fn write(&mut self, pos: u64, addr: u64, len: u64) {
+        self.given.push((pos, addr, len));
+        if let Some((p, Raw::Syscall { .. })) = self.events.last()
+            && (*p == pos || p + 1 == pos)
+        {
+            self.written.push((*p, addr, len));
+        }
+    }
+
+    /// Notes what made some memory what it is.
+    pub(super) fn source(&mut self, at: u64, address: u64, len: u64, origin: Origin) {
+        if len == 0 {
+            return;
+        }
+        self.sources.push(Source {
+            at,
+            address,
+            len,
+            origin,
+        });
+        if self.quiet_until != u64::MAX {
+            self.clobber(at, false, address, len);
+        }
+    }
+
+    /// The quiet regime ends. If it ends because a file was mapped, the content of that file may not be recorded. Then
+    /// the memory does not hold the zeros with which the mapping began for the virtual processor.
+    pub(super) fn untold(&mut self, pos: u64) {
+        let origin = self.fresh(pos);
+        if let Some((_, Raw::Syscall { args, result, .. })) = self.events.last()
+            && let (Origin::Mapped, Some(at)) = (origin, *result)
+            && at < -4096i64 as u64
+        {
+            let len = args[1].saturating_add(4095) & !4095;
+            self.source(pos, at, len, origin);
+            self.clobber(pos, false, at, len);
+        }
+    }
+
+    /// What made the memory that the present system call, or the one that has just ended, has made anew.
+    pub(super) fn fresh(&self, pos: u64) -> Origin {
+        const ANONYMOUS: u64 = 0x20;
+        const MMAP: u64 = 9;
+        const MUNMAP: u64 = 11;
+        const BRK: u64 = 12;
+        match self.events.last() {
+            Some((p, Raw::Syscall { number, args, .. })) if *p == pos || p + 1 == pos => {
+                match *number {
+                    MMAP if args[3] & ANONYMOUS != 0 => Origin::Zero,
+                    MMAP => Origin::Mapped,
+                    MUNMAP | BRK => Origin::Zero,
+                    _ => Origin::Unknown,
+                }
+            }
+            _ => Origin::Unknown,
+        }
+    }
+}
