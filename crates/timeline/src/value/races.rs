@@ -90,12 +90,18 @@ pub fn find(
             unsure[byte] |= !found.all.is_empty();
             continue;
         }
-        if found.more {
-            unnamed(q, w.thread, w.target.address, w.target.len);
+        // The cursor's own instructions are in order: what it wrote later replaced what it wrote before.
+        let mine = w.thread == now.home.0;
+        let mut replaced = vec![false; w.target.len as usize];
+        for value in &found.all {
+            offer(view, q, w.thread, &w.target, value, &replaced)?;
+            if mine {
+                let (_, bytes) = overlap(&w.target, value);
+                replaced[bytes].fill(true);
+            }
         }
-        let found = found.all;
-        for value in found {
-            offer(view, q, w.thread, &w.target, &value)?;
+        if found.more && replaced.contains(&false) {
+            unnamed(q, w.thread, w.target.address, w.target.len);
         }
     }
     let mut older = Vec::new();
@@ -325,20 +331,36 @@ fn written(view: &mut Viewpoint, q: &Query, wanted: &[RaceQuery]) -> Result<Vec<
     Ok(out)
 }
 
-/// Adds a value that a thread wrote to bytes of a word.
+/// The bytes that a write has in common with a word: their address, and their numbers in the word.
+fn overlap(word: &access::Target, value: &access::Last) -> (u64, Range<usize>) {
+    let e = &value.effect;
+    let start = e.address.max(word.address);
+    let stop = (e.address.saturating_add(e.len)).min(word.address.saturating_add(word.len));
+    let number = |at: u64| (at - word.address) as usize;
+    (start, number(start)..number(stop))
+}
+
+/// Adds a value that a thread wrote to bytes of a word, apart from those that were replaced later.
 fn offer(
     view: &Viewpoint,
     q: &mut Query,
     t: ThreadId,
     word: &access::Target,
     value: &access::Last,
+    replaced: &[bool],
 ) -> Result<()> {
-    let e = &value.effect;
-    let start = e.address.max(word.address);
-    let stop = (e.address.saturating_add(e.len)).min(word.address.saturating_add(word.len));
-    let part = (start - word.address) as usize..(stop - word.address) as usize;
-    let bytes = value.bytes[part].iter().map(|b| b.0).collect();
-    add(q, start, bytes, t, view.engine().position(t, e.count)?);
+    let (start, bytes) = overlap(word, value);
+    let position = view.engine().position(t, value.effect.count)?;
+    let mut at = bytes.start;
+    for run in replaced[bytes.clone()].chunk_by(|a, b| a == b) {
+        let its = at..at + run.len();
+        at = its.end;
+        if !run[0] {
+            let address = start + (its.start - bytes.start) as u64;
+            let held = value.bytes[its].iter().map(|b| b.0).collect();
+            add(q, address, held, t, position);
+        }
+    }
     Ok(())
 }
 
