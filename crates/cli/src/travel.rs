@@ -96,7 +96,16 @@ pub fn index(a: &args::Index) -> Result<i32> {
             "trace_bytes": t.trace().len(),
             "parts": s.parts,
             "built": built,
+            "fine_parts": s.fine,
+            "fine_present": s.fine_present,
         }))?,
+        false if s.fine > 0 => format!(
+            "{}: {}, {} of {} parts of the fine level",
+            s.path.display(),
+            size(s.bytes),
+            s.fine_present,
+            s.fine
+        ),
         false => format!("{}: {}", s.path.display(), size(s.bytes)),
     });
     Ok(0)

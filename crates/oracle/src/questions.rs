@@ -65,6 +65,7 @@ pub fn run(trace: &Path, plan: &Plan) -> Result<Option<bool>> {
         rounds += 1;
     }
     drop(asker);
+    let _ = std::fs::remove_file(index_path(&leveled_path(trace)));
     println!(
         "{name}: {} threads, {total} instructions ({:.1} s), {rounds} rounds: {tally}",
         threads.len(),
@@ -81,7 +82,16 @@ fn unsaved(interval: u64) -> Options {
     }
 }
 
-/// Opens the recording without an index, with whole indexes, and with an index that was cut in its middle.
+/// The index in two levels.
+fn leveled(coarse: u64) -> Options {
+    Options {
+        coarse,
+        ..unsaved(FINE)
+    }
+}
+
+/// Opens the recording without an index, with whole indexes, and with an index that was cut in its middle. Others are
+/// made in levels: with all of the fine level in memory, with one part of it at a time, and with some of it in the file.
 fn timelines(trace: &Path, plain: Timeline) -> Result<Vec<(&'static str, Timeline)>> {
     let index = index_path(trace);
     let fail = |e: std::io::Error| Error::Index {
@@ -122,11 +132,59 @@ fn timelines(trace: &Path, plain: Timeline) -> Result<Vec<(&'static str, Timelin
     let bytes = std::fs::read(&index).map_err(fail)?;
     std::fs::write(&index, &bytes[..bytes.len() / 2]).map_err(fail)?;
     let cut = Timeline::open(trace, unsaved(2 * FINE))?;
+    let levels = Timeline::open(trace, leveled(5 * FINE))?;
+    let one = Timeline::open(
+        trace,
+        Options {
+            fine_memory: 1,
+            ..leveled(3 * FINE)
+        },
+    )?;
+    let some = some_levels(trace).map_err(fail)??;
     Ok(vec![
         ("none", plain),
         ("fine", fine),
         ("whole", made),
         ("cut", cut),
         ("dense", dense),
+        ("levels", levels),
+        ("one fine part", one),
+        ("some fine parts", some),
     ])
+}
+
+/// A recording with an index in levels that is saved gets a name of its own.
+fn leveled_path(trace: &Path) -> std::path::PathBuf {
+    trace.with_extension("levels.hst")
+}
+
+/// Opens the recording with an index in levels. Its file has room for about a third of the fine level: parts of it make
+/// room for others while questions are asked.
+fn some_levels(trace: &Path) -> std::io::Result<Result<Timeline>> {
+    let other = leveled_path(trace);
+    let index = index_path(&other);
+    let _ = std::fs::remove_file(&other);
+    let _ = std::fs::remove_file(&index);
+    std::fs::hard_link(trace, &other)?;
+    let options = Options {
+        unsaved: false,
+        ..leveled(5 * FINE)
+    };
+    let made = || {
+        let t = Timeline::open(&other, options.clone())?;
+        let all = t.build_index(&|_, _| {}, &Cancel::new())?.bytes;
+        drop(t);
+        let _ = std::fs::remove_file(&index);
+        let options = Options {
+            index_size: all / 2,
+            fine_memory: 1,
+            ..options.clone()
+        };
+        let t = Timeline::open(&other, options)?;
+        t.build_index(&|_, _| {}, &Cancel::new())?;
+        Ok(t)
+    };
+    let made = made();
+    let _ = std::fs::remove_file(&other);
+    Ok(made)
 }

@@ -1,19 +1,25 @@
 //! A recording with its index. All questions go to it.
 
+mod contents;
 pub mod interest;
+mod levels;
 mod parts;
 mod whole;
 
+pub use levels::Looked;
 pub use parts::{Key, Unpacked};
 pub use whole::IndexStatus;
 
 use crate::base::lru::LruCache;
 use crate::base::sync::lock;
-use crate::index::{self, Budget, Draft, For, IndexPart, PartRange, Sidecar, Tracks};
+use crate::index::{
+    self, Budget, Draft, For, IndexPart, Level, PartRange, Sidecar, Stream, Tracks,
+};
 use crate::recording::Recording;
 use crate::{Cancel, Error, Result, ThreadId};
 use hindsight_trace::Trace;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,6 +34,14 @@ pub struct Options {
     /// larger. Frames get rarer where the index would become too large. 0: about 32 million; where threads share
     /// memory, 8 million, with steps of two million in between.
     pub interval: u64,
+    /// The number of instructions in an interval of the coarse level. A part of the index has that level if it is much
+    /// longer. 0: about half a billion.
+    pub coarse: u64,
+    /// The number of bytes that the index file may have. 0: twice those of the trace, and 256 MiB.
+    pub index_size: u64,
+    /// The number of bytes for parts of the fine level that are not in the file. Those that were used longest ago are
+    /// made again when they are needed. 0: 256 MiB.
+    pub fine_memory: usize,
     /// Do not save beside the trace what a question made: parts of the index, and lists of calls.
     pub unsaved: bool,
 }
@@ -40,8 +54,18 @@ pub struct Engine {
     pub unsaved: bool,
     /// The index beside the trace.
     pub sidecar: Sidecar,
+    /// The number of bytes that the index may have.
+    most: u64,
     /// The indexed parts of threads, by their first instruction.
     parts: Mutex<BTreeMap<(ThreadId, u64), Arc<IndexPart>>>,
+    /// Parts of the fine level.
+    fine: Mutex<LruCache<(ThreadId, u64), Arc<IndexPart>>>,
+    /// What memory holds at borders between coarse intervals, the one asked about last at the end.
+    at_border: Mutex<Vec<contents::AtBorder>>,
+    /// The index file in which parts lie that were read.
+    file: Mutex<Option<Arc<File>>>,
+    /// Whoever makes a part has its lock. Others wait for it, and need not make it again.
+    making: Mutex<BTreeMap<(Level, ThreadId, u64), Making>>,
     /// The ranges of each thread's parts.
     ranges: Mutex<BTreeMap<ThreadId, Arc<Vec<PartRange>>>>,
     /// What was unpacked of parts lately.
@@ -54,17 +78,37 @@ pub struct Engine {
     played: AtomicU64,
 }
 
+/// The lock for making a part.
+type Making = Arc<Mutex<()>>;
+
 /// See [`crate::Timeline::tell_progress`].
 pub type Teller = Box<dyn Fn(Option<u64>) + Send + Sync>;
 
 /// About this many bytes of the index stay unpacked.
 const UNPACKED: usize = 128 << 20;
+/// Parts of the fine level that are not in the file have at most this many bytes together.
+const FINE: usize = 256 << 20;
+/// A part of the fine level has at most this share of the file.
+const FINE_SHARE: u64 = 2;
 /// An index may have twice the bytes of its trace, and this many more.
 pub const INDEX_CONSTANT: u64 = 256 << 20;
 
+/// It may have one more byte for this many instructions. A program that changes all of its memory again and again needs
+/// them.
+const PER_BYTE: u64 = 512;
+
 /// The number of bytes that the index of a trace may have.
 fn most(trace: &Trace) -> u64 {
-    2 * trace.len() + INDEX_CONSTANT
+    let lengths = trace.threads().into_iter().map(|t| length(trace, t));
+    2 * trace.len() + INDEX_CONSTANT + lengths.fold(0, u64::saturating_add) / PER_BYTE
+}
+
+/// The number of instructions of a thread.
+fn length(trace: &Trace, thread: u32) -> u64 {
+    match trace.chunks(thread) {
+        [first, .., last] => last.last_pos - first.first_pos,
+        _ => 0,
+    }
 }
 
 impl Deref for Engine {
@@ -79,18 +123,32 @@ impl Engine {
     /// Opens a trace, and the index beside it if there is one.
     pub fn open(path: &Path, options: Options) -> Result<Engine> {
         let trace = Trace::open(path)?;
-        let recording = Recording::new(trace, path.to_path_buf(), options.jobs, options.interval)?;
+        let spans = [options.interval, options.coarse];
+        let recording = Recording::new(trace, path.to_path_buf(), options.jobs, spans)?;
         let trace = &recording.trace;
+        let most = match options.index_size {
+            0 => most(trace),
+            n => n,
+        };
         let sidecar = Sidecar::open(
             hindsight_trace::files::index_path(path),
             trace.identity(),
-            most(trace),
+            most,
         );
+        let fine = match options.fine_memory {
+            0 => FINE,
+            n => n,
+        };
         Ok(Engine {
             recording: Arc::new(recording),
             unsaved: options.unsaved,
             sidecar,
+            most,
             parts: Mutex::default(),
+            fine: Mutex::new(LruCache::new(fine)),
+            at_border: Mutex::default(),
+            file: Mutex::default(),
+            making: Mutex::default(),
             ranges: Mutex::default(),
             unpacked: Mutex::new(LruCache::new(UNPACKED)),
             calls: Mutex::default(),
@@ -112,12 +170,44 @@ impl Engine {
     /// The index of a part, if there is one.
     pub fn part_if_built(&self, range: PartRange) -> Option<Arc<IndexPart>> {
         let key = (range.thread, range.from);
-        if let Some(p) = lock(&self.parts).get(&key) {
-            return Some(Arc::clone(p));
+        let held = match range.level {
+            Level::Fine { .. } => lock(&self.fine).get(&key),
+            _ => lock(&self.parts).get(&key).cloned(),
+        };
+        // A coarse part that was made anew may have other intervals.
+        if let Some(p) = held.filter(|p| p.range == range) {
+            return Some(p);
         }
         let part = Arc::new(self.sidecar.load(range)?);
-        lock(&self.parts).insert(key, Arc::clone(&part));
+        self.hold(&part);
         Some(part)
+    }
+
+    /// Keeps a part in memory. One that is in the file takes little.
+    fn hold(&self, part: &Arc<IndexPart>) {
+        let key = (part.thread, part.from);
+        let new = Arc::clone(part);
+        self.drop_old();
+        match part.range.level {
+            Level::Fine { .. } => lock(&self.fine).put(key, new, part.held()),
+            _ => drop(lock(&self.parts).insert(key, new)),
+        }
+    }
+
+    /// Drops parts that lie in a file whose place another one has taken. The old file would keep its room on the disk.
+    fn drop_old(&self) {
+        let file = self.sidecar.file();
+        let mut last = lock(&self.file);
+        let same = match (&*last, &file) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        if same {
+            return;
+        }
+        last.clone_from(&file);
+        lock(&self.parts).retain(|_, p| !p.is_elsewhere(file.as_ref()));
+        lock(&self.fine).retain(|p| !p.is_elsewhere(file.as_ref()));
     }
 
     /// The parts of a thread.
@@ -127,7 +217,8 @@ impl Engine {
         Arc::clone(list.or_insert_with(|| Arc::new(index::part_ranges(&self.recording, thread))))
     }
 
-    /// The index of the part that has instruction `count` of a thread. `None`: there is no such part.
+    /// The index of the part that has instruction `count` of a thread, of the coarsest level. `None`: there is no such
+    /// part.
     pub fn part_at(
         self: &Arc<Self>,
         thread: ThreadId,
@@ -163,50 +254,73 @@ impl Engine {
         range: PartRange,
         progress: &index::Progress,
     ) -> Result<Arc<IndexPart>> {
+        let key = (range.level, range.thread, range.from);
+        let making = Arc::clone(lock(&self.making).entry(key).or_default());
+        let _alone = lock(&making);
         if !self.unsaved {
             self.sidecar.refresh();
-            if let Some(p) = self.part_if_built(range) {
-                return Ok(p);
-            }
         }
-        let scan = self.scan(range.thread)?;
-        let draft = index::by_several(
-            &self.recording,
-            range,
-            scan,
-            &Budget::new(self.budget(range), range.to - range.from),
-            self.jobs,
-            None,
-            progress,
-        )?;
+        if let Some(p) = self.part_if_built(range) {
+            return Ok(p);
+        }
+        let budget = Budget::new(self.budget(range), range.len());
+        let draft = self.draft(range, &budget, self.jobs, None, progress)?;
         let encoded = index::encode(&draft)?;
         drop(draft);
         // Saving can fail: the folder may not be writable, or the disk full. Then the next question makes the part
         // again.
-        let saved = !self.unsaved && self.sidecar.add(range, &encoded, For::Question).is_ok();
+        let saved =
+            !self.unsaved && matches!(self.sidecar.add(range, &encoded, For::Question), Ok(true));
         let part = match self.sidecar.load(range).filter(|_| saved) {
             Some(p) => p,
             None => IndexPart::made(range, &encoded)?,
         };
         let part = Arc::new(part);
-        lock(&self.parts).insert((range.thread, range.from), Arc::clone(&part));
+        self.hold(&part);
         Ok(part)
+    }
+
+    /// Replays a part and makes its index. `stream` takes the sections as they are made.
+    fn draft(
+        self: &Arc<Self>,
+        range: PartRange,
+        budget: &Budget,
+        jobs: usize,
+        stream: Option<&mut Stream>,
+        progress: &index::Progress,
+    ) -> Result<Draft> {
+        if let Level::Fine { .. } = range.level {
+            return self.draft_with(range, &[], budget, progress);
+        }
+        let scan = self.scan(range.thread)?;
+        index::by_several(&self.recording, range, scan, budget, jobs, stream, progress)
+    }
+
+    /// The same, with intervals that begin at these borders.
+    fn draft_with(
+        self: &Arc<Self>,
+        range: PartRange,
+        borders: &[u64],
+        budget: &Budget,
+        progress: &index::Progress,
+    ) -> Result<Draft> {
+        let start = self.start(range, progress)?;
+        index::build(
+            &self.recording,
+            range,
+            self.scan(range.thread)?,
+            budget,
+            borders,
+            start,
+            true,
+            None,
+            progress,
+        )
     }
 
     /// Builds the index of a part again, with the same intervals.
     pub fn again(self: &Arc<Self>, range: PartRange, borders: &[u64]) -> Result<Draft> {
-        let scan = self.scan(range.thread)?;
-        index::build(
-            &self.recording,
-            range,
-            scan,
-            &Budget::unlimited(),
-            borders,
-            None,
-            true,
-            None,
-            &|_| true,
-        )
+        self.draft_with(range, borders, &Budget::unlimited(), &|_| true)
     }
 
     /// All parts of all threads.
@@ -218,14 +332,14 @@ impl Engine {
 
     /// The number of bytes that the index of a part may have: its share of the whole.
     pub fn budget(&self, range: PartRange) -> u64 {
-        let length = |t: &ThreadId| match self.trace.chunks(t.0) {
-            [first, .., last] => last.last_pos - first.first_pos,
-            _ => 0,
-        };
-        let total: u64 = self.threads.iter().map(length).fold(0, u64::saturating_add);
-        let share = (range.to - range.from) as f64 / total.max(1) as f64;
+        if let Level::Fine { .. } = range.level {
+            return self.most / FINE_SHARE;
+        }
+        let lengths = self.threads.iter().map(|t| length(&self.trace, t.0));
+        let total = lengths.fold(0, u64::saturating_add);
+        let share = range.len() as f64 / total.max(1) as f64;
         // The rest of the file, around the parts, is small.
-        (most(&self.trace) as f64 * 0.9 * share) as u64
+        (self.most as f64 * 0.9 * share) as u64
     }
 
     /// The error for a frame that does not decode: somebody changed the index while it was in use.

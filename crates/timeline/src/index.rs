@@ -12,6 +12,7 @@
 //!
 //! Pages and lines are those of the window: addresses modulo 2^32.
 
+mod budget;
 mod build;
 mod by_page;
 mod codec;
@@ -20,6 +21,7 @@ mod frame;
 mod given;
 mod history;
 mod maker;
+mod packer;
 mod page_access;
 mod pages;
 mod part;
@@ -31,15 +33,16 @@ mod steps;
 mod summary;
 mod tracks;
 
-pub use build::{Budget, Progress, build};
+pub use budget::Budget;
+pub use build::{Progress, Start, build, start_of};
 pub use by_page::SECTION;
-pub use codec::{LINE, PAGE};
+pub use codec::{LINE, PAGE, Page};
 pub use draft::Draft;
 pub use frame::IndexFrame;
 pub use page_access::PageAccess;
-pub use part::{Body, Bytes, IndexPart, IntervalSet, Pages, Past, encode};
-pub use ranges::{PartRange, SPAN, part_ranges, span};
-pub use sidecar::{For, Sidecar};
-pub use split::by_several;
+pub use part::{Body, Bytes, IndexPart, IntervalSet, Pages, Past, Touching, encode};
+pub use ranges::{Level, PartRange, SPAN, part_ranges, span};
+pub use sidecar::{For, Sidecar, Stream};
+pub use split::{affordable, by_several};
 pub use summary::{IntervalSummary, OpenedSummary};
 pub use tracks::{MOST as MOST_CALLS, NEVER, Track, Tracks};

@@ -35,6 +35,8 @@ pub struct Recording {
     pub jobs: usize,
     /// Instructions in an interval of the index. 0: the caller did not choose.
     pub interval: u64,
+    /// Instructions in an interval of its coarse level. 0: the caller did not choose.
+    pub coarse: u64,
     pub threads: Vec<ThreadId>,
     scans: OnceLock<BTreeMap<ThreadId, Scan>>,
     /// Threads that a signal killed, with its number, as other threads tell.
@@ -60,7 +62,12 @@ const CHUNKS: usize = 16;
 
 impl Recording {
     /// A recording for a trace that is open. Nothing else of it is read yet.
-    pub fn new(trace: Trace, path: PathBuf, jobs: usize, interval: u64) -> Result<Recording> {
+    pub fn new(
+        trace: Trace,
+        path: PathBuf,
+        jobs: usize,
+        [interval, coarse]: [u64; 2],
+    ) -> Result<Recording> {
         if trace.header().predictor_bits != Predictor::WINDOW.bits {
             return Err(Error::Unsupported(
                 "this was recorded with a small predictor (--predictor cache), which keeps too little to \
@@ -81,6 +88,7 @@ impl Recording {
                 n => n,
             },
             interval,
+            coarse,
             threads,
             scans: OnceLock::new(),
             killed: OnceLock::new(),

@@ -22,9 +22,15 @@ impl Scene {
         }
     }
 
-    fn open(&self, unsaved: bool) -> Timeline {
+    /// Opens the recording, with an index in one level or in two.
+    fn open(&self, unsaved: bool, levels: usize) -> Timeline {
+        let (interval, coarse) = match levels {
+            1 => (16, 0),
+            _ => (2, 4),
+        };
         let options = Options {
-            interval: 16,
+            interval,
+            coarse,
             unsaved,
             ..Options::default()
         };
@@ -41,13 +47,17 @@ fn with_scene<T>(then: impl FnOnce(&Scene) -> T) -> T {
 
 pub fn seeds() -> Vec<Vec<u8>> {
     with_scene(|s| {
-        s.open(false)
-            .build_index(&|_, _| {}, &Cancel::new())
-            .unwrap();
-        let bytes = std::fs::read(index_path(&s.trace)).unwrap();
-        // The example is whole: nothing of it is replaced.
-        assert_eq!(mended(&bytes), bytes);
-        vec![bytes]
+        let seed = |levels| {
+            let _ = std::fs::remove_file(index_path(&s.trace));
+            let t = s.open(false, levels);
+            let status = t.build_index(&|_, _| {}, &Cancel::new()).unwrap();
+            assert_eq!(status.fine_present > 0, levels > 1);
+            let bytes = std::fs::read(index_path(&s.trace)).unwrap();
+            // The example is whole: nothing of it is replaced.
+            assert_eq!(mended(&bytes), bytes);
+            bytes
+        };
+        [1, 2].map(seed).into()
     })
 }
 
@@ -81,14 +91,16 @@ pub fn run(bytes: &[u8]) {
     with_scene(|s| {
         for bytes in [bytes.to_vec(), mended(bytes)] {
             std::fs::write(index_path(&s.trace), bytes).unwrap();
-            let t = s.open(true);
-            t.index_status();
-            let mut c = t.cursor().unwrap();
-            c.seek(t.range().unwrap().1).unwrap();
-            // Damage is found and what it was about made again. What checksums vouch for is believed.
-            let _ = c.last_write(DATA + 8, 8);
-            let _ = c.known_memory(DATA, 64);
-            let _ = c.registers();
+            for levels in [1, 2] {
+                let t = s.open(true, levels);
+                t.index_status();
+                let mut c = t.cursor().unwrap();
+                c.seek(t.range().unwrap().1).unwrap();
+                // Damage is found and what it was about made again. What checksums vouch for is believed.
+                let _ = c.last_write(DATA + 8, 8);
+                let _ = c.known_memory(DATA, 64);
+                let _ = c.registers();
+            }
         }
     });
 }

@@ -4,7 +4,7 @@
 use super::FEW;
 use super::done::Done;
 use crate::Result;
-use crate::index::{IntervalSet, PAGE};
+use crate::index::{PAGE, Touching};
 use crate::model::stops::{Cancel, Watch};
 use crate::play::{Effect, Last, Player};
 use crate::recording::maps;
@@ -94,32 +94,33 @@ pub fn last_effects(
     let remembers = |t: &Target| most == 1 && t.len == 1 && reads && writes;
     let marks = s.marks;
     // Which intervals of the present part touched each target.
-    let mut known: Option<(u64, Vec<IntervalSet>)> = None;
+    let mut known = Touching::default();
     while let Some(lo) = s.open(0, hi).map(|i| targets[i].lo).min()
         && lo < hi
     {
-        let part = s.player.index(hi - 1)?;
-        let i = part.interval(hi - 1);
-        let from = lo.max(part.bounds(i).0).min(hi - 1);
-        let sets = match known.take().filter(|k| k.0 == part.number) {
-            Some(k) => &known.insert(k).1,
-            None => {
+        // The targets that the interval touched.
+        let mut which = Vec::new();
+        let looked = s.player.look(hi - 1, &mut |part, i| {
+            let sets = known.of(part, || {
                 let set = |t: &Target| part.touching(&engine, t.address, t.len, reads, writes);
-                let sets = targets.iter().map(set).collect::<Result<_>>()?;
-                &known.insert((part.number, sets)).1
-            }
-        };
-        let touched = |t: &usize| sets[*t].has(i);
-        if s.open(from, hi).any(|t| touched(&t)) {
+                targets.iter().map(set).collect()
+            })?;
+            which = sets.iter().map(|set| set.has(i)).collect();
+            let from = lo.max(part.bounds(i).0).min(hi - 1);
+            Ok(s.open(from, hi).any(|t| which[t]))
+        })?;
+        let (part, i) = (&looked.part, looked.interval);
+        let from = lo.max(looked.bounds().0).min(hi - 1);
+        let touched = |t: &usize| which[*t];
+        if looked.touched {
             let summary = part.summary(&engine, i)?;
             let end = part.bounds(i).1;
             let step_end = |n: usize| summary.steps.get(n + 1).map_or(end, |s| s.from);
             while hi > from {
                 let n = summary.step(hi - 1);
                 let lo = summary.steps[n].from.max(from).min(hi - 1);
-                let open: Vec<usize> = s.open(lo, hi).filter(touched).collect();
                 let mut which = Vec::new();
-                for i in open {
+                for i in s.open(lo, hi).filter(touched).collect::<Vec<usize>>() {
                     let t = &targets[i];
                     let may = summary.touches(n, t.address, t.len, reads);
                     if !may.ok_or_else(|| engine.bad_frame())? {
@@ -146,8 +147,7 @@ pub fn last_effects(
                 }
                 let full: Vec<bool> = which.iter().map(|t| s.is_full(*t)).collect();
                 s.sweep(lo, hi, which.clone())?;
-                for t in which.iter().map(|i| (*i, &targets[*i])) {
-                    let (i, t) = t;
+                for (i, t) in which.iter().map(|i| (*i, &targets[*i])) {
                     if remembers(t) {
                         let last = s.found[i].all.first().cloned();
                         let (a, b) = (lo.max(t.lo), hi.min(t.hi));
@@ -189,23 +189,25 @@ impl Search<'_> {
             return Ok(false);
         }
         let mut hi = at;
-        let mut known: Option<(u64, IntervalSet)> = None;
+        let mut known = Touching::default();
+        let engine = self.player.engine();
         while t.lo < hi {
-            let part = self.player.index(hi - 1)?;
-            let set = match known.take().filter(|k| k.0 == part.number) {
-                Some(k) => &known.insert(k).1,
-                None => {
-                    let set =
-                        part.touching(self.player.engine(), t.address, t.len, reads, writes)?;
-                    &known.insert((part.number, set)).1
-                }
-            };
-            let i = part.interval(hi - 1);
-            let from = part.bounds(i).0;
-            if t.lo <= from && hi <= t.hi && set.has(i) {
+            let mut found = false;
+            let looked = self.player.look(hi - 1, &mut |part, i| {
+                let sets = known.of(part, || {
+                    let set = part.touching(engine, t.address, t.len, reads, writes);
+                    Ok(vec![set?])
+                })?;
+                // What a coarse interval tells of its end does not count if the search begins in its middle.
+                let (from, to) = part.bounds(i);
+                let whole = t.lo <= from && hi <= t.hi && to <= hi;
+                found = whole && sets[0].has(i);
+                Ok(sets[0].has(i) && !found)
+            })?;
+            if found {
                 return Ok(true);
             }
-            hi = from.min(hi - 1);
+            hi = looked.bounds().0.min(hi - 1);
         }
         Ok(false)
     }

@@ -34,6 +34,18 @@ impl<K: Copy + Eq + Hash, V: Clone> LruCache<K, V> {
         Some(value.clone())
     }
 
+    /// Drops values.
+    pub fn retain(&mut self, keep: impl Fn(&V) -> bool) {
+        self.values.retain(|_, (value, size, used)| {
+            let kept = keep(value);
+            if !kept {
+                self.size -= *size;
+                self.used.remove(used);
+            }
+            kept
+        });
+    }
+
     pub fn put(&mut self, key: K, value: V, size: usize) {
         self.clock += 1;
         self.size += size;

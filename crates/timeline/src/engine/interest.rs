@@ -1,7 +1,6 @@
 //! Ranges of interest, in which the index has more frames.
 
 use super::Engine;
-use crate::base::sync::lock;
 use crate::index::{self, Budget, For, IndexPart, PartRange};
 use crate::{Cancel, Error, Position, Result};
 use std::sync::Arc;
@@ -98,12 +97,17 @@ impl Engine {
             };
             for range in self.part_ranges_of(*thread).iter() {
                 let interest = new()?;
-                let met = |p: Arc<IndexPart>| interest.is_met_by(&p);
-                if interest.from < interest.until
-                    && interest.meets(range.from, range.to)
-                    && !self.part_if_built(*range).is_some_and(met)
-                {
-                    wanted.push((*range, interest));
+                if interest.from >= interest.until || !interest.meets(range.from, range.to) {
+                    continue;
+                }
+                for range in self.finest_ranges(*range, cancel)? {
+                    let interest = new()?;
+                    let met = |p: Arc<IndexPart>| interest.is_met_by(&p);
+                    if interest.meets(range.from, range.to)
+                        && !self.part_if_built(range).is_some_and(met)
+                    {
+                        wanted.push((range, interest));
+                    }
                 }
             }
         }
@@ -132,23 +136,19 @@ impl Engine {
         let span = index::span(self, range.thread);
         let borders = interest.borders(range, old.as_deref(), span);
         let budget = Budget::new(self.budget(range), range.to - range.from);
-        let scan = self.scan(range.thread)?;
-        let draft = index::build(
-            &self.recording,
-            range,
-            scan,
-            &budget,
-            &borders,
-            None,
-            true,
-            None,
-            progress,
-        )?;
+        let draft = self.draft_with(range, &borders, &budget, progress)?;
         let encoded = index::encode(&draft)?;
         drop(draft);
-        let part = Arc::new(IndexPart::made(range, &encoded)?);
-        lock(&self.parts).insert((range.thread, range.from), part);
-        self.sidecar.add(range, &encoded, For::Index)
+        self.hold(&Arc::new(IndexPart::made(range, &encoded)?));
+        if self.sidecar.add(range, &encoded, For::Index)? {
+            return Ok(());
+        }
+        Err(Error::Index {
+            path: self.sidecar.path.display().to_string(),
+            what:
+                "it has no room for a range as dense as this; delete it, or make the range sparser"
+                    .into(),
+        })
     }
 }
 
@@ -156,6 +156,7 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::ThreadId;
+    use crate::index::Level;
 
     #[test]
     fn a_range_has_no_more_intervals_than_fit() {
@@ -174,6 +175,7 @@ mod tests {
                 from: 0,
                 to: until,
                 last: true,
+                level: Level::Only,
             };
             let borders = interest.borders(range, None, u64::MAX);
             // Two more: the part's first border, and the range's end.

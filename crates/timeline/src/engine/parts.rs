@@ -47,6 +47,11 @@ impl IndexPart {
         Ok(summary)
     }
 
+    /// The same, not kept in the cache. Of an interval of the coarse level it tells all that changed, which is much.
+    pub fn change(&self, engine: &Arc<Engine>, interval: usize) -> Result<IntervalSummary> {
+        self.ask(engine, |body| body.summary(interval))
+    }
+
     /// How a page was accessed. `None`: not at all.
     pub fn past(&self, engine: &Arc<Engine>, page: u32) -> Result<Option<Arc<Past>>> {
         let key = Key::Past(self.number, page);

@@ -2,11 +2,11 @@
 
 use super::Engine;
 use crate::base::sync::{joined, lock};
-use crate::index::{self, Budget};
+use crate::index::{self, Budget, For, Level, PartRange};
 use crate::{Cancel, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The state of the index beside a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,6 +18,11 @@ pub struct IndexStatus {
     pub parts: usize,
     /// The number of parts that exist.
     pub present: usize,
+    /// The number of parts of the fine level, as far as it is known: the coarse level says where they lie. They are
+    /// made when a question needs them, so a complete index may lack some.
+    pub fine: usize,
+    /// The number of those that exist.
+    pub fine_present: usize,
     /// The number of bytes of the file that are used.
     pub bytes: u64,
     /// Why some or all of the file is not used.
@@ -28,14 +33,30 @@ impl Engine {
     /// See [`crate::Timeline::index_status`].
     pub fn index_status(&self) -> IndexStatus {
         let ranges = self.part_ranges();
+        let fine = self.fine_ranges(&ranges);
         let s = &self.sidecar;
+        let present = |all: &[PartRange]| all.iter().filter(|p| s.has(**p)).count();
         IndexStatus {
             path: s.path.clone(),
             parts: ranges.len(),
-            present: ranges.iter().filter(|p| s.has(**p)).count(),
+            present: present(&ranges),
+            fine: fine.len(),
+            fine_present: present(&fine),
             bytes: s.len(),
             problem: s.problem(),
         }
+    }
+
+    /// The ranges of the fine level in those of the coarse level that exist.
+    fn fine_ranges(&self, ranges: &[PartRange]) -> Vec<PartRange> {
+        let mut out = Vec::new();
+        for range in ranges.iter().filter(|r| r.level == Level::Coarse) {
+            if let Some(part) = self.part_if_built(*range) {
+                let all = 0..part.borders.len();
+                out.extend(all.filter_map(|i| self.fine_range(&part, i)));
+            }
+        }
+        out
     }
 
     /// See [`crate::Timeline::build_index`].
@@ -44,19 +65,43 @@ impl Engine {
         progress: &(dyn Fn(u64, u64) + Sync),
         cancel: &Cancel,
     ) -> Result<IndexStatus> {
-        let engine = self;
-        engine.scans()?;
-        let mut ranges = engine.part_ranges();
+        self.scans()?;
+        let mut ranges = self.part_ranges();
+        let mut leveled = ranges.clone();
+        leveled.retain(|p| p.level == Level::Coarse);
+        let later: u64 = leveled.iter().map(PartRange::len).sum();
         // Damaged parts show when they are read.
-        ranges.retain(|p| !engine.sidecar.is_whole(*p));
-        ranges.sort_by_key(|p| std::cmp::Reverse(p.to - p.from));
-        let lengths = ranges.iter().map(|p| p.to - p.from);
-        let total = lengths.fold(0, u64::saturating_add);
+        ranges.retain(|p| !self.sidecar.is_whole(*p));
+        ranges.sort_by_key(|p| std::cmp::Reverse(p.len()));
+        let total = ranges.iter().map(PartRange::len).sum::<u64>();
+        let done = AtomicU64::new(0);
+        let progress = |n: u64| {
+            progress(done.fetch_add(n, Relaxed) + n, total + later);
+            !cancel.is_cancelled()
+        };
+        self.build_all(&ranges, total, &progress)?;
+        let mut fine = self.fine_ranges(&leveled);
+        fine.retain(|p| !self.sidecar.is_whole(*p));
+        // What is near the end is asked for first. Neighbours come one after the other, since memory at a border follows
+        // from memory at the next one.
+        fine.sort_by_key(|p| std::cmp::Reverse((p.thread, p.to)));
+        self.build_fine(&fine, &progress)?;
+        Ok(self.index_status())
+    }
+
+    /// Builds the coarsest level of some parts.
+    fn build_all(
+        self: &Arc<Self>,
+        ranges: &[PartRange],
+        total: u64,
+        progress: &index::Progress,
+    ) -> Result<()> {
+        let engine = self;
         let budget = Budget::new(ranges.iter().map(|p| engine.budget(*p)).sum(), total);
-        let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let next = AtomicUsize::new(0);
         // A part that is longer than one thread's share is made by several threads.
-        let jobs = |p: &index::PartRange| {
-            let share = (p.to - p.from) as f64 / f64::max(total as f64, 1.0);
+        let jobs = |p: &PartRange| {
+            let share = p.len() as f64 / f64::max(total as f64, 1.0);
             (share * engine.jobs as f64).ceil().max(1.0) as usize
         };
         let work = || -> Result<()> {
@@ -64,35 +109,64 @@ impl Engine {
                 let Some(range) = ranges.get(next.fetch_add(1, Relaxed)) else {
                     return Ok(());
                 };
-                let scan = engine.scan(range.thread)?;
                 // Streaming works for one part only. Several threads would find the others' data in the file, and would
                 // have to copy it.
                 let mut stream = engine.sidecar.begin().filter(|_| ranges.len() == 1);
-                let progress = |n| {
-                    progress(done.fetch_add(n, Relaxed) + n, total);
-                    !cancel.is_cancelled()
-                };
                 let (jobs, stream_to) = (jobs(range), stream.as_mut());
-                let part = index::by_several(
-                    &engine.recording,
-                    *range,
-                    scan,
-                    &budget,
-                    jobs,
-                    stream_to,
-                    &progress,
-                )?;
+                let part = engine.draft(*range, &budget, jobs, stream_to, progress)?;
                 let part = index::encode(&part)?;
-                engine.sidecar.finish(*range, &part, stream)?;
-                // From now on the part is read from the file.
-                lock(&engine.parts).remove(&(range.thread, range.from));
+                if engine.sidecar.finish(*range, &part, stream)? {
+                    // From now on the part is read from the file.
+                    lock(&engine.parts).remove(&(range.thread, range.from));
+                } else {
+                    // The file has no room for it. This session still needs it.
+                    engine.hold(&Arc::new(index::IndexPart::made(*range, &part)?));
+                }
             }
         };
         std::thread::scope(|s| {
             let n = engine.jobs.min(ranges.len());
             let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
             all.into_iter().try_for_each(joined)
-        })?;
-        Ok(self.index_status())
+        })
+    }
+
+    /// Builds parts of the fine level, until the file has no more room.
+    fn build_fine(
+        self: &Arc<Self>,
+        ranges: &[PartRange],
+        progress: &index::Progress,
+    ) -> Result<()> {
+        let engine = self;
+        let next = AtomicUsize::new(0);
+        // The next one is about as large as the last one.
+        let (size, full) = (AtomicU64::new(0), AtomicBool::new(false));
+        let work = || -> Result<()> {
+            loop {
+                let Some(range) = ranges.get(next.fetch_add(1, Relaxed)) else {
+                    return Ok(());
+                };
+                if full.load(Relaxed) || engine.sidecar.room() < size.load(Relaxed) {
+                    return Ok(());
+                }
+                let budget = Budget::new(engine.budget(*range), range.len());
+                let part = index::encode(&engine.draft(*range, &budget, 1, None, progress)?)?;
+                let bytes = part.1.iter().map(|s| s.len() as u64).sum::<u64>();
+                if !engine.sidecar.add(*range, &part, For::Rest)? {
+                    full.store(true, Relaxed);
+                }
+                size.store(bytes, Relaxed);
+            }
+        };
+        std::thread::scope(|s| {
+            let n = engine.fine_jobs().min(ranges.len());
+            let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
+            all.into_iter().try_for_each(joined)
+        })
+    }
+
+    /// How many parts of the fine level are made at the same time. Each takes a multiple of the program's memory.
+    fn fine_jobs(&self) -> usize {
+        self.jobs.min(index::affordable(&self.recording)).max(1)
     }
 }

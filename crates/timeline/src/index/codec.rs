@@ -18,6 +18,15 @@ pub type Page = [u8; PAGE];
 /// Some lines of pages, by page: a mask of the lines, and their bytes.
 pub type Lines = BTreeMap<u32, (u64, Box<Page>)>;
 
+/// The instruction at which the part with this directory ends.
+pub fn end(directory: &[u8]) -> Option<u64> {
+    let mut r = Reader {
+        b: directory,
+        at: 0,
+    };
+    r.int()
+}
+
 /// The number of intervals of the part with this directory. 0 if it is damaged.
 pub fn intervals(directory: &[u8]) -> u64 {
     let mut r = Reader {

@@ -128,6 +128,37 @@ impl Maker {
         }
     }
 
+    /// Adds the next page to a summary that says how all of memory changed in an interval.
+    pub fn changed(&mut self, page: u32, old: &Page, now: &Page) {
+        let before = self.bytes.len() / LINE;
+        let mut new = 0u64;
+        for (i, (old, now)) in (old.as_chunks().0.iter())
+            .zip(now.as_chunks().0)
+            .enumerate()
+        {
+            let (old, now) = (words(old), words(now));
+            let difference: [u64; LINE / 8] = std::array::from_fn(|k| now[k] ^ old[k]);
+            if difference.iter().fold(0, |all, d| all | d) != 0 {
+                new |= 1 << i;
+                self.bytes
+                    .extend_from_slice(difference.map(u64::to_ne_bytes).as_flattened());
+            }
+        }
+        if self.steps.is_empty() {
+            self.step(0, None);
+        }
+        if new != 0 {
+            self.steps[0].pages.push(Changed {
+                page,
+                any: u64::MAX,
+                written: u64::MAX,
+                new,
+                before,
+                masks: 0,
+            });
+        }
+    }
+
     /// Adds further differences at the end of the last step. Pages must be ascending.
     pub fn add_to_last(&mut self, given: Vec<Given>) {
         let Some(last) = self

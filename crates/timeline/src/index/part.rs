@@ -101,6 +101,30 @@ pub struct Pages {
 static PARTS: AtomicU64 = AtomicU64::new(0);
 static BODIES: AtomicU64 = AtomicU64::new(0);
 
+/// Which intervals touched each of some stretches of memory, for the parts that somebody asked about last: one of each
+/// level.
+#[derive(Default)]
+pub struct Touching(Vec<(u64, Vec<IntervalSet>)>);
+
+impl Touching {
+    /// The answers for a part. `ask` is called if they are not known.
+    pub fn of(
+        &mut self,
+        part: &IndexPart,
+        ask: impl FnOnce() -> Result<Vec<IntervalSet>>,
+    ) -> Result<&[IntervalSet]> {
+        const LEVELS: usize = 2;
+        let known = self.0.iter().position(|k| k.0 == part.number);
+        let sets = match known {
+            Some(i) => self.0.remove(i),
+            None => (part.number, ask()?),
+        };
+        self.0.truncate(LEVELS - 1);
+        self.0.insert(0, sets);
+        Ok(&self.0[0].1)
+    }
+}
+
 /// A set of intervals.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IntervalSet(Vec<u64>);
@@ -149,10 +173,38 @@ impl IndexPart {
         i.saturating_sub(1)
     }
 
+    /// The number of the last border that is not after `count`. The end of the last interval is a border, too.
+    pub fn last_border(&self, count: u64) -> usize {
+        match count >= self.end {
+            true => self.borders.len(),
+            false => self.interval(count),
+        }
+    }
+
     /// Where an interval begins, and where it ends.
     pub fn bounds(&self, interval: usize) -> (u64, u64) {
         let border = |i: usize| self.borders.get(i).copied().unwrap_or(self.end);
         (border(interval), border(interval + 1))
+    }
+
+    /// Whether it lies in another file than this one.
+    pub fn is_elsewhere(&self, file: Option<&Arc<File>>) -> bool {
+        match &lock(&self.body).bytes {
+            Bytes::File { file: its, .. } => file.is_none_or(|f| !Arc::ptr_eq(f, its)),
+            Bytes::Memory(_) => false,
+        }
+    }
+
+    /// The number of bytes that it takes in memory; approximately.
+    pub fn held(&self) -> usize {
+        let body = lock(&self.body).clone();
+        let bytes = match &body.bytes {
+            Bytes::File { .. } => 0,
+            Bytes::Memory(all) => all.len(),
+        };
+        bytes
+            + size_of::<Span>() * body.spans.len()
+            + size_of::<(u32, Section)>() * body.pages.len()
     }
 
     /// Checks all sections against their checksums.

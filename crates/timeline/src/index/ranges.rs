@@ -1,4 +1,4 @@
-//! Where the parts of the index lie, and how long their intervals are.
+//! Where the parts of the index lie, in which levels they are made, and how long their intervals are.
 
 use crate::ThreadId;
 use crate::recording::Recording;
@@ -8,6 +8,31 @@ pub const SPAN: u64 = 32 << 20;
 /// Instructions in an interval where threads share memory, and intervals have steps. Threads may then write at the same
 /// time. A search finds such writes by replaying the steps that wrote there.
 const SHARED_SPAN: u64 = 8 << 20;
+
+/// Instructions in an interval of the coarse level.
+const COARSE: u64 = 16 * SPAN;
+/// A part that is longer than this many coarse intervals is made in levels. One level of a shorter part is made in less
+/// time than two, and what it takes is small.
+const LONG: u64 = 16;
+
+/// Which intervals the index of a range has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Level {
+    /// Those of the usual length. There is no other level.
+    Only,
+    /// Long ones. Each has a part of the fine level, which is made when it is needed.
+    Coarse,
+    /// Those of the usual length, in one interval of a coarse part. That part begins at instruction `of`.
+    Fine { of: u64 },
+}
+
+/// Instructions in an interval of the coarse level.
+fn coarse_span(recording: &Recording) -> u64 {
+    match recording.coarse {
+        0 => COARSE,
+        n => n,
+    }
+}
 
 /// Instructions in an interval of a thread. Intervals get longer if the index would become too large.
 pub fn span(recording: &Recording, thread: ThreadId) -> u64 {
@@ -28,6 +53,47 @@ pub struct PartRange {
     pub to: u64,
     /// The part ends with the thread, not with a key frame.
     pub last: bool,
+    pub level: Level,
+}
+
+impl PartRange {
+    /// The number of instructions.
+    pub fn len(&self) -> u64 {
+        self.to - self.from
+    }
+
+    /// Whether this is the coarse level.
+    pub fn is_coarse(&self) -> bool {
+        self.level == Level::Coarse
+    }
+
+    /// The range of the fine level for an interval of this coarse part.
+    pub fn fine(self, recording: &Recording, (from, to): (u64, u64)) -> PartRange {
+        PartRange {
+            chunk: match from == self.from {
+                true => self.chunk,
+                false => chunk_of(recording, self.thread, from),
+            },
+            from,
+            to,
+            level: Level::Fine { of: self.from },
+            ..self
+        }
+    }
+
+    /// Instructions in an interval of its index.
+    pub fn span(&self, recording: &Recording) -> u64 {
+        match self.level {
+            Level::Coarse => coarse_span(recording),
+            _ => span(recording, self.thread),
+        }
+    }
+}
+
+/// The first chunk that a replay from instruction `from` on needs.
+pub fn chunk_of(recording: &Recording, thread: ThreadId, from: u64) -> usize {
+    let chunks = recording.trace.chunks(thread.0);
+    chunks.partition_point(|c| c.last_pos < from)
 }
 
 /// A part begins with all that memory holds. So it is to have this many instructions for each byte that the program had.
@@ -85,6 +151,13 @@ pub fn part_ranges(recording: &Recording, thread: ThreadId) -> Vec<PartRange> {
     starts.retain(|s| next.next() != Some(at(s)));
     let ends = starts.iter().skip(1).map(|s| chunks[*s].first_pos);
     let ends: Vec<u64> = ends.chain([end]).collect();
+    // Where threads share memory, searches begin at steps. An interval of the coarse level would need thousands.
+    let coarse = coarse_span(recording);
+    let leveled = !recording.has_steps(thread) && coarse > span(recording, thread);
+    let level = |len: u64| match leveled && len > coarse.saturating_mul(LONG) {
+        true => Level::Coarse,
+        false => Level::Only,
+    };
     (starts.iter().zip(&ends).enumerate())
         .map(|(i, (chunk, to))| PartRange {
             thread,
@@ -92,6 +165,7 @@ pub fn part_ranges(recording: &Recording, thread: ThreadId) -> Vec<PartRange> {
             from: chunks[*chunk].first_pos,
             to: *to,
             last: i + 1 == starts.len(),
+            level: level(to.saturating_sub(chunks[*chunk].first_pos)),
         })
         .collect()
 }

@@ -9,9 +9,9 @@
 mod file;
 mod stream;
 
-use super::codec::intervals;
+use super::codec::{end, intervals};
 use super::part::{Bytes, Encoded, IndexPart};
-use super::ranges::PartRange;
+use super::ranges::{Level, PartRange};
 use crate::base::sync::lock;
 use crate::{Error, Result, ThreadId};
 use file::{Contents, Key, Problem, RECORD, Record, Replacement};
@@ -57,19 +57,22 @@ struct State {
 pub enum For {
     /// A question made it. Saving is optional.
     Question,
-    /// Somebody builds the index. It must be saved.
+    /// Somebody builds the index. It is to be saved.
     Index,
+    /// Somebody builds the index. Nothing else has to make room for it.
+    Rest,
 }
 
 impl State {
     /// Takes note of a file and its records.
     fn take(&mut self, file: File, contents: Contents) {
         let old = self.file.as_ref();
+        // Parts keep the file in which they lie. They share one that is open.
         if old.is_none_or(|old| !file::same(old, &file).unwrap_or(false)) {
             // It is another file. A record with the same numbers may be whole there.
             self.damaged.clear();
+            self.file = Some(Arc::new(file));
         }
-        self.file = Some(Arc::new(file));
         self.contents = contents;
         let damaged = &self.damaged;
         self.contents.records.retain(|_, r| !damaged.contains(r));
@@ -123,6 +126,11 @@ impl Sidecar {
         s.take(file, contents);
     }
 
+    /// The file, if there is one.
+    pub fn file(&self) -> Option<Arc<File>> {
+        lock(&self.state).file.clone()
+    }
+
     /// Why some or all of the file is not used.
     pub fn problem(&self) -> Option<String> {
         lock(&self.state).problem.clone()
@@ -131,6 +139,11 @@ impl Sidecar {
     /// The number of bytes of the file that are used.
     pub fn len(&self) -> u64 {
         lock(&self.state).contents.end
+    }
+
+    /// The number of bytes that the file may still get.
+    pub fn room(&self) -> u64 {
+        self.most.saturating_sub(lock(&self.state).contents.live())
     }
 
     /// Whether the file has a part.
@@ -183,11 +196,13 @@ impl Sidecar {
     /// Saves the calls of a function in a thread, unless another process has done so.
     pub fn add_calls(&self, thread: ThreadId, function: u64, bytes: Vec<u8>) -> Result<()> {
         let key = Key::Calls(thread, function);
-        self.write(key, &(bytes, Vec::new()), For::Question, None)
+        self.write(key, &(bytes, Vec::new()), For::Question, None)?;
+        Ok(())
     }
 
     /// Adds a part, unless the file has one with as many intervals. Unused bytes at the end of the file are cut off.
-    pub fn add(&self, range: PartRange, part: &Encoded, why: For) -> Result<()> {
+    /// `false`: the file has no room for it.
+    pub fn add(&self, range: PartRange, part: &Encoded, why: For) -> Result<bool> {
         self.write(key(range), part, why, None)
     }
 
@@ -197,11 +212,11 @@ impl Sidecar {
     }
 
     /// Like [`Sidecar::add`] for the index. `begun` may have some of the part already.
-    pub fn finish(&self, range: PartRange, part: &Encoded, begun: Option<Stream>) -> Result<()> {
+    pub fn finish(&self, range: PartRange, part: &Encoded, begun: Option<Stream>) -> Result<bool> {
         self.write(key(range), part, For::Index, begun)
     }
 
-    fn write(&self, key: Key, what: &Encoded, why: For, begun: Option<Stream>) -> Result<()> {
+    fn write(&self, key: Key, what: &Encoded, why: For, begun: Option<Stream>) -> Result<bool> {
         self.try_to_write(key, what, why, begun)
             .map_err(|e: io::Error| Error::Index {
                 path: self.path.display().to_string(),
@@ -215,10 +230,10 @@ impl Sidecar {
         what: &Encoded,
         why: For,
         begun: Option<Stream>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let patience = match why {
             For::Question => PATIENCE,
-            For::Index => LONG_PATIENCE,
+            For::Index | For::Rest => LONG_PATIENCE,
         };
         let mut s = lock(&self.state);
         let mut begun = begun.filter(|b| b.begins(what));
@@ -231,7 +246,7 @@ impl Sidecar {
         {
             s.take(outside::open(&self.path)?, contents);
             s.problem = None;
-            return Ok(());
+            return Ok(true);
         }
         let mut alone = file::open_alone(&self.path, patience)?;
         let (mut contents, problem) = Contents::scan(&alone, self.identity);
@@ -263,13 +278,13 @@ impl Sidecar {
         s.take(outside::open(&self.path)?, contents);
         let had = s.find(key).and_then(|(file, r)| r.directory(&file));
         if had.is_some_and(|had| !is_better(key, what, &had)) {
-            return Ok(());
+            return Ok(true);
         }
         s.contents.records.remove(&key);
         if let Some(begun) = begun {
             // It can fail, for example if the disk has no room for both files. Then the part is appended.
             if let Ok(true) = self.replace(&mut s, &alone, key, what, begun) {
-                return Ok(());
+                return Ok(true);
             }
         }
         let len = what.1.iter().map(|s| s.len()).sum::<usize>() + what.0.len();
@@ -286,14 +301,16 @@ impl Sidecar {
             s.contents.records.retain(|k, _| !is_calls(k));
             self.rewrite(&mut s, &mut alone)?;
         }
+        let may_drop = why != For::Rest && !is_calls(&key);
+        if may_drop && !fits(&s.contents) && s.contents.drop_fine(self.most, len) {
+            self.rewrite(&mut s, &mut alone)?;
+        }
         if !fits(&s.contents) {
-            return Err(io::Error::other(
-                "it would become too large with what was made; delete it, and make it anew",
-            ));
+            return Ok(false);
         }
         (s.contents).append(&alone, key, &what.0, &what.1)?;
         s.problem = None;
-        Ok(())
+        Ok(true)
     }
 
     /// Finishes a begun file and lets it replace the present one. `false`: the present file has too many other records
@@ -329,13 +346,20 @@ impl Sidecar {
 }
 
 fn key(range: PartRange) -> Key {
-    Key::Part(range.thread, range.from)
+    let (thread, from) = (range.thread, range.from);
+    match range.level {
+        Level::Only => Key::Part(thread, from),
+        Level::Coarse => Key::Coarse(thread, from),
+        Level::Fine { .. } => Key::Fine(thread, from),
+    }
 }
 
 /// Whether a new record is better than the old one. In a range of interest a new part has more intervals.
 fn is_better(key: Key, new: &Encoded, old: &[u8]) -> bool {
     match key {
-        Key::Part(..) => intervals(&new.0) > intervals(old),
+        // A part of the fine level that ends elsewhere belonged to another coarse one.
+        Key::Fine(..) if end(&new.0) != end(old) => true,
+        Key::Part(..) | Key::Coarse(..) | Key::Fine(..) => intervals(&new.0) > intervals(old),
         Key::Calls(..) => false,
     }
 }

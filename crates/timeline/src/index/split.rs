@@ -1,9 +1,10 @@
 //! Makes the index of a part on several processors. A machine without marks is several times as fast. It runs ahead to
 //! where the others begin.
 
-use super::build::{Budget, Progress, Start, build};
+use super::budget::Budget;
+use super::build::{Progress, Start, build};
 use super::draft::Draft;
-use super::ranges::{PartRange, span};
+use super::ranges::{PartRange, chunk_of};
 use super::sidecar::Stream;
 use crate::base::STRIDE;
 use crate::base::sync::{joined, lock};
@@ -38,7 +39,7 @@ pub fn by_several(
     stream: Option<&mut Stream>,
     progress: &Progress,
 ) -> Result<Draft> {
-    let least = LEAST * span(recording, range.thread);
+    let least = LEAST * range.span(recording);
     // One of three processors packs.
     let stretches = (2 * jobs / 3).min(affordable(recording)).clamp(1, MOST);
     let starts = starts(range, stretches, least);
@@ -59,13 +60,12 @@ pub fn by_several(
     let stretch = |i: usize, start: Option<Start>| -> Result<()> {
         let from = starts[i];
         let to = starts.get(i + 1).copied().unwrap_or(range.to);
-        let chunks = recording.trace.chunks(range.thread.0);
         let part = PartRange {
             from,
             to,
             chunk: match i {
                 0 => range.chunk,
-                _ => chunks.partition_point(|c| c.last_pos < from),
+                _ => chunk_of(recording, range.thread, from),
             },
             ..range
         };
@@ -115,7 +115,7 @@ pub fn by_several(
 }
 
 /// How many stretches may be made at the same time. Each takes a multiple of the program's memory.
-fn affordable(recording: &Recording) -> usize {
+pub fn affordable(recording: &Recording) -> usize {
     let had = recording
         .trace
         .summary()
@@ -190,6 +190,7 @@ fn run_ahead(
 
 #[cfg(test)]
 mod tests {
+    use super::super::ranges::Level;
     use super::*;
     use crate::ThreadId;
 
@@ -201,6 +202,7 @@ mod tests {
             from: 1000,
             to: 1_001_000,
             last: true,
+            level: Level::Only,
         };
         for jobs in 1..8 {
             let starts = starts(range, jobs, 1000);

@@ -30,6 +30,16 @@ pub struct Raw {
     pub changed: Vec<(u32, Box<Page>)>,
 }
 
+/// A buffer is large if it has this many lines. Together with their marks they take 96 MiB.
+const LARGE: usize = 1 << 20;
+
+impl Raw {
+    /// Whether further buffers like this one would take much memory.
+    pub fn is_large(&self) -> bool {
+        self.cells.len() > LARGE
+    }
+}
+
 /// The steps of an interval that is not yet over.
 #[derive(Default)]
 pub struct Gathered {

@@ -9,11 +9,12 @@ mod content;
 
 pub use content::OpenedSummary;
 
-use super::codec::{LINE, PAGE, Page, Reader};
+use super::codec::{LINE, PAGE, Page, Reader, bits};
 use super::frame::{Framed, state_of, unpack_parts};
 use super::pieces::Pieces;
 use crate::base::sync::lock;
 use hindsight_replay::State;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// A line at the end of an interval.
@@ -267,6 +268,26 @@ impl IntervalSummary {
     /// Where a step ends. `None`: at the interval's end.
     pub fn end_of(&self, step: usize) -> Option<u64> {
         self.steps.get(step + 1).map(|s| s.from)
+    }
+
+    /// Changes pages from what they hold at the interval's beginning to what they hold at its end, or back. Only for the
+    /// coarse level, whose summaries tell all that changes. `None`: the data is damaged.
+    pub fn toggle(&self, pages: &mut BTreeMap<u32, Box<Page>>) -> Option<()> {
+        let differences = self.lines.all()?;
+        let mut rest = differences.as_chunks::<LINE>().0.iter();
+        let all = self.steps.iter().flat_map(|s| &s.pages);
+        for changed in all.filter(|c| c.new != 0) {
+            let page = pages.entry(changed.page);
+            let page = page.or_insert_with(|| Box::new([0; PAGE]));
+            for i in bits(changed.new) {
+                let line = page[i * LINE..(i + 1) * LINE].iter_mut();
+                line.zip(rest.next()?).for_each(|(b, d)| *b ^= d);
+            }
+            if **page == [0; PAGE] {
+                pages.remove(&changed.page);
+            }
+        }
+        Some(())
     }
 
     /// The differences of all steps. `None`: the data is damaged.

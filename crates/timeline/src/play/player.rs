@@ -3,11 +3,12 @@
 mod aged;
 mod checkpoints;
 mod entered;
+mod starts;
 mod steps;
 
 use crate::base::STRIDE;
-use crate::engine::Engine;
-use crate::index::{self, PartRange};
+use crate::engine::{Engine, Looked};
+use crate::index::{self, IndexPart, PartRange};
 use crate::model::error::replay;
 use crate::model::memory::KnownByte;
 use crate::recording::Chunks;
@@ -15,7 +16,7 @@ use crate::{Cancel, Error, Result, ThreadId};
 use checkpoints::PlayerCheckpoint;
 use hindsight_isa::observe::UNKNOWN;
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{AccessKind, Lines, Machine, State, Stop};
+use hindsight_replay::{AccessKind, Lines, Machine, Stop};
 use std::collections::HashMap;
 use std::sync::Arc;
 use steps::Steps;
@@ -46,8 +47,9 @@ pub struct Player {
     first: usize,
     /// What the recording says of memory at this instant has taken effect.
     settled: bool,
-    /// For conditions: the values of words, each with the interval that accessed the word last. The helper finds them.
-    pub word_values: HashMap<(u64, u64), [Option<KnownByte>; 8]>,
+    /// For conditions: the values of words, by the bounds of the interval that accessed the word last. The helper finds
+    /// them.
+    pub word_values: HashMap<(u64, u64, u64), [Option<KnownByte>; 8]>,
     helper: Option<Box<Player>>,
     /// What the last search for accesses learned.
     pub writers: Option<super::Learned>,
@@ -86,6 +88,8 @@ struct Since {
     step: bool,
     /// The window has only what is needed up to here.
     until: u64,
+    /// An interval of the coarse level began there. The fine level has nearer places to begin at.
+    coarse: bool,
     /// Marks are complete, and there are no others.
     marks: bool,
 }
@@ -292,10 +296,7 @@ impl Player {
         if let Some(from) = self.step_before(count)? {
             return Ok(from == count);
         }
-        let range = self.ranges[self.part(count)];
-        let built = self.engine.part_if_built(range);
-        let from = built.map_or(range.from, |b| b.bounds(b.interval(count)).0);
-        Ok(from == count)
+        Ok(self.begin_of(count) == count)
     }
 
     /// Goes to a border from the beginning of what ends there. It does not begin what begins there.
@@ -305,6 +306,7 @@ impl Player {
             at.marks
                 && (at.count < count && count <= at.until)
                 && (least..count).contains(&self.count())
+                && !(at.coarse && self.is_far(count))
         });
         if !on_the_way {
             self.start_nearest(count - 1)?;
@@ -352,101 +354,6 @@ impl Player {
         let chunks = self.engine.trace.chunks(self.thread.0);
         self.first = chunks.partition_point(|c| c.last_pos < position);
         Chunks::new(&self.engine.recording, self.thread, self.first)
-    }
-
-    /// Begins to play at the start of an interval that ends at `until`, or at one of its steps.
-    fn begin(
-        &mut self,
-        part: usize,
-        until: u64,
-        step: bool,
-        state: &State,
-        content: Lines,
-    ) -> Result<()> {
-        let thread = self.thread;
-        let fail = |e| replay(thread, e);
-        self.checkpoints.clear();
-        self.at = None;
-        self.base = content;
-        self.machine.set_window(&self.base).map_err(fail)?;
-        self.settled = false;
-        let source = self.source(state.position);
-        self.machine.resume(Box::new(source), state).map_err(fail)?;
-        self.at = Some(Since {
-            part,
-            count: state.position,
-            step,
-            until,
-            marks: true,
-        });
-        let start = self.machine.checkpoint_of_start();
-        self.add_checkpoint(start, true);
-        Ok(())
-    }
-
-    /// Begins to play at the nearest place before `count`.
-    fn start_for(&mut self, count: u64) -> Result<()> {
-        let part = self.part(count);
-        let range = self.ranges[part];
-        let have = self.engine.part_if_built(range);
-        if have.is_none()
-            && count.saturating_sub(range.from) < index::span(&self.engine, self.thread)
-        {
-            return self.start_part(part);
-        }
-        // The part is played as a whole. A place far ahead in it is reached by playing on.
-        if have.is_none()
-            && let Some(at) = self.at
-            && at.part == part
-            && at.until == u64::MAX
-            && at.marks
-            && self.count() <= count
-        {
-            return Ok(());
-        }
-        let built = match have {
-            Some(b) => b,
-            None => self.engine.part(range, &self.cancel)?,
-        };
-        let i = built.interval(count);
-        let frame = built.frame(&self.engine, i)?.load(self.forget_base());
-        let (state, lines) = frame.ok_or_else(|| self.engine.bad_frame())?;
-        self.begin(part, built.bounds(i).1, false, &state, lines)
-    }
-
-    /// The number of the part that has instruction `count`.
-    fn part(&self, count: u64) -> usize {
-        let i = self.ranges.partition_point(|p| p.from <= count);
-        i.saturating_sub(1)
-    }
-
-    fn start_part(&mut self, part: usize) -> Result<()> {
-        let thread = self.thread;
-        let fail = |e| replay(thread, e);
-        self.checkpoints.clear();
-        self.at = None;
-        let range = self.ranges[part];
-        let source = Chunks::new(&self.engine.recording, thread, range.chunk);
-        self.base = Lines::default();
-        self.settled = false;
-        self.first = range.chunk;
-        self.machine.from_keyframe(Box::new(source)).map_err(fail)?;
-        self.play_on(part)
-    }
-
-    /// Plays a part as a whole from here on, without frames of its index.
-    fn play_on(&mut self, part: usize) -> Result<()> {
-        let thread = self.thread;
-        let cleared = self.machine.clear_marks();
-        cleared.map_err(|e| replay(thread, e))?;
-        self.at = Some(Since {
-            part,
-            count: self.count(),
-            step: false,
-            until: u64::MAX,
-            marks: true,
-        });
-        Ok(())
     }
 
     fn advance(&mut self, count: u64) -> Result<()> {
@@ -525,66 +432,6 @@ impl Player {
         }
     }
 
-    /// Goes on into the next step, interval or part.
-    fn cross(&mut self, at: Since) -> Result<()> {
-        let thread = self.thread;
-        if self.cross_step(at)? {
-            return Ok(());
-        }
-        let here = self.count();
-        self.checkpoints.clear();
-        let part = self.part(here);
-        if part != at.part {
-            return self.cross_part(part);
-        }
-        let built = self.engine.part(self.ranges[part], &self.cancel)?;
-        let i = built.interval(here);
-        let (from, to) = built.bounds(i);
-        if here >= to {
-            // The index ends before the part: its stream was cut.
-            return self.play_on(part);
-        }
-        if from != here {
-            // The part was made again meanwhile, with other intervals, or a gap was left.
-            match at.step {
-                true => self.start_nearest(here)?,
-                false => self.start_for(here)?,
-            }
-            return self.advance(here);
-        }
-        let frame = built.frame(&self.engine, i)?.load(self.forget_base());
-        self.at = None;
-        self.base = frame.ok_or_else(|| self.engine.bad_frame())?.1;
-        let emptied = self.machine.set_window(&self.base);
-        emptied.map_err(|e| replay(thread, e))?;
-        self.at = Some(Since {
-            part,
-            count: here,
-            step: false,
-            until: to,
-            marks: true,
-        });
-        Ok(())
-    }
-
-    /// Goes on into another part, whose key frame stands here.
-    fn cross_part(&mut self, part: usize) -> Result<()> {
-        let range = self.ranges[part];
-        let scan = self.engine.scan(self.thread)?;
-        if scan.is_based(range.from) {
-            // The key frame says only what has changed, and the window has only what the part before accessed.
-            let here = self.count();
-            match self.engine.part_if_built(range) {
-                Some(_) => self.start_for(here)?,
-                None => self.start_part(part)?,
-            }
-            return self.advance(here);
-        }
-        // The key frame empties the window.
-        self.base = Lines::default();
-        self.play_on(part)
-    }
-
     /// Clears the marks of these bytes and returns them. Later seeks that need marks begin at a checkpoint or a frame.
     pub fn take_marks(&mut self, address: u64, len: u64) -> [Vec<u8>; 2] {
         self.spoil();
@@ -597,8 +444,25 @@ impl Player {
         })
     }
 
-    /// The index of the part that has instruction `count`.
-    pub fn index(&self, count: u64) -> Result<Arc<index::IndexPart>> {
-        (self.engine).part(self.ranges[self.part(count)], &self.cancel)
+    /// The index that has instruction `count`, of the finest level.
+    pub fn index(&self, count: u64) -> Result<Arc<IndexPart>> {
+        (self.engine).finest(self.ranges[self.part(count)], count, &self.cancel)
+    }
+
+    /// Looks for the interval that has instruction `count`, see [`Engine::look`].
+    pub fn look(
+        &self,
+        count: u64,
+        touched: &mut dyn FnMut(&IndexPart, usize) -> Result<bool>,
+    ) -> Result<Looked> {
+        let range = self.ranges[self.part(count)];
+        self.engine.look(range, count, &self.cancel, touched)
+    }
+
+    /// Where the interval begins that has instruction `count`, in the finest index that is there.
+    pub fn begin_of(&self, count: u64) -> u64 {
+        let range = self.ranges[self.part(count)];
+        let built = self.engine.nearest_if_built(range, count);
+        built.map_or(range.from, |b| b.bounds(b.interval(count)).0)
     }
 }

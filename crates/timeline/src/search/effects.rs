@@ -4,7 +4,7 @@ use super::hit::{Hit, Stretch};
 use crate::access::{Done, FEW};
 use crate::base::STRIDE;
 use crate::engine::Engine;
-use crate::index::{IndexPart, IntervalSet, IntervalSummary};
+use crate::index::{IndexPart, IntervalSummary, Touching};
 use crate::model::stops::*;
 use crate::play::Player;
 use crate::play::Viewpoint;
@@ -77,29 +77,25 @@ impl Wants {
         !self.watches.is_empty() || !self.registers.is_empty()
     }
 
-    /// Whether an interval of a part may have effects that stop. `known` has the answers for the part of the last
-    /// question.
+    /// Whether an interval of a part may have effects that stop. `known` has the answers for the parts of the last
+    /// questions.
     pub fn touched(
         &self,
         engine: &Arc<Engine>,
         part: &IndexPart,
         interval: usize,
-        known: &mut Option<(u64, Vec<IntervalSet>)>,
+        known: &mut Touching,
     ) -> Result<bool> {
         if !self.registers.is_empty() {
             return Ok(true);
         }
-        let (_, sets) = match known.take().filter(|k| k.0 == part.number) {
-            Some(k) => known.insert(k),
-            None => {
-                let set = |w: &Watchpoint| {
-                    let (reads, writes) = w.watch.kinds();
-                    part.touching(engine, w.address, w.len, reads, writes)
-                };
-                let sets = self.watches.iter().map(set).collect::<Result<_>>()?;
-                known.insert((part.number, sets))
-            }
-        };
+        let sets = known.of(part, || {
+            let set = |w: &Watchpoint| {
+                let (reads, writes) = w.watch.kinds();
+                part.touching(engine, w.address, w.len, reads, writes)
+            };
+            self.watches.iter().map(set).collect()
+        })?;
         Ok(sets.iter().any(|s| s.has(interval)))
     }
 

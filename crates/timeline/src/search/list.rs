@@ -169,11 +169,13 @@ impl Writes {
                 None if t.least < hi => {}
                 None => {
                     let engine = Arc::clone(player.engine());
-                    let part = player.index(hi - 1)?;
-                    let n = part.interval(hi - 1);
-                    low = part.bounds(n).0.max(t.from).min(hi - 1);
-                    let set = part.touching(&engine, address, len, false, true)?;
-                    if set.has(n) {
+                    let looked = player.look(hi - 1, &mut |part, n| {
+                        let set = part.touching(&engine, address, len, false, true)?;
+                        Ok(set.has(n))
+                    })?;
+                    let (part, n) = (&looked.part, looked.interval);
+                    low = looked.bounds().0.max(t.from).min(hi - 1);
+                    if looked.touched {
                         let summary = part.summary(&engine, n)?;
                         let step = summary.step(hi - 1);
                         low = summary.steps[step].from.max(low).min(hi - 1);

@@ -5,6 +5,7 @@ use super::events;
 use super::hit::{Hit, Stretch};
 use super::writers::Writers;
 use crate::Result;
+use crate::index::Touching;
 use crate::model::stops::*;
 use crate::play::{Player, Viewpoint};
 use std::sync::Arc;
@@ -30,14 +31,15 @@ pub fn forward_in(
         return Ok(found.or(event));
     }
     let mut writers = Writers::known(player, &wants);
-    let (mut lo, mut known) = (s.lo, None);
+    let (mut lo, mut known) = (s.lo, Touching::default());
     let engine = Arc::clone(player.engine());
     let mut piece = NEAR;
     let at_once = wants.compares();
     while lo < s.hi {
-        let part = player.index(lo)?;
-        let i = part.interval(lo);
-        let end = s.hi.min(part.bounds(i).1.max(lo + 1));
+        let looked = player.look(lo, &mut |part, i| {
+            wants.touched(&engine, part, i, &mut known)
+        })?;
+        let end = s.hi.min(looked.bounds().1.max(lo + 1));
         let mut stretch = Stretch {
             lo,
             hi: end.min(lo.saturating_add(piece)),
@@ -45,7 +47,7 @@ pub fn forward_in(
         };
         piece = u64::MAX;
         lo = stretch.hi;
-        if at_once && wants.touched(&engine, &part, i, &mut known)? {
+        if at_once && looked.touched {
             let hit = writers.first(&wants, player, stretch, stops, cancel)?;
             if hit.is_some() {
                 writers.remember(player, &wants);
@@ -57,7 +59,7 @@ pub fn forward_in(
         if let Some(h) = &found {
             stretch.hi = h.count;
         }
-        if wants.touched(&engine, &part, i, &mut known)? {
+        if looked.touched {
             let (from, to) = (stretch.lo, stretch.hi);
             let way = Direction::Forward;
             let hit = in_interval(&wants, &mut writers, player, (from, to), way, cancel)?;
@@ -124,13 +126,18 @@ pub fn backward_in(
     let player = view.player(s.thread)?;
     let mut writers = Writers::known(player, &wants);
     // No instruction is at the last instant.
-    let (mut hi, mut known) = (s.hi.min(player.to), None);
+    let (mut hi, mut known) = (s.hi.min(player.to), Touching::default());
     let engine = Arc::clone(player.engine());
     let mut piece = NEAR;
     while hi > s.lo {
-        let part = player.index(hi - 1)?;
-        let i = part.interval(hi - 1);
-        let begin = part.bounds(i).0.max(hi.saturating_sub(piece));
+        let looked = player.look(hi - 1, &mut |part, i| {
+            Ok(wants.steps() && wants.touched(&engine, part, i, &mut known)?)
+        })?;
+        let mut begin = looked.bounds().0.max(hi.saturating_sub(piece));
+        if wants.breaks() {
+            // The interval is played. A finer one, if there is one, takes less time.
+            begin = begin.max(player.begin_of(hi - 1));
+        }
         let lo = s.lo.max(begin).min(hi - 1);
         piece = u64::MAX;
         let mut from = lo;
@@ -144,7 +151,7 @@ pub fn backward_in(
                 from = h.count;
             }
         }
-        if wants.steps() && wants.touched(&engine, &part, i, &mut known)? {
+        if looked.touched {
             let way = Direction::Backward;
             let hit = in_interval(&wants, &mut writers, player, (from, hi), way, cancel)?;
             if hit.is_some() {

@@ -132,7 +132,8 @@ impl Timeline {
         self.0.index_status()
     }
 
-    /// Builds what is missing of the index and writes it beside the trace. Several parts are built at the same time.
+    /// Builds what is missing of the index and writes it beside the trace: the coarsest level of all parts, then parts of
+    /// the fine level, as long as the file has room. Several parts are built at the same time.
     /// `progress` gets the numbers of instructions done and to do. When it fails or is cancelled, the parts that were
     /// written stay and are used.
     pub fn build_index(

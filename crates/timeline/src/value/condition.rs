@@ -46,15 +46,16 @@ pub fn read(p: &mut Player, address: u64, buf: &mut [u8]) -> Result<bool> {
 fn earlier(p: &mut Player, word: u64) -> Result<[Option<KnownByte>; 8]> {
     let since = p.since();
     let engine = Arc::clone(p.engine());
-    let Some(from) = past::last(&engine, p.thread, word, 8, since, &p.cancel)?.map(|t| t.from)
-    else {
+    let Some(touch) = past::last(&engine, p.thread, word, 8, since, &p.cancel)? else {
         return Ok([None; 8]);
     };
     let mut q = Query::new(word, 8, &p.cancel);
     let floor = floor(&engine, p.thread, &q.m, since)?;
     // What changed it since then belongs to the key, too.
-    let changed = floor.iter().max().copied().unwrap_or(0).max(from);
-    if let Some(known) = p.word_values.get(&(word, changed)) {
+    let changed = floor.iter().max().copied().unwrap_or(0).max(touch.from);
+    // Intervals of two levels may begin together.
+    let key = (word, changed, touch.to);
+    if let Some(known) = p.word_values.get(&key) {
         return Ok(*known);
     }
     past::before(&engine, p.thread, since, &floor, &mut q)?;
@@ -63,7 +64,7 @@ fn earlier(p: &mut Player, word: u64) -> Result<[Option<KnownByte>; 8]> {
     if p.word_values.len() >= REMEMBERED {
         p.word_values.clear();
     }
-    p.word_values.insert((word, changed), known);
+    p.word_values.insert(key, known);
     Ok(known)
 }
 

@@ -2,7 +2,7 @@
 
 use super::query::Query;
 use crate::engine::Engine;
-use crate::index::{IndexPart, LINE, PAGE};
+use crate::index::{IndexPart, IntervalSummary, LINE, PAGE};
 use crate::model::memory::{Ground, KnownByte};
 use crate::scan::When;
 use crate::{Cancel, Result, ThreadId};
@@ -16,6 +16,8 @@ pub struct AccessingInterval {
     pub from: u64,
     /// Accesses count up to here: the end of the interval, or earlier.
     pub to: u64,
+    /// The thread did not access the bytes from the interval's end up to here.
+    until: u64,
 }
 
 impl AccessingInterval {
@@ -32,6 +34,29 @@ impl AccessingInterval {
     /// The interval: its part, and its number in the part.
     pub fn interval(&self) -> (&Arc<IndexPart>, usize) {
         (&self.part, self.interval)
+    }
+
+    /// What a line holds at the end of a whole interval, as far as the bytes in question go. Others may hold what they
+    /// do later. `held` keeps the summary for the next line.
+    fn line(
+        &self,
+        engine: &Arc<Engine>,
+        held: &mut Option<Arc<IntervalSummary>>,
+        page: u32,
+        line: usize,
+    ) -> Result<[u8; LINE]> {
+        let part = &self.part;
+        if part.range.is_coarse() {
+            let borders = self.interval + 1..=part.last_border(self.until);
+            return engine.line_at(part, borders, page, line);
+        }
+        let summary = match held.take() {
+            Some(s) => s,
+            None => part.summary(engine, self.interval)?,
+        };
+        let bytes = summary.line(page, line);
+        *held = Some(summary);
+        bytes.ok_or_else(|| engine.bad_frame())
     }
 }
 
@@ -50,16 +75,32 @@ pub fn last(
         && part.from < at
     {
         let below = part.interval(at - 1) + 1;
-        if let Some(i) = part.last(engine, address, len, below)? {
-            let (from, to) = part.bounds(i);
-            return Ok(Some(AccessingInterval {
-                interval: i,
-                from,
-                to: to.min(count),
-                part,
-            }));
+        let Some(i) = part.last(engine, address, len, below)? else {
+            at = part.from;
+            continue;
+        };
+        let (from, to) = part.bounds(i);
+        let touched = |part, interval, from, to: u64| AccessingInterval {
+            part,
+            interval,
+            from,
+            to: to.min(count),
+            until: count,
+        };
+        // A coarse interval that counts as a whole tells as much as a fine one.
+        let fine = match count < to {
+            true => engine.fine(&part, i, cancel)?,
+            false => None,
+        };
+        let Some(fine) = fine else {
+            return Ok(Some(touched(part, i, from, to)));
+        };
+        let below = fine.interval(at - 1) + 1;
+        if let Some(i) = fine.last(engine, address, len, below)? {
+            let (from, to) = fine.bounds(i);
+            return Ok(Some(touched(fine, i, from, to)));
         }
-        at = part.from;
+        at = from;
     }
     Ok(None)
 }
@@ -79,31 +120,52 @@ pub fn writes(
     while at < hi
         && let Some(part) = engine.part_at(thread, at, cancel)?
     {
-        let last = part.interval(hi - 1);
-        let set = part.touching(engine, address, len, false, true)?;
-        let touched = (part.interval(at)..=last).filter(|i| set.has(*i));
-        // Intervals of which only a part counts take longer.
-        let (whole, cut): (Vec<usize>, Vec<usize>) = touched.partition(|i| {
-            let (from, to) = part.bounds(*i);
-            at <= from && to <= hi
-        });
-        if !whole.is_empty() {
+        if part_writes(engine, &part, (address, len), (at, hi), cancel)? {
             return Ok(true);
-        }
-        for i in cut {
-            let (from, to) = part.bounds(i);
-            let summary = part.summary(engine, i)?;
-            for step in summary.step(at.max(from))..=summary.step(hi.min(to) - 1) {
-                let may = summary.touches(step, address, len, false);
-                if may.ok_or_else(|| engine.bad_frame())? {
-                    return Ok(true);
-                }
-            }
         }
         if part.to <= at {
             break;
         }
         at = part.to;
+    }
+    Ok(false)
+}
+
+/// The same for one part that has instruction `lo`.
+fn part_writes(
+    engine: &Arc<Engine>,
+    part: &IndexPart,
+    (address, len): (u64, u64),
+    (lo, hi): (u64, u64),
+    cancel: &Cancel,
+) -> Result<bool> {
+    let last = part.interval(hi.saturating_sub(1));
+    let set = part.touching(engine, address, len, false, true)?;
+    let touched = (part.interval(lo)..=last).filter(|i| set.has(*i));
+    // Intervals of which only a part counts take longer.
+    let (whole, cut): (Vec<usize>, Vec<usize>) = touched.partition(|i| {
+        let (from, to) = part.bounds(*i);
+        lo <= from && to <= hi
+    });
+    if !whole.is_empty() {
+        return Ok(true);
+    }
+    for i in cut {
+        let (from, to) = part.bounds(i);
+        let (from, to) = (lo.max(from), hi.min(to));
+        if let Some(fine) = engine.fine(part, i, cancel)? {
+            if part_writes(engine, &fine, (address, len), (from, to), cancel)? {
+                return Ok(true);
+            }
+            continue;
+        }
+        let summary = part.summary(engine, i)?;
+        for step in summary.step(from)..=summary.step(to - 1) {
+            let may = summary.touches(step, address, len, false);
+            if may.ok_or_else(|| engine.bad_frame())? {
+                return Ok(true);
+            }
+        }
     }
     Ok(false)
 }
@@ -164,15 +226,16 @@ pub fn take(
                 q.lose(i, when);
                 continue;
             }
+            // The index was made anew with other intervals since the instant was reached. It tells what the interval
+            // leaves at its end, which is later.
+            _ if touch.is_cut() => {
+                q.lose(i, when);
+                continue;
+            }
             [_, true] => Ground::Written,
             _ => Ground::Read,
         };
-        let held = match summary.take() {
-            Some(e) => e,
-            None => part.summary(engine, touch.interval)?,
-        };
-        let bytes = held.line(page, n).ok_or_else(|| engine.bad_frame())?;
-        summary = Some(held);
+        let bytes = touch.line(engine, &mut summary, page, n)?;
         q.m.bytes[i] = Some(KnownByte {
             value: bytes[cell % LINE],
             ground,

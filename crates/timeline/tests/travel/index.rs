@@ -350,6 +350,7 @@ int main(void) {
                 interval: 3000,
                 jobs,
                 unsaved: true,
+                ..Options::default()
             };
             Timeline::open(&trace, options).unwrap()
         });

@@ -11,6 +11,7 @@ mod grounds;
 mod index;
 mod interrupted;
 mod known;
+mod levels;
 mod lists;
 mod out;
 mod places;

@@ -6,6 +6,7 @@ use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Ground, Options, Reason, Scope, Stops, ThreadId,
     ThreadInstant, Timeline, Watch, Watchpoint,
 };
+use std::path::Path;
 
 pub struct Rng(pub u64);
 
@@ -41,8 +42,15 @@ fn scene_of(s: &Scene, more: &[&str], restated: &str, interval: u64) -> (Timelin
         interval,
         jobs: 4,
         unsaved: true,
+        ..Options::default()
     };
-    let t = Timeline::open(&trace, options).unwrap();
+    opened(&trace, options)
+}
+
+/// A recording, and its log.
+fn opened(trace: &Path, options: Options) -> (Timeline, Log) {
+    let interval = options.interval;
+    let t = Timeline::open(trace, options).unwrap();
     let threads = t.trace().threads();
     let log = oracle::play(t.trace(), threads[0]);
     assert!(log.instructions() > 10 * interval, "{}", log.instructions());
@@ -106,6 +114,26 @@ fn so_they_are_where_memory_is_restated() {
     assert!(frames > 5, "{frames}");
     ask_for_registers_and_memory(&t, &log);
     search(&t, &log);
+}
+
+#[test]
+fn so_they_are_in_two_levels() {
+    let s = Scene::new();
+    let (t, log) = scene(&s, 3000);
+    // All of the fine level stays in memory, or one part of it.
+    for (coarse, fine_memory) in [(4000, 0), (7000, 1)] {
+        let options = Options {
+            interval: 1000,
+            coarse,
+            fine_memory,
+            unsaved: true,
+            ..Options::default()
+        };
+        let (t, log) = opened(t.path(), options);
+        ask_for_registers_and_memory(&t, &log);
+        search(&t, &log);
+    }
+    drop(log);
 }
 
 /// The return address was pushed in the part before.

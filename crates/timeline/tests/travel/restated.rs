@@ -72,6 +72,7 @@ fn begin_everywhere(every: &str) -> usize {
         interval: 200_000,
         jobs: 2,
         unsaved: true,
+        ..Options::default()
     };
     let timeline = Timeline::open(&trace, options).unwrap();
     let t = timeline.trace();

@@ -13,6 +13,7 @@ fn generations_say_the_same() {
         from: 100,
         to: 100 + 1000 * 90,
         last: true,
+        level: crate::index::Level::Only,
     };
     let mut draft = Draft {
         thread: range.thread,

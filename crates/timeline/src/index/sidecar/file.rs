@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 7] = *b"HSINDEX";
 /// Raise it when the content of an index changes. A change in what is marked as accessed is one, too.
-pub const VERSION: u8 = 15;
+pub const VERSION: u8 = 16;
 pub const HEADER: u64 = 32;
 /// Bytes before each record: two words for its key, its length, and length and checksum of its directory.
 pub const RECORD: u64 = 40;
@@ -21,6 +21,11 @@ pub const RECORD: u64 = 40;
 const MAX_RECORD: u64 = 1 << 31;
 /// Set in the first word of a record about calls of a function.
 const CALLS: u64 = 1 << 32;
+/// Set in the first word of a record about a part of the coarse level, and of one of the fine level.
+const COARSE: u64 = 1 << 33;
+const FINE: u64 = 1 << 34;
+/// When room is made in a file, this share of it becomes free.
+const SPARE: u64 = 4;
 /// The time between two tries to take a lock.
 const LOOK: Duration = Duration::from_millis(5);
 const COPY: usize = 1 << 20;
@@ -30,6 +35,9 @@ const COPY: usize = 1 << 20;
 pub enum Key {
     /// The part of a thread that begins with this instruction.
     Part(ThreadId, u64),
+    /// The same for parts of the coarse and of the fine level.
+    Coarse(ThreadId, u64),
+    Fine(ThreadId, u64),
     /// The calls in a thread of the function at this address.
     Calls(ThreadId, u64),
 }
@@ -38,15 +46,21 @@ impl Key {
     fn words(self) -> [u64; 2] {
         match self {
             Key::Part(t, from) => [t.0 as u64, from],
+            Key::Coarse(t, from) => [t.0 as u64 | COARSE, from],
+            Key::Fine(t, from) => [t.0 as u64 | FINE, from],
             Key::Calls(t, function) => [t.0 as u64 | CALLS, function],
         }
     }
 
     fn of([whose, from]: [u64; 2]) -> Option<Key> {
-        let thread = ThreadId(u32::try_from(whose & !CALLS).ok()?);
-        Some(match whose & CALLS {
+        const KINDS: u64 = CALLS | COARSE | FINE;
+        let thread = ThreadId(u32::try_from(whose & !KINDS).ok()?);
+        Some(match whose & KINDS {
             0 => Key::Part(thread, from),
-            _ => Key::Calls(thread, from),
+            COARSE => Key::Coarse(thread, from),
+            FINE => Key::Fine(thread, from),
+            CALLS => Key::Calls(thread, from),
+            _ => return None,
         })
     }
 }
@@ -183,6 +197,29 @@ impl Contents {
         HEADER + records.sum::<u64>()
     }
 
+    /// Leaves out parts of the fine level, the oldest first, so that `len` bytes more fit into `most`. It leaves out some
+    /// more than that, since the file is copied each time. `false`: that does not suffice, and nothing is left out.
+    pub fn drop_fine(&mut self, most: u64, len: u64) -> bool {
+        let fine = |k: &Key| matches!(k, Key::Fine(..));
+        let its = self.records.iter().filter(|(k, _)| fine(k));
+        let mut its: Vec<(u64, u64, Key)> = its.map(|(k, r)| (r.at, RECORD + r.len, *k)).collect();
+        let all: u64 = its.iter().map(|r| r.1).sum();
+        let mut live = self.live();
+        if live - all + len > most {
+            return false;
+        }
+        its.sort_unstable();
+        let wanted = most - most / SPARE;
+        for (_, size, key) in its {
+            if live + len <= wanted {
+                break;
+            }
+            self.records.remove(&key);
+            live -= size;
+        }
+        true
+    }
+
     /// Appends a record. If that fails, the file is as before.
     pub fn append(
         &mut self,
@@ -230,7 +267,10 @@ impl Contents {
     /// file.
     pub fn copy(&self, from: &File, to: &File, mut new: Contents) -> io::Result<Contents> {
         let mut buf = vec![0; COPY];
-        for (key, r) in &self.records {
+        // The oldest stay the first ones.
+        let mut records: Vec<_> = self.records.iter().collect();
+        records.sort_unstable_by_key(|(_, r)| r.at);
+        for (key, r) in records {
             let record = Record {
                 at: new.end + RECORD,
                 ..*r

@@ -46,7 +46,9 @@ impl Player {
                 && !(fresh && here == count && self.settled)
                 && match at.until {
                     // The part is played as a whole. A frame may be a nearer beginning.
-                    u64::MAX => count - here < index::span(&self.engine, self.thread),
+                    u64::MAX => !self.is_far(count),
+                    // The same holds for an interval of the coarse level.
+                    _ if at.coarse && self.is_far(count) => false,
                     until => within(until),
                 }
         });

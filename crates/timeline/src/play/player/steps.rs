@@ -15,13 +15,14 @@ pub struct Steps {
 impl Player {
     /// The last step that begins at `count` or before. `None`: the interval has no steps.
     pub(super) fn step_before(&self, count: u64) -> Result<Option<u64>> {
+        if !self.engine.has_steps(self.thread) {
+            return Ok(None);
+        }
+        // Such a thread has one level only.
         let range = self.ranges[self.part(count)];
         let Some(built) = self.engine.part_if_built(range) else {
             return Ok(None);
         };
-        if !self.engine.has_steps(self.thread) {
-            return Ok(None);
-        }
         let summary = built.summary(&self.engine, built.interval(count))?;
         Ok((summary.stepped).then(|| summary.steps[summary.step(count)].from))
     }

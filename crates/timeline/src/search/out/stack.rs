@@ -89,16 +89,10 @@ impl Words {
         cancel: &Cancel,
     ) -> Result<Vec<u64>> {
         let (thread, engine) = (view.thread(), Arc::clone(view.engine()));
-        let mut parts = Vec::new();
-        let mut at = from;
-        while at < to
-            && !self.unknown.is_empty()
-            && let Some(part) = engine.part_at(thread, at, cancel)?
-        {
-            let within = part.interval(at)..=part.interval(to - 1);
-            at = part.to.max(at + 1);
-            parts.push((part, within));
-        }
+        let parts = match self.unknown.is_empty() {
+            true => Vec::new(),
+            false => engine.intervals(thread, (from, to), cancel)?,
+        };
         let touched = |address, len, reads, writes| -> Result<bool> {
             for (part, within) in &parts {
                 let set = part.touching(&engine, address, len, reads, writes)?;

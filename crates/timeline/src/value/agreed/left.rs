@@ -93,6 +93,9 @@ impl LineView {
         line: usize,
     ) -> Result<Option<LineView>> {
         let (part, interval) = touch.interval();
+        if !engine.has_steps(part.thread) {
+            return Ok(None);
+        }
         let summary = part.summary(engine, interval)?;
         if !summary.stepped {
             return Ok(None);

@@ -1,0 +1,336 @@
+//! Makes intervals from what a replay leaves.
+
+use super::budget::Budget;
+use super::by_page::{Generating, Generations};
+use super::codec::{LEVEL, LINE, PAGE, Page, bits};
+use super::draft::{Draft, Interval};
+use super::frame::IndexFrame;
+use super::history::History;
+use super::maker::Maker;
+use super::page_access::PageAccess;
+use super::ranges::{Level, PartRange, SPAN};
+use super::sidecar::Stream;
+use super::steps::{Gathered, Raw};
+use super::summary::{FinalLine, words};
+use crate::Result;
+use crate::scan::Scan;
+use hindsight_replay::State;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender};
+
+/// The size of the whole is predicted only after this many intervals.
+const FORESEE: usize = 8;
+/// It is also predicted only after this many instructions, or an eighth of all if that is less. The beginning of a
+/// program says little about the rest.
+const ENOUGH: u64 = FORESEE as u64 * SPAN;
+/// The size of one interval of double length, relative to the two that it replaces. An estimate that is too large does
+/// less harm than one that is too small. For sqlite 0.82 was measured.
+const LONGER: f64 = 0.85;
+/// Intervals of the coarse level are at most this many times as long as usual, unless the level is too large already. Their
+/// fine parts take as many times as long to make.
+const LONGEST: u64 = 8;
+
+/// The length of intervals, if each takes `its` bytes, and those of `rest` instructions may take `left` bytes together.
+/// Where a program touches all of its memory again and again, each takes the same, however long it is. To join them
+/// later takes much time and memory.
+fn as_required(its: u64, left: u64, rest: u64, usual: u64) -> u64 {
+    let needed = rest as u128 * its as u128 / left.max(1) as u128;
+    u64::try_from(needed).unwrap_or(u64::MAX).max(usual)
+}
+
+/// Makes intervals from what the replay sends.
+pub(super) struct Packer<'a> {
+    pub(super) part: Draft,
+    /// What pages held when they were last accessed or changed.
+    shadow: HashMap<u32, Box<Page>>,
+    /// The lines of a frame while it is made. Then the differences.
+    bodies: Vec<u8>,
+    differences: Vec<u8>,
+    size: u64,
+    budget: &'a Budget,
+    /// The claim on the budget.
+    taken: u64,
+    /// Instructions in the intervals to come.
+    span: &'a AtomicU64,
+    /// Their usual number.
+    usual: u64,
+    /// The intervals are as long as their sizes require.
+    pub(super) required: bool,
+    /// This is the coarse level.
+    coarse: bool,
+    /// The state when intervals became longer: their number, the instructions done, and the size.
+    longer: (usize, u64, u64),
+    /// The steps of the present interval, if it is made in steps.
+    pub(super) steps: Option<Gathered>,
+    /// Takes the sections of intervals.
+    pub(super) stream: Option<&'a mut Stream>,
+    /// Sorts accesses by page meanwhile. Only for a part that is made in one stretch.
+    pub(super) generating: Option<Generating>,
+}
+
+impl<'a> Packer<'a> {
+    /// A packer for a range. `shadow` is what pages hold at its beginning, as far as that is known.
+    pub(super) fn new(
+        range: PartRange,
+        budget: &'a Budget,
+        span: &'a AtomicU64,
+        shadow: HashMap<u32, Box<Page>>,
+    ) -> Packer<'a> {
+        Packer {
+            part: Draft {
+                thread: range.thread,
+                from: range.from,
+                to: range.to,
+                intervals: Vec::new(),
+                generations: Generations::default(),
+            },
+            shadow,
+            bodies: Vec::new(),
+            differences: Vec::new(),
+            size: 0,
+            budget,
+            taken: budget.share(range.to - range.from),
+            span,
+            usual: span.load(Relaxed),
+            required: range.level != Level::Only,
+            coarse: range.is_coarse(),
+            longer: (0, range.from, 0),
+            steps: None,
+            stream: None,
+            generating: None,
+        }
+    }
+}
+
+impl Packer<'_> {
+    pub(super) fn run(
+        &mut self,
+        raws: &Receiver<Raw>,
+        used: &SyncSender<Raw>,
+        scan: &Scan,
+    ) -> Result<()> {
+        while let Ok(mut raw) = raws.recv() {
+            let Some(state) = raw.state.take() else {
+                continue;
+            };
+            let interval = match &mut self.steps {
+                None if self.coarse => self.pack_coarse(state, &mut raw)?,
+                None => self.pack(state, &mut raw)?,
+                Some(steps) => {
+                    steps.add(state, &mut raw, scan, &mut self.shadow);
+                    match raw.last {
+                        true => steps.finish(raw.to, &mut self.shadow)?,
+                        false => {
+                            let _ = used.try_send(raw);
+                            continue;
+                        }
+                    }
+                }
+            };
+            let _ = used.try_send(raw);
+            if let Some(stream) = &mut self.stream {
+                interval.sections().for_each(|s| stream.put(s));
+            }
+            let its = interval.size() as u64;
+            self.size += its;
+            let done = interval.to;
+            if self.required {
+                let (from, to) = (self.part.from, self.part.to);
+                let share = self.budget.share(to - from);
+                let left = share.saturating_sub(self.size);
+                let rest = to.saturating_sub(done);
+                let most = match self.coarse && self.size < share {
+                    true => self.usual.saturating_mul(LONGEST),
+                    false => u64::MAX,
+                };
+                let span = as_required(its, left, rest, self.usual).min(most);
+                self.span.store(span, Relaxed);
+            }
+            self.part.intervals.push(interval);
+            if self.coarse {
+                self.say_by_page(done)?;
+                continue;
+            }
+            let n = self.part.intervals.len();
+            let foreseen = self.foreseen(done);
+            let wanted = match foreseen[0] {
+                0.0 if done < self.part.to => self.taken,
+                all => self.size.max(all as u64),
+            };
+            let (taken, mine) = self.budget.claim(self.taken, wanted, self.size);
+            self.taken = taken;
+            let over = |size: f64| n > 1 && size > mine as f64;
+            if !over(self.size as f64) && !over(foreseen[0]) {
+                self.say_by_page(done)?;
+                continue;
+            }
+            // If longer intervals from here on suffice, those that are made need not be joined.
+            if over(self.size as f64) || over(foreseen[1]) {
+                self.part.thin(scan, self.steps.is_some())?;
+                // The sections were about the old intervals.
+                self.generating = self.generating.as_ref().map(|_| Generating::default());
+                self.size = self.part.size() as u64;
+                if let Some(stream) = &mut self.stream {
+                    stream.again();
+                    let sections = self.part.intervals.iter().flat_map(Interval::sections);
+                    sections.for_each(|s| stream.put(s));
+                }
+            }
+            let span = self.span.load(Relaxed);
+            self.span.store(span.saturating_mul(2), Relaxed);
+            self.longer = (self.part.intervals.len(), done, self.size);
+        }
+        if let Some(generating) = &mut self.generating {
+            self.part.generations = generating.finish()?;
+        }
+        Ok(())
+    }
+
+    /// Lets another thread sort by page what the intervals made so far accessed.
+    fn say_by_page(&mut self, done: u64) -> Result<()> {
+        let Some(generating) = &mut self.generating else {
+            return Ok(());
+        };
+        let part = &self.part;
+        let share = (done - part.from) as f64 / (part.to - part.from).max(1) as f64;
+        let mut histories = part.intervals.iter().map(|i| Arc::clone(&i.history));
+        generating.add(&mut histories, part.intervals.len(), share)
+    }
+
+    /// The predicted size of the whole index: first with intervals as they are, then with longer ones from here on. 0:
+    /// it is too early to say. With a prediction, few intervals are made that must be joined later.
+    fn foreseen(&self, done: u64) -> [f64; 2] {
+        let (intervals, from, size) = self.longer;
+        let enough = ENOUGH.min((self.part.to - self.part.from) / 8);
+        if self.part.intervals.len() < intervals + FORESEE || done - from < enough {
+            return [0.0; 2];
+        }
+        let rate = (self.size - size) as f64 / (done - from).max(1) as f64;
+        let rest = (self.part.to - done) as f64 * rate;
+        [1.0, LONGER].map(|share| self.size as f64 + rest * share)
+    }
+
+    /// Packs an interval: the frame with the lines that were read, as they were at the start; the history; the summary.
+    fn pack(&mut self, state: State, raw: &mut Raw) -> Result<Interval> {
+        let mut summary = Maker::default();
+        summary.bytes = std::mem::take(&mut self.differences);
+        summary.bytes.clear();
+        let mut history = History::of(raw.pages.len());
+        let mut framed = Vec::new();
+        let bodies = &mut self.bodies;
+        bodies.clear();
+        let mut at = 0;
+        for (page, lines) in raw.pages.iter().copied() {
+            let n = lines.count_ones() as usize;
+            let (marks, cells) = (&raw.marks[at..at + n], &raw.cells[at..at + n]);
+            at += n;
+            let mut touched = PageAccess::of(page, lines, marks);
+            let old = self.shadow.entry(page);
+            let old = old.or_insert_with(|| Box::new([0; PAGE]));
+            let mut wanted = 0u64;
+            for i in bits(touched.reads) {
+                let line = &old.as_chunks::<LINE>().0[i];
+                if words(line).iter().fold(0, |all, w| all | w) != 0 {
+                    wanted |= 1 << i;
+                    bodies.extend_from_slice(line);
+                }
+            }
+            framed.push((page, wanted));
+            let rank = |i: usize| (lines & ((1 << i) - 1)).count_ones() as usize;
+            summary.page(&mut touched, Some((wanted, &**old)), |i| FinalLine {
+                masks: marks[rank(i)].last,
+                bytes: cells[rank(i)],
+            });
+            for (i, now) in bits(lines).zip(cells) {
+                old[i * LINE..(i + 1) * LINE].copy_from_slice(now);
+            }
+            history.push(&touched);
+        }
+        self.shadow.extend(raw.changed.drain(..));
+        let interval = Interval {
+            from: state.position,
+            to: raw.to,
+            frame: IndexFrame::made(&state, &framed, bodies, LEVEL)?,
+            history: Arc::new(history),
+            summary: summary.pack(LEVEL)?,
+        };
+        self.differences = summary.bytes;
+        Ok(interval)
+    }
+
+    /// Packs an interval of the coarse level: which pages it accessed, the history, and all that changed in memory. A program that works through
+    /// all of its memory again and again changes little of it. So that is much smaller than what the interval reads.
+    fn pack_coarse(&mut self, state: State, raw: &mut Raw) -> Result<Interval> {
+        let mut summary = Maker::default();
+        summary.bytes = std::mem::take(&mut self.differences);
+        summary.bytes.clear();
+        let mut history = History::of(raw.pages.len());
+        let accessed: Vec<(u32, u64)> = raw.pages.iter().map(|p| (p.0, 0)).collect();
+        let given: BTreeMap<u32, Box<Page>> = raw.changed.drain(..).collect();
+        let mut given = given.into_iter().peekable();
+        let shadow = &mut self.shadow;
+        let mut change = |page, to: &mut dyn FnMut(&mut Page)| {
+            let held = shadow.entry(page);
+            let held = held.or_insert_with(|| Box::new([0; PAGE]));
+            let old = **held;
+            to(held);
+            summary.changed(page, &old, held);
+        };
+        let mut at = 0;
+        for (page, lines) in raw.pages.iter().copied() {
+            while let Some((other, now)) = given.next_if(|g| g.0 < page) {
+                change(other, &mut |held| *held = *now);
+            }
+            let n = lines.count_ones() as usize;
+            let (marks, cells) = (&raw.marks[at..at + n], &raw.cells[at..at + n]);
+            at += n;
+            let mut touched = PageAccess::of(page, lines, marks);
+            for (i, m) in bits(lines).zip(marks) {
+                touched.set_masks(i, m.last);
+            }
+            history.push(&touched);
+            // What something else changed is told with all that the page holds at the end.
+            let whole = given.next_if(|g| g.0 == page);
+            change(page, &mut |held| match &whole {
+                Some((_, now)) => *held = **now,
+                None => {
+                    for (i, now) in bits(lines).zip(cells) {
+                        held[i * LINE..(i + 1) * LINE].copy_from_slice(now);
+                    }
+                }
+            });
+        }
+        for (other, now) in given {
+            change(other, &mut |held| *held = *now);
+        }
+        let interval = Interval {
+            from: state.position,
+            to: raw.to,
+            frame: IndexFrame::made(&state, &accessed, &[], LEVEL)?,
+            history: Arc::new(history),
+            summary: summary.pack(LEVEL)?,
+        };
+        self.differences = summary.bytes;
+        Ok(interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_as_long_as_the_budget_requires() {
+        let span = 1000;
+        // All of them fit.
+        assert_eq!(as_required(10, 500, 40_000, span), span);
+        // Only five fit.
+        assert_eq!(as_required(100, 500, 40_000, span), 8000);
+        // None fits.
+        assert!(as_required(100, 0, 40_000, span) >= 40_000);
+        assert_eq!(as_required(u64::MAX, 1, u64::MAX, span), u64::MAX);
+        assert_eq!(as_required(0, 0, 0, span), span);
+    }
+}
