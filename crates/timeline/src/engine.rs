@@ -37,7 +37,8 @@ pub struct Options {
     /// The number of instructions in an interval of the coarse level. A part of the index has that level if it is much
     /// longer. 0: about half a billion.
     pub coarse: u64,
-    /// The number of bytes that the index file may have. 0: twice those of the trace, and 256 MiB.
+    /// The number of bytes that the index file may have. 0: twice those of the trace, 256 MiB, and one for
+    /// each 512 instructions.
     pub index_size: u64,
     /// The number of bytes for parts of the fine level that are not in the file. Those that were used longest ago are
     /// made again when they are needed. 0: 256 MiB.

@@ -103,47 +103,37 @@ impl Maker {
         for i in (0..64).filter(|i| any & (1 << i) != 0) {
             let e = end(i);
             touched.set_masks(i, e.masks);
-            let old = framed(base, i);
-            let (now, old) = (words(&e.bytes), words(&old));
-            let difference: [u64; LINE / 8] = std::array::from_fn(|k| now[k] ^ old[k]);
-            if difference.iter().fold(0, |all, d| all | d) != 0 {
-                new |= 1 << i;
-                self.bytes
-                    .extend_from_slice(difference.map(u64::to_ne_bytes).as_flattened());
-            }
+            new |= (self.line(&framed(base, i), &e.bytes) as u64) << i;
         }
-        if self.steps.is_empty() {
-            self.step(0, None);
-        }
-        // The history says what was accessed.
-        if new != 0 {
-            self.steps[0].pages.push(Changed {
-                page: touched.page,
-                any: u64::MAX,
-                written: u64::MAX,
-                new,
-                before,
-                masks: 0,
-            });
-        }
+        self.lines_differ(touched.page, new, before);
     }
 
     /// Adds the next page to a summary that says how all of memory changed in an interval.
     pub fn changed(&mut self, page: u32, old: &Page, now: &Page) {
         let before = self.bytes.len() / LINE;
         let mut new = 0u64;
-        for (i, (old, now)) in (old.as_chunks().0.iter())
-            .zip(now.as_chunks().0)
-            .enumerate()
-        {
-            let (old, now) = (words(old), words(now));
-            let difference: [u64; LINE / 8] = std::array::from_fn(|k| now[k] ^ old[k]);
-            if difference.iter().fold(0, |all, d| all | d) != 0 {
-                new |= 1 << i;
-                self.bytes
-                    .extend_from_slice(difference.map(u64::to_ne_bytes).as_flattened());
-            }
+        let lines = old.as_chunks().0.iter().zip(now.as_chunks().0);
+        for (i, (old, now)) in lines.enumerate() {
+            new |= (self.line(old, now) as u64) << i;
         }
+        self.lines_differ(page, new, before);
+    }
+
+    /// Adds the difference of a line. `false`: there is none.
+    fn line(&mut self, old: &[u8; LINE], now: &[u8; LINE]) -> bool {
+        let (now, old) = (words(now), words(old));
+        let difference: [u64; LINE / 8] = std::array::from_fn(|k| now[k] ^ old[k]);
+        let differs = difference.iter().fold(0, |all, d| all | d) != 0;
+        if differs {
+            self.bytes
+                .extend_from_slice(difference.map(u64::to_ne_bytes).as_flattened());
+        }
+        differs
+    }
+
+    /// Names the lines of a page whose differences were added. `before` is the number of lines of earlier pages. The history
+    /// says what was accessed.
+    fn lines_differ(&mut self, page: u32, new: u64, before: usize) {
         if self.steps.is_empty() {
             self.step(0, None);
         }
