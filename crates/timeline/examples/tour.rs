@@ -101,7 +101,7 @@ fn ground(g: Ground) -> &'static str {
         Ground::Module => "as in the file",
         Ground::Fresh => "never touched",
         Ground::Code => "executed",
-        Ground::Snapshot => "as in a snapshot",
+        Ground::Restated => "as a key frame says",
     }
 }
 

@@ -8,6 +8,7 @@ mod happen;
 mod lists;
 pub mod maps;
 mod positions;
+mod restated;
 
 pub use chunks::Chunks;
 pub use clobbers::Clobbers;

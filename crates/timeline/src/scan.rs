@@ -2,6 +2,7 @@
 
 mod clobber;
 mod given;
+mod restated;
 mod segments;
 mod sources;
 mod times;
@@ -17,6 +18,7 @@ use hindsight_trace::Trace;
 use std::ops::Range;
 
 pub use clobber::{Clobber, Instant, When};
+pub use restated::{Frames, Held, RestatingFrame};
 use sources::Sources;
 pub use waits::Waited;
 
@@ -46,6 +48,8 @@ pub struct Scan {
     pub given: Vec<(u64, u64, u64)>,
     /// Memory that key frames restate: position, address, length. It had that content before.
     pub restated: Vec<(u64, u64, u64)>,
+    /// What key frames restate.
+    pub frames: Frames,
     /// Memory is being restated.
     restating: bool,
     /// Only what has changed since another key frame is being restated.
@@ -169,15 +173,21 @@ impl Scan {
             ..Scan::default()
         };
         let mut first = None;
-        for c in chunks {
-            scan.chunk(&trace.load(c)?, c.offset, &mut first)?;
+        for (number, c) in chunks.iter().enumerate() {
+            scan.chunk(number, &trace.load(c)?, c.offset, &mut first)?;
         }
         scan.open_call();
         Ok(scan)
     }
 
-    /// Reads a chunk. `first` is the first position for which the time is not yet known.
-    fn chunk(&mut self, wire: &[u8], offset: u64, first: &mut Option<u64>) -> Result<()> {
+    /// Reads the chunk of this number. `first` is the first position for which the time is not yet known.
+    fn chunk(
+        &mut self,
+        number: usize,
+        wire: &[u8],
+        offset: u64,
+        first: &mut Option<u64>,
+    ) -> Result<()> {
         let mut decoder = Decoder::default();
         let mut at = 0;
         // The memory that the event before gave.
@@ -200,6 +210,9 @@ impl Scan {
                 continue;
             }
             let frame = last.take();
+            if self.restates(pos, number, &event) {
+                continue;
+            }
             match event {
                 Event::Seq { number } => self.numbers.push((number, pos)),
                 Event::Syscall { nr, args } => self.begin_call(pos, nr, args),
@@ -229,19 +242,11 @@ impl Scan {
                     self.mark(pos, bytes.split_at(name.min(bytes.len())))
                 }
                 Event::Regime { quiet, reason } => self.regime(pos, quiet, reason),
-                // It held zeros before, or is in no use.
-                Event::Zero { .. } if self.restating => {}
                 Event::Zero { addr, len } => self.zero(pos, addr, len),
                 Event::Changed { addr, len } => {
                     self.changed.push((pos, addr, len));
                     self.source(pos, addr, len, Origin::Unknown);
                 }
-                Event::Restate { ends, back } => self.begin_restating(pos, !ends, back != 0),
-                Event::Memory { addr, bytes } if self.restating => {
-                    self.restate(pos, addr, bytes.len() as u64);
-                }
-                Event::FileOf { .. } if self.restating && self.based => {}
-                Event::FileOf { addr, len, .. } if self.restating => self.restate(pos, addr, len),
                 Event::Memory { addr, bytes } => {
                     self.report(pos, addr, bytes);
                     self.write(pos, addr, bytes.len() as u64);
@@ -273,14 +278,6 @@ impl Scan {
         Ok(())
     }
 
-    /// A key frame restates memory from here on, or no longer. `based`: only what has changed since another one.
-    fn begin_restating(&mut self, pos: u64, restating: bool, based: bool) {
-        (self.restating, self.based) = (restating, based);
-        if based {
-            self.based_frames.push(pos);
-        }
-    }
-
     fn begin_call(&mut self, pos: u64, number: u64, args: [u64; 6]) {
         self.call = self.numbers.len();
         if works_on(number) {
@@ -305,6 +302,7 @@ impl Scan {
     }
 
     fn key_frame(&mut self, pos: u64, cpu: &CpuState) {
+        self.frames.key_frame();
         if self.stack.is_some() {
             return;
         }
@@ -397,14 +395,6 @@ impl Scan {
     /// go on elsewhere.
     pub fn interrupts(&self, pos: u64) -> bool {
         self.interrupted.binary_search(&pos).is_ok()
-    }
-
-    /// Notes memory that is restated: it had that content before.
-    fn restate(&mut self, pos: u64, addr: u64, len: u64) {
-        match self.restated.last_mut() {
-            Some(r) if (r.0, r.1.wrapping_add(r.2)) == (pos, addr) => r.2 += len,
-            _ => self.restated.push((pos, addr, len)),
-        }
     }
 
     /// A signal is delivered. `frame` is the memory that was given just before. It is the signal's frame if it looks

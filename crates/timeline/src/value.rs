@@ -13,6 +13,7 @@ mod others;
 mod past;
 mod query;
 mod races;
+mod restated;
 
 pub use just::{behind, nothing_between, stays};
 

@@ -31,8 +31,8 @@ pub enum Ground {
     Fresh,
     /// It was executed.
     Code,
-    /// A snapshot of memory holds it.
-    Snapshot,
+    /// A key frame of the recording restates it, and nothing but the thread itself can have changed it since.
+    Restated,
 }
 
 /// A known byte.
@@ -152,7 +152,7 @@ impl fmt::Display for Ground {
             Ground::Module => "module",
             Ground::Fresh => "fresh",
             Ground::Code => "code",
-            Ground::Snapshot => "snapshot",
+            Ground::Restated => "restated",
         })
     }
 }

@@ -1,6 +1,7 @@
 //! A player plays one thread on a virtual processor, and can go anywhere in it.
 
 mod aged;
+mod ahead;
 mod checkpoints;
 mod entered;
 mod starts;
@@ -51,6 +52,8 @@ pub struct Player {
     /// them.
     pub word_values: HashMap<(u64, u64, u64), [Option<KnownByte>; 8]>,
     helper: Option<Box<Player>>,
+    /// The machine that runs ahead where there is no index.
+    ahead: Option<ahead::Ahead>,
     /// What the last search for accesses learned.
     pub writers: Option<super::Learned>,
     /// What searches for last accesses have found.
@@ -90,6 +93,8 @@ struct Since {
     until: u64,
     /// An interval of the coarse level began there. The fine level has nearer places to begin at.
     coarse: bool,
+    /// A machine that ran ahead came there: the index knows nothing of this border.
+    ahead: bool,
     /// Marks are complete, and there are no others.
     marks: bool,
 }
@@ -117,6 +122,7 @@ impl Player {
             settled: false,
             word_values: HashMap::new(),
             helper: None,
+            ahead: None,
             writers: None,
             swept: Default::default(),
             cancel: Cancel::new(),
@@ -240,7 +246,7 @@ impl Player {
         if !self.near(count, need, least) {
             match step {
                 Some(_) => self.start_step(count)?,
-                None => self.start_for(count)?,
+                None => self.start_for(count, need)?,
             }
         }
         if self.count() != count {

@@ -239,6 +239,40 @@ pub fn at(changes: &[Change], position: Option<Position>) -> Vec<Mapping> {
     layout.0.into_values().map(|(m, ())| m).collect()
 }
 
+/// Flag of a mapping that grows downwards.
+const GROWS_DOWN: u32 = 0x100;
+
+/// The mapping that has an address at a position, and up to which address that is so. A stack grows downwards without
+/// notice, so it may begin above the address.
+pub fn covering(changes: &[Change], here: Position, address: u64) -> (Option<&Mapping>, u64) {
+    let mut end = u64::MAX;
+    let mut stack: Option<&Mapping> = None;
+    let before = |c: &&Change| c.when.is_none_or(|w| w <= here);
+    let until = changes.partition_point(|c| before(&c));
+    for c in changes[..until].iter().rev() {
+        let (from, to) = c.what.range();
+        if from <= address && address < to {
+            end = end.min(to);
+            return match &c.what {
+                What::Map(m) => (Some(m), end),
+                What::Unmap(..) => (None, end),
+            };
+        }
+        if address < from {
+            end = end.min(from);
+        }
+        if let What::Map(m) = &c.what
+            && address < from
+            && (m.path == "[stack]" || m.flags & GROWS_DOWN != 0)
+            && stack.is_none_or(|s| from < s.start)
+        {
+            stack = Some(m);
+        }
+    }
+    // Nothing else lies in between.
+    (stack.filter(|s| s.start == end), end)
+}
+
 /// Whether memory that was mapped at any time shares cells of the window with these bytes. It does if its addresses
 /// differ from theirs by a multiple of 2^32.
 pub fn aliased(changes: &[Change], address: u64, len: u64) -> bool {

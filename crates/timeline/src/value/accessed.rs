@@ -3,6 +3,7 @@
 use super::agreed;
 use super::past;
 use super::query::{Query, floor, shares_cells};
+use super::restated;
 use crate::access;
 use crate::engine::Engine;
 use crate::model::memory::{Detail, Ground, KnownByte};
@@ -144,14 +145,28 @@ fn put(q: &mut Query, i: usize, thread: ThreadId, last: &access::Last) {
 }
 
 /// Fills in what one thread knows. Nobody else has accessed these bytes. The player stays at `count`.
-fn one(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
+pub fn one(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
     let engine = Arc::clone(p.engine());
-    let floor = floor(&engine, p.thread, &q.m, count)?;
+    let mut floor = floor(&engine, p.thread, &q.m, count)?;
+    let told = restated::raise(&engine, p.thread, &q.m, count, &mut floor)?.unwrap_or(0);
     let all: Vec<usize> = (0..q.m.bytes.len()).collect();
-    match recent(p, (0, count), &floor, q, &all)? {
-        Since::Known(since) if !q.whole() => past::before(&engine, p.thread, since, &floor, q),
-        _ => Ok(()),
+    let mut since = recent(p, (0, count), &floor, q, &all)?;
+    if p.is_ahead() {
+        restated::fill(p, count, &floor, q)?;
+        if !all.iter().any(|i| q.open(*i) && floor[*i] < told) {
+            return Ok(());
+        }
+        // The key frame does not tell all of it.
+        p.seek_by_index(count)?;
+        since = recent(p, (0, count), &floor, q, &all)?;
     }
+    if let Since::Known(since) = since
+        && !q.whole()
+    {
+        past::before(&engine, p.thread, since, &floor, q)?;
+        restated::fill(p, count, &floor, q)?;
+    }
+    Ok(())
 }
 
 /// How far back a search has looked.
@@ -174,6 +189,9 @@ fn recent(
     bytes: &[usize],
 ) -> Result<Since> {
     p.seek_end(count)?;
+    if least > 0 && p.is_ahead() {
+        p.seek_by_index(count)?;
+    }
     if p.since() < least {
         return Ok(Since::Unknown);
     }

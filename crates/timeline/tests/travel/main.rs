@@ -1,5 +1,6 @@
 //! Travel in recordings, compared with a plain forward replay that logs everything.
 
+mod ahead;
 mod anew;
 mod asked;
 mod attached;

@@ -71,6 +71,8 @@ fn memory(c: &mut Cursor, log: &Log, addr: u64, len: usize) {
                 match (k.ground, why) {
                     (Ground::Written, _) => assert!(log.written(at, count), "{}", context()),
                     (Ground::Read, Why::Read) => {}
+                    // A key frame tells it, too.
+                    (Ground::Restated, _) => {}
                     // For memory that cannot be written, it does not matter who read it.
                     (Ground::Module, Why::Read) => {}
                     _ => panic!("{}", context()),

@@ -33,7 +33,7 @@ impl Player {
         let fresh = need == Need::Fresh;
         let fits = |s: &Since| match need {
             Need::Memory | Need::Fresh => true,
-            Need::Marks => s.marks && !s.step,
+            Need::Marks => s.marks && !s.step && !s.ahead,
             _ => s.marks,
         };
         let end = self.to;

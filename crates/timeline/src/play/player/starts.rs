@@ -1,6 +1,6 @@
 //! Where a player begins to play, and how it goes on from one interval or part into the next.
 
-use super::{Player, Since};
+use super::{Need, Player, Since};
 use crate::Result;
 use crate::index::{self, Level};
 use crate::model::error::replay;
@@ -32,6 +32,7 @@ impl Player {
             step,
             until,
             coarse: false,
+            ahead: false,
             marks: true,
         });
         let start = self.machine.checkpoint_of_start();
@@ -40,7 +41,7 @@ impl Player {
     }
 
     /// Begins to play at the nearest place before `count`.
-    pub(super) fn start_for(&mut self, count: u64) -> Result<()> {
+    pub(super) fn start_for(&mut self, count: u64, need: Need) -> Result<()> {
         let part = self.part(count);
         let range = self.ranges[part];
         let have = self.engine.nearest_if_built(range, count);
@@ -56,11 +57,13 @@ impl Player {
             && at.until == u64::MAX
             && at.marks
             && self.count() <= count
+            && !self.begins_ahead(need, count)?
         {
             return Ok(());
         }
         let mut built = match have {
             Some(b) => b,
+            None if self.start_ahead(part, count, need)? => return Ok(()),
             None => self.engine.part(range, &self.cancel)?,
         };
         let mut i = built.interval(count);
@@ -116,6 +119,7 @@ impl Player {
             step: false,
             until: u64::MAX,
             coarse: false,
+            ahead: false,
             marks: true,
         });
         Ok(())
@@ -148,7 +152,7 @@ impl Player {
             // The part was made again meanwhile, with other intervals, or a gap was left.
             match at.step {
                 true => self.start_nearest(here)?,
-                false => self.start_for(here)?,
+                false => self.start_for(here, Need::Marks)?,
             }
             return self.advance(here);
         }
@@ -163,6 +167,7 @@ impl Player {
             step: false,
             until: to,
             coarse: built.range.level == Level::Coarse,
+            ahead: false,
             marks: true,
         });
         Ok(())
@@ -176,7 +181,7 @@ impl Player {
             // The key frame says only what has changed, and the window has only what the part before accessed.
             let here = self.count();
             match self.engine.part_if_built(range) {
-                Some(_) => self.start_for(here)?,
+                Some(_) => self.start_for(here, Need::Marks)?,
                 None => self.start_part(part)?,
             }
             return self.advance(here);

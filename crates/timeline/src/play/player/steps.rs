@@ -1,6 +1,6 @@
 //! Plays from the steps of an interval. A step is nearer than the interval's frame.
 
-use super::{Player, Since};
+use super::{Need, Player, Since};
 use crate::Result;
 use crate::index::{self, IntervalSummary, OpenedSummary};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Player {
     pub(super) fn start_nearest(&mut self, count: u64) -> Result<()> {
         match self.step_before(count)? {
             Some(_) => self.start_step(count),
-            None => self.start_for(count),
+            None => self.start_for(count, Need::State),
         }
     }
 
@@ -64,7 +64,7 @@ impl Player {
         let steps = self.steps_of(&built, i)?;
         if !steps.summary.stepped {
             // The part was made again meanwhile.
-            return self.start_for(count);
+            return self.start_for(count, Need::State);
         }
         let step = steps.summary.step(count);
         let content = steps.summary.content(step, None, &mut steps.opened);

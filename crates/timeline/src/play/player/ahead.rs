@@ -1,0 +1,125 @@
+//! Where there is no index yet, a player of a quiet thread begins at a key frame of the recording. A machine without
+//! marks, which is faster, runs from there to a little before the instant, and hands all memory over.
+//!
+//! Marks then begin where the index has no border. What happened before, the key frames tell (`value/restated`).
+
+use super::{Need, Player, Since};
+use crate::base::STRIDE;
+use crate::index;
+use crate::model::error::replay;
+use crate::recording::Chunks;
+use crate::{Error, Result};
+use hindsight_isa::Predictor;
+use hindsight_replay::{Machine, Stop};
+
+/// A key frame that is farther away is no place to begin: making the index takes little longer, and then serves other
+/// questions.
+const FAR: u64 = 4 << 30;
+/// The player itself plays this many intervals rather than let the machine run ahead.
+const NEAR: u64 = 4;
+/// The machine stays where it is for the next question, if it has at most this much memory, in bytes.
+const KEPT: usize = 256 << 20;
+
+/// The machine that runs ahead, and the part in which it is.
+pub struct Ahead {
+    machine: Machine<'static>,
+    part: usize,
+}
+
+impl Player {
+    /// The key frame from which a machine is to run ahead: its position, and its chunk.
+    fn frame_for(&self, count: u64) -> Result<Option<(u64, usize)>> {
+        let scan = self.engine.scan(self.thread)?;
+        if scan.quiet_until < count || self.engine.has_steps(self.thread) {
+            return Ok(None);
+        }
+        let frame = scan.frames.last(count);
+        Ok(frame.map(|f| (f.at, f.chunk)))
+    }
+
+    /// Whether a machine that runs ahead comes to `count` sooner than a player that plays on from here.
+    pub(super) fn begins_ahead(&self, need: Need, count: u64) -> Result<bool> {
+        let far = count - self.count() > NEAR * index::span(&self.engine, self.thread);
+        Ok(far && need != Need::Marks && self.frame_for(count)?.is_some())
+    }
+
+    /// Begins to play a little before `count`, from the last key frame that restates memory. `false`: the index has to
+    /// be made.
+    pub(super) fn start_ahead(&mut self, part: usize, count: u64, need: Need) -> Result<bool> {
+        let thread = self.thread;
+        let Some((at, chunk)) = self.frame_for(count)?.filter(|_| need != Need::Marks) else {
+            return Ok(false);
+        };
+        let span = index::span(&self.engine, thread);
+        let to = count.saturating_sub(span).max(at);
+        let fail = |e| replay(thread, e);
+        let ready = |a: &Ahead| a.part == part && (at..=to).contains(&a.machine.position());
+        let mut ahead = match self.ahead.take().filter(ready) {
+            Some(a) => a,
+            None if to - at > FAR => return Ok(false),
+            None => {
+                let code = self.engine.code(self.engine.image(thread), thread)?;
+                let mut machine = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
+                machine.digests_only();
+                let source = Chunks::new(&self.engine.recording, thread, chunk);
+                machine.from_keyframe(Box::new(source)).map_err(fail)?;
+                Ahead { machine, part }
+            }
+        };
+        while ahead.machine.position() < to {
+            if self.cancel.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            let next = to.min(ahead.machine.position().saturating_add(STRIDE));
+            match ahead.machine.run_to(next).map_err(fail)? {
+                Stop::Position | Stop::Break => {}
+                // The stream ends before. The index says how far it goes.
+                _ => return Ok(false),
+            }
+        }
+        self.take_over(&ahead, part)?;
+        if self.base.size() <= KEPT {
+            self.ahead = Some(ahead);
+        }
+        Ok(true)
+    }
+
+    /// Goes on from where the machine that ran ahead is.
+    fn take_over(&mut self, ahead: &Ahead, part: usize) -> Result<()> {
+        let thread = self.thread;
+        let fail = |e| replay(thread, e);
+        let state = ahead.machine.state();
+        self.forget_base();
+        self.base = ahead.machine.content().map_err(fail)?;
+        self.machine.set_content(&self.base).map_err(fail)?;
+        self.settled = false;
+        let source = self.source(state.position);
+        self.machine
+            .resume(Box::new(source), &state)
+            .map_err(fail)?;
+        self.at = Some(Since {
+            part,
+            count: state.position,
+            step: false,
+            until: u64::MAX,
+            coarse: false,
+            ahead: true,
+            marks: true,
+        });
+        let start = self.machine.checkpoint_of_start();
+        self.add_checkpoint(start, true);
+        Ok(())
+    }
+
+    /// Whether marks begin where the index has no border.
+    pub fn is_ahead(&self) -> bool {
+        self.at.is_some_and(|at| at.ahead)
+    }
+
+    /// Goes to where `count` instructions are completed, from a border of the index. The index is made if there is
+    /// none.
+    pub fn seek_by_index(&mut self, count: u64) -> Result<()> {
+        self.seek(count)?;
+        self.end_at(count)
+    }
+}

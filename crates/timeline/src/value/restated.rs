@@ -1,0 +1,137 @@
+//! What a key frame says of memory that nobody accessed since. The search for the last access then ends there: no
+//! older part of the thread is looked at.
+//!
+//! This holds in the quiet regime only. There nothing but the thread and the kernel changes memory, and the recording
+//! has all that the kernel wrote.
+
+use super::query::Query;
+use crate::engine::Engine;
+use crate::model::memory::{Ground, KnownByte, Memory};
+use crate::play::Player;
+use crate::recording::maps;
+use crate::scan::{Held, RestatingFrame, When};
+use crate::{Result, ThreadId};
+
+const PRIVATE: u32 = 2;
+
+/// The last key frame of a thread that restates memory, at `count` or before. `None`: what it says need not hold at
+/// `count`.
+fn frame(engine: &Engine, thread: ThreadId, count: u64) -> Result<Option<&RestatingFrame>> {
+    let scan = engine.scan(thread)?;
+    if scan.quiet_until < count || engine.has_steps(thread) {
+        return Ok(None);
+    }
+    Ok(scan.frames.last(count))
+}
+
+/// A stretch of memory in one private mapping, by offsets in what is asked for.
+struct Stretch {
+    from: usize,
+    to: usize,
+    /// The key frame tells what it held.
+    told: bool,
+}
+
+/// The stretches of some memory that lie in private mappings at the instant `count`.
+fn stretches(
+    engine: &Engine,
+    thread: ThreadId,
+    frame: &RestatingFrame,
+    (address, len): (u64, usize),
+    count: u64,
+) -> Result<Vec<Stretch>> {
+    let changes = engine.changes(engine.image(thread))?;
+    let here = engine.position(thread, count)?;
+    let mut out = Vec::new();
+    let mut from = 0;
+    while from < len {
+        let at = address.wrapping_add(from as u64);
+        let (held, end) = engine.restates(thread, frame, at)?;
+        let (map, map_end) = maps::covering(&changes, here, at);
+        let to = from + ((end.min(map_end) - at) as usize).clamp(1, len - from);
+        // What the kernel maps by itself changes by itself.
+        if let Some(r) = map.filter(|r| r.flags & PRIVATE != 0 && !r.path.starts_with("[v")) {
+            let told = match held {
+                Held::Unknown => false,
+                // Below a stack that grows without notice there may be nothing yet.
+                Held::Zeros => r.start <= at,
+                _ => true,
+            };
+            out.push(Stretch { from, to, told });
+        }
+        from = to;
+    }
+    Ok(out)
+}
+
+/// Raises `floor` to the last key frame where that tells memory: nothing before it matters. Returns the key frame's
+/// position.
+pub fn raise(
+    engine: &Engine,
+    thread: ThreadId,
+    m: &Memory,
+    count: u64,
+    floor: &mut [u64],
+) -> Result<Option<u64>> {
+    let Some(f) = frame(engine, thread, count)? else {
+        return Ok(None);
+    };
+    if floor.iter().any(|n| *n < f.at) {
+        for s in stretches(engine, thread, f, (m.address, m.bytes.len()), count)? {
+            if s.told {
+                floor[s.from..s.to]
+                    .iter_mut()
+                    .for_each(|n| *n = f.at.max(*n));
+            }
+        }
+    }
+    Ok(Some(f.at))
+}
+
+/// Fills in bytes that a player at `count` has not accessed since its marks begin. `floor` is what [`raise`] made of it.
+///
+/// - Usually: those that nobody has accessed since the key frame, nor mapped anew.
+/// - If the player's machine came from the key frame with all memory, its window has them. Then it does not matter who
+///   accessed them on the way.
+pub fn fill(p: &Player, count: u64, floor: &[u64], q: &mut Query) -> Result<()> {
+    let (engine, thread, ahead) = (p.engine(), p.thread, p.is_ahead());
+    let Some(f) = frame(engine, thread, count)? else {
+        return Ok(());
+    };
+    let since = p.since();
+    let wanted = |q: &Query, i: usize| {
+        let may = match ahead {
+            true => f.at <= floor[i] && floor[i] < since.max(f.at + 1),
+            false => floor[i] == f.at,
+        };
+        may && q.open(i)
+    };
+    if !(0..floor.len()).any(|i| wanted(q, i)) {
+        return Ok(());
+    }
+    let (address, len) = (q.m.address, q.m.bytes.len());
+    for s in stretches(engine, thread, f, (address, len), count)? {
+        let mut i = s.from;
+        while i < s.to {
+            let some = (i..s.to).take_while(|i| wanted(q, *i)).count();
+            let at = address.wrapping_add(i as u64);
+            let mut bytes = vec![0; some];
+            match ahead {
+                true => p.cells(at, &mut bytes),
+                false => engine.restated(thread, f, at, &mut bytes)?,
+            }
+            for value in bytes {
+                let ground = Ground::Restated;
+                q.m.bytes[i] = Some(KnownByte { value, ground });
+                q.when[i] = Some(When {
+                    thread,
+                    from: f.at,
+                    to: if ahead { since.max(f.at) } else { f.at },
+                });
+                i += 1;
+            }
+            i += (i..s.to).take_while(|i| !wanted(q, *i)).count();
+        }
+    }
+    Ok(())
+}

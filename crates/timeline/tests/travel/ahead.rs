@@ -1,0 +1,171 @@
+//! Questions to a recording that has no index: they begin at a key frame that restates memory.
+
+use crate::questions::Rng;
+use hindsight_lab::Scene;
+use hindsight_oracle::plain::{self as oracle, Log, Why};
+use hindsight_timeline::{Ground, Options, ThreadId, Timeline, index_path};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const INTERVAL: u64 = 1000;
+
+fn record(s: &Scene, restate_every: &str) -> PathBuf {
+    let program = s.compile("travel.c", &["-O2", "-static"]);
+    let trace = s.path("t.hst");
+    let mut record = s.hindsight(&["record", "--quiet", "--restate-every", restate_every, "-o"]);
+    let run = s.run(record.arg(&trace).arg("--").arg(program).arg("40"));
+    assert!(run.status.success(), "{}", run.messages());
+    trace
+}
+
+fn open(trace: &Path, interval: u64) -> Timeline {
+    let options = Options {
+        interval,
+        ..Options::default()
+    };
+    Timeline::open(trace, options).unwrap()
+}
+
+/// Compares registers and the memory that one instruction accesses, of an instant, with a plain replay. Returns how many
+/// bytes were known from a key frame.
+fn ask(t: &Timeline, log: &Log, count: u64, addresses: &[u64]) -> usize {
+    let mut c = t.cursor().unwrap();
+    c.seek_count(ThreadId(log.thread), count).unwrap();
+    assert_eq!(
+        c.registers().unwrap().comparable(),
+        log.states[count as usize].comparable(),
+        "at {count}"
+    );
+    let mut restated = 0;
+    for address in addresses {
+        let m = c.known_memory(*address, 16).unwrap();
+        for (i, b) in m.bytes.iter().enumerate() {
+            let at = address + i as u64;
+            let want = log.byte(at, count);
+            let context = || format!("at {count}, byte {at:#x}: {b:?}, expected {want:?}");
+            let Some((value, why)) = want else { continue };
+            let k = b.unwrap_or_else(|| panic!("{}", context()));
+            assert_eq!(k.value, value, "{}", context());
+            match k.ground {
+                Ground::Restated => restated += 1,
+                Ground::Written => assert!(log.written(at, count), "{}", context()),
+                Ground::Read | Ground::Module => assert_eq!(why, Why::Read, "{}", context()),
+                _ => panic!("{}", context()),
+            }
+        }
+    }
+    restated
+}
+
+/// Addresses that the program accessed somewhere before an instant, without those of `left_out`.
+fn before(log: &Log, count: u64, left_out: &[(u64, u64)], r: &mut Rng) -> Vec<u64> {
+    let mut out = Vec::new();
+    while out.len() < 4 {
+        if let Some(a) = log.accesses[r.below(count) as usize].first()
+            && !left_out
+                .iter()
+                .any(|(from, to)| (*from..*to).contains(&a.address))
+        {
+            out.push(a.address);
+        }
+    }
+    out
+}
+
+#[test]
+fn registers_and_memory_need_no_index_where_memory_is_restated() {
+    let s = Scene::new();
+    let trace = record(&s, "20000");
+    let log = {
+        let t = open(&trace, INTERVAL);
+        oracle::play(t.trace(), t.trace().threads()[0])
+    };
+    let t = open(&trace, INTERVAL);
+    let chunks = t.trace().chunks(log.thread).iter();
+    let frames: Vec<u64> = chunks
+        .filter(|c| c.keyframe && c.first_pos > 0)
+        .map(|c| c.first_pos)
+        .collect();
+    // The kernel changes its own at any time, so no key frame tells it.
+    let image = t.processes().unwrap()[0].image;
+    let maps = t.mappings(image, t.range().unwrap().0).unwrap();
+    let of_kernel = maps.iter().filter(|m| m.path.starts_with("[v"));
+    let of_kernel: Vec<(u64, u64)> = of_kernel.map(|m| (m.start, m.end)).collect();
+    drop(t);
+    assert!(frames.len() > 2, "{frames:?}");
+    let mut r = Rng(7);
+    let (mut restated, mut made) = (0, 0);
+    for i in 0..120 {
+        let count = match i % 4 {
+            // At a key frame, and just behind it.
+            0 => frames[r.below(frames.len() as u64) as usize] + r.below(3),
+            _ => frames[0] + r.below(log.instructions() - frames[0]),
+        };
+        let addresses = before(&log, count, &of_kernel, &mut r);
+        let _ = fs::remove_file(index_path(&trace));
+        let t = open(&trace, INTERVAL);
+        restated += ask(&t, &log, count, &addresses);
+        let is_at_frame = frames.contains(&count);
+        made += (t.index_status().present > 0 && !is_at_frame) as usize;
+        // With the index, the answers are the same.
+        if i % 10 == 0 {
+            t.build_index(&|_, _| {}, &Default::default()).unwrap();
+            ask(&t, &log, count, &addresses);
+            ask(&open(&trace, INTERVAL), &log, count, &addresses);
+        }
+    }
+    assert!(restated > 500, "{restated}");
+    assert_eq!(made, 0);
+}
+
+/// A walk to and fro through the whole recording, without an index and with what the questions make of it.
+#[test]
+fn a_walk_finds_what_a_plain_replay_finds() {
+    let s = Scene::new();
+    let trace = record(&s, "9000");
+    let t = open(&trace, INTERVAL);
+    let log = oracle::play(t.trace(), t.trace().threads()[0]);
+    // The index of this one is complete.
+    let other = crate::open(&trace, INTERVAL);
+    other.build_index(&|_, _| {}, &Default::default()).unwrap();
+    let mut indexed = other.cursor().unwrap();
+    let mut c = t.cursor().unwrap();
+    let mut r = Rng(3);
+    for i in 0..200u64 {
+        let far = r.below(log.instructions());
+        let here = c.count();
+        let count = match i % 5 {
+            0 => far,
+            1 => here.saturating_sub(r.below(3 * INTERVAL)),
+            2 => (here + r.below(12 * INTERVAL)).min(log.instructions()),
+            3 => here.saturating_sub(1),
+            _ => (here + 1).min(log.instructions()),
+        };
+        c.seek_count(ThreadId(log.thread), count).unwrap();
+        assert_eq!(
+            c.registers().unwrap().comparable(),
+            log.states[count as usize].comparable(),
+            "at {count}, from {here}"
+        );
+        let rsp = log.states[count as usize].gpr[4];
+        let m = c.memory(rsp, 64).unwrap();
+        for (i, b) in m.bytes.iter().enumerate() {
+            if let Some((value, _)) = log.byte(rsp + i as u64, count) {
+                assert_eq!(
+                    b.unwrap().value,
+                    value,
+                    "{rsp:#x}+{i} at {count}, from {here}"
+                );
+            }
+        }
+        if i % 20 == 7 {
+            indexed.seek_count(ThreadId(log.thread), count).unwrap();
+            let [found, want] = [&mut c, &mut indexed].map(|c| c.last_write(rsp, 8).unwrap());
+            assert_eq!(
+                format!("{found:?}"),
+                format!("{want:?}"),
+                "{rsp:#x} at {count}"
+            );
+        }
+    }
+}
