@@ -125,7 +125,13 @@ impl Engine {
             }
         };
         std::thread::scope(|s| {
-            let n = engine.jobs.min(ranges.len());
+            // Long parts take a multiple of the program's memory.
+            let long = ranges.iter().any(PartRange::is_coarse);
+            let most = match long {
+                true => engine.affordable_jobs(),
+                false => engine.jobs,
+            };
+            let n = most.min(ranges.len());
             let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
             all.into_iter().try_for_each(joined)
         })
@@ -159,14 +165,14 @@ impl Engine {
             }
         };
         std::thread::scope(|s| {
-            let n = engine.fine_jobs().min(ranges.len());
+            let n = engine.affordable_jobs().min(ranges.len());
             let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
             all.into_iter().try_for_each(joined)
         })
     }
 
-    /// How many parts of the fine level are made at the same time. Each takes a multiple of the program's memory.
-    fn fine_jobs(&self) -> usize {
+    /// How many parts are made at the same time. Each takes a multiple of the program's memory.
+    fn affordable_jobs(&self) -> usize {
         self.jobs.min(index::affordable(&self.recording)).max(1)
     }
 }

@@ -11,8 +11,8 @@ const SHARED_SPAN: u64 = 8 << 20;
 
 /// Instructions in an interval of the coarse level.
 const COARSE: u64 = 16 * SPAN;
-/// A part that is longer than this many coarse intervals is made in levels. One level of a shorter part is made in less
-/// time than two, and what it takes is small.
+/// A thread that is longer than this many coarse intervals is long: its parts are made in levels. One level of a shorter
+/// one is made in less time than two, and what it takes is small.
 const LONG: u64 = 16;
 
 /// Which intervals the index of a range has.
@@ -98,6 +98,21 @@ pub fn chunk_of(recording: &Recording, thread: ThreadId, from: u64) -> usize {
 
 /// A part begins with all that memory holds. So it is to have this many instructions for each byte that the program had.
 const PER_BYTE: u64 = 200;
+/// The same in a long thread. A question there waits for the part that it needs, not for all of them. Laying out memory
+/// then takes up to a sixth of the time.
+const PER_BYTE_OF_LONG: u64 = 20;
+
+/// Whether a thread is long. Where threads share memory, searches begin at steps. An interval of the coarse level would
+/// need thousands.
+fn is_long(recording: &Recording, thread: ThreadId) -> bool {
+    let coarse = coarse_span(recording);
+    let chunks = recording.trace.chunks(thread.0);
+    let ends = chunks.first().zip(chunks.last());
+    let len = ends.map_or(0, |(first, last)| last.last_pos - first.first_pos);
+    !recording.has_steps(thread)
+        && coarse > span(recording, thread)
+        && len > coarse.saturating_mul(LONG)
+}
 
 /// Leaves out key frames that restate only what has changed since another one, where parts would be short. The numbers of
 /// their chunks are `starts`.
@@ -112,6 +127,9 @@ fn leave_out_based(recording: &Recording, thread: ThreadId, starts: &mut Vec<usi
     let chunks = recording.trace.chunks(thread.0);
     let had = (recording.trace.summary()).map_or(0, |s| s.peak_memory_kib.saturating_mul(1024));
     let least = match recording.interval {
+        0 if is_long(recording, thread) => had
+            .saturating_mul(PER_BYTE_OF_LONG)
+            .max(2 * coarse_span(recording)),
         0 => had.saturating_mul(PER_BYTE).max(SPAN),
         n => n,
     };
@@ -151,10 +169,8 @@ pub fn part_ranges(recording: &Recording, thread: ThreadId) -> Vec<PartRange> {
     starts.retain(|s| next.next() != Some(at(s)));
     let ends = starts.iter().skip(1).map(|s| chunks[*s].first_pos);
     let ends: Vec<u64> = ends.chain([end]).collect();
-    // Where threads share memory, searches begin at steps. An interval of the coarse level would need thousands.
-    let coarse = coarse_span(recording);
-    let leveled = !recording.has_steps(thread) && coarse > span(recording, thread);
-    let level = |len: u64| match leveled && len > coarse.saturating_mul(LONG) {
+    let (long, coarse) = (is_long(recording, thread), coarse_span(recording));
+    let level = |len: u64| match long && len > coarse {
         true => Level::Coarse,
         false => Level::Only,
     };
