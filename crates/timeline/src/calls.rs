@@ -150,24 +150,23 @@ pub fn run(
     direction: Direction,
     scope: Scope,
     stops: &mut Stops,
-    cancel: &Cancel,
 ) -> Result<Stop> {
-    match prepare(view, scope, stops, cancel) {
-        Ok(()) => search::run(view, direction, scope, stops, cancel),
+    match prepare(view, scope, stops) {
+        Ok(()) => search::run(view, direction, scope, stops),
         Err(Error::Cancelled) => view.stop(Reason::Cancelled),
         Err(e) => Err(e),
     }
 }
 
 /// Finds the calls for which a run is to stop at the return.
-fn prepare(view: &Viewpoint, scope: Scope, stops: &Stops, cancel: &Cancel) -> Result<()> {
+fn prepare(view: &Viewpoint, scope: Scope, stops: &Stops) -> Result<()> {
     if stops.returns.is_empty() {
         return Ok(());
     }
     let engine = view.engine();
     for t in engine.scans()?.keys() {
         for function in stops.returns.iter().filter(|_| view.within(scope, *t)) {
-            tracks(engine, *t, *function, cancel)?;
+            tracks(engine, *t, *function, view.cancel())?;
         }
     }
     Ok(())
@@ -175,7 +174,16 @@ fn prepare(view: &Viewpoint, scope: Scope, stops: &Stops, cancel: &Cancel) -> Re
 
 /// Goes to where a call begins. The registers are those that the function finds. That also holds for a function that
 /// handles a signal.
-pub fn seek_call(view: &mut Viewpoint, call: &Call, cancel: &Cancel) -> Result<()> {
+pub fn seek_call(view: &mut Viewpoint, call: &Call) -> Result<()> {
+    let home = (view.thread(), view.count());
+    let done = go_to_call(view, call);
+    if done.is_err() {
+        view.go_back(home)?;
+    }
+    done
+}
+
+fn go_to_call(view: &mut Viewpoint, call: &Call) -> Result<()> {
     view.seek_count(call.thread, call.count)?;
     if !call.handler {
         return Ok(());
@@ -187,10 +195,11 @@ pub fn seek_call(view: &mut Viewpoint, call: &Call, cancel: &Cancel) -> Result<(
         ..Stops::default()
     };
     while view.count() < call.count {
-        let stop = search::run(view, Direction::Forward, Scope::Thread, &mut stops, cancel)?;
+        let stop = search::run(view, Direction::Forward, Scope::Thread, &mut stops)?;
         match stop.reason {
             Reason::Breakpoint { .. } if view.count() + 1 == call.count => return Ok(()),
             Reason::Breakpoint { .. } => {}
+            Reason::Cancelled => return Err(Error::Cancelled),
             _ => break,
         }
     }
@@ -212,7 +221,7 @@ fn find(
             let Some((lo, hi)) = stretches.get(next.fetch_add(1, Relaxed)) else {
                 return Ok(());
             };
-            let mine = Stretch::new(engine, thread, function)?.play(*lo, *hi, cancel)?;
+            let mine = Stretch::new(engine, thread, function, cancel)?.play(*lo, *hi)?;
             let mut found = lock(&found);
             if found.len() + mine.len() > MOST {
                 return Err(Error::Unsupported(format!(
@@ -284,9 +293,16 @@ struct Stretch {
 }
 
 impl Stretch {
-    fn new(engine: &Arc<Engine>, thread: ThreadId, function: u64) -> Result<Stretch> {
+    fn new(
+        engine: &Arc<Engine>,
+        thread: ThreadId,
+        function: u64,
+        cancel: &Cancel,
+    ) -> Result<Stretch> {
+        let mut player = Player::new(engine, thread)?;
+        player.cancel = cancel.clone();
         Ok(Stretch {
-            player: Player::new(engine, thread)?,
+            player,
             function,
             behind: BTreeSet::new(),
             open: BTreeMap::new(),
@@ -295,14 +311,14 @@ impl Stretch {
     }
 
     /// The calls at instants `lo..hi`. Their returns may be later.
-    fn play(mut self, lo: u64, hi: u64, cancel: &Cancel) -> Result<Vec<Begun>> {
+    fn play(mut self, lo: u64, hi: u64) -> Result<Vec<Begun>> {
         self.player.seek(lo)?;
         self.player.set_breaks(vec![self.function]);
-        self.run(hi, cancel, &mut |s| {
+        self.run(hi, &mut |s| {
             if s.player.registers().rip == s.function {
-                s.call(cancel)?;
+                s.call()?;
             }
-            s.back(cancel)?;
+            s.back()?;
             Ok(s.found.len() <= MOST)
         })?;
         if !self.open.is_empty() {
@@ -311,8 +327,8 @@ impl Stretch {
             let behind: BTreeSet<u64> = open.map(|o| o.to).collect();
             self.player.set_breaks(behind.into_iter().collect());
             let end = self.player.to;
-            self.run(end, cancel, &mut |s| {
-                s.back(cancel)?;
+            self.run(end, &mut |s| {
+                s.back()?;
                 Ok(!s.open.is_empty())
             })?;
         }
@@ -320,17 +336,10 @@ impl Stretch {
     }
 
     /// Plays up to an instant, and calls `look` at each break until that wants no more.
-    fn run(
-        &mut self,
-        to: u64,
-        cancel: &Cancel,
-        look: &mut dyn FnMut(&mut Stretch) -> Result<bool>,
-    ) -> Result<()> {
+    fn run(&mut self, to: u64, look: &mut dyn FnMut(&mut Stretch) -> Result<bool>) -> Result<()> {
         let mut looks = 0u32;
         while self.player.count() < to {
-            if cancel.is_cancelled() {
-                return Err(Error::Cancelled);
-            }
+            self.player.cancel.check()?;
             let stop = to.min(self.player.count().saturating_add(STRIDE));
             loop {
                 match self.player.run(stop)? {
@@ -343,8 +352,8 @@ impl Stretch {
                     return Ok(());
                 }
                 looks = looks.wrapping_add(1);
-                if looks.is_multiple_of(256) && cancel.is_cancelled() {
-                    return Err(Error::Cancelled);
+                if looks.is_multiple_of(256) {
+                    self.player.cancel.check()?;
                 }
             }
         }
@@ -352,7 +361,7 @@ impl Stretch {
     }
 
     /// The thread stands before the function.
-    fn call(&mut self, cancel: &Cancel) -> Result<()> {
+    fn call(&mut self) -> Result<()> {
         let sp = self.player.registers().gpr[RSP];
         let count = self.player.count();
         // At a border marks begin anew. The player may not have what was written before.
@@ -360,8 +369,9 @@ impl Stretch {
         let mut to = [0; 8];
         if border {
             let mut view = Viewpoint::new(Arc::clone(self.player.engine()))?;
+            view.set_cancel(self.player.cancel.clone());
             view.seek_count(self.player.thread, count)?;
-            let bytes = value::memory(&mut view, sp, 8, Detail::Known, cancel)?.bytes;
+            let bytes = value::memory(&mut view, sp, 8, Detail::Known)?.bytes;
             to = std::array::from_fn(|i| bytes.get(i).copied().flatten().map_or(0, |k| k.value));
         } else {
             let [_, _, cells] = self.player.known(sp, 8);
@@ -401,7 +411,7 @@ impl Stretch {
     }
 
     /// The thread may have returned from a call.
-    fn back(&mut self, cancel: &Cancel) -> Result<()> {
+    fn back(&mut self) -> Result<()> {
         let cpu = self.player.registers();
         let (pc, sp) = (cpu.rip, cpu.gpr[RSP].wrapping_sub(8));
         let Some(open) = self.open.get_mut(&sp) else {
@@ -413,8 +423,9 @@ impl Stretch {
         if open.iter().any(|o| o.to == pc) && writes.iter().any(|m| *m != 0) {
             // But perhaps no call wrote it. `vfork` takes its return address from the stack, and puts it back.
             let mut view = Viewpoint::new(Arc::clone(self.player.engine()))?;
+            view.set_cancel(self.player.cancel.clone());
             view.seek_count(self.player.thread, count)?;
-            let last = search::find(&mut view, Direction::Backward, sp, 8, Watch::Write, cancel)?;
+            let last = search::find(&mut view, Direction::Backward, sp, 8, Watch::Write)?;
             if last.is_none_or(|w| (1..=LONGEST).contains(&pc.wrapping_sub(w.pc))) {
                 self.open.remove(&sp);
                 return Ok(());

@@ -19,7 +19,6 @@ pub use just::{behind, nothing_between, stays};
 
 use crate::engine::Engine;
 use crate::model::memory::{Detail, Memory};
-use crate::model::stops::Cancel;
 use crate::play::Viewpoint;
 use crate::recording::forked_by;
 use crate::scan::Instant;
@@ -28,13 +27,7 @@ use query::{Judge, Query, code, unborn};
 use std::sync::Arc;
 
 /// See [`crate::Cursor::memory`].
-pub fn memory(
-    view: &mut Viewpoint,
-    address: u64,
-    len: usize,
-    detail: Detail,
-    cancel: &Cancel,
-) -> Result<Memory> {
+pub fn memory(view: &mut Viewpoint, address: u64, len: usize, detail: Detail) -> Result<Memory> {
     const WORD: u64 = 4;
     // The kernel changes whole words.
     let start = address & !(WORD - 1);
@@ -43,12 +36,12 @@ pub fn memory(
     let mut q = Query::new(
         start,
         (before + len).next_multiple_of(WORD as usize).min(most),
-        cancel,
+        view.cancel(),
     );
     q.detail = detail;
     if len > 0 && before + len <= q.m.bytes.len() {
         let (home, count) = (view.thread(), view.count());
-        let found = view.cancellable(cancel, |c| find(c, &mut q));
+        let found = find(view, &mut q);
         // The virtual processor goes there only when it is needed: the way back may be long.
         view.note_position(home, count);
         found?;

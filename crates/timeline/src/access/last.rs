@@ -5,7 +5,7 @@ use super::FEW;
 use super::done::Done;
 use crate::Result;
 use crate::index::{PAGE, Touching};
-use crate::model::stops::{Cancel, Watch};
+use crate::model::stops::Watch;
 use crate::play::{Effect, Last, Player};
 use crate::recording::maps;
 use hindsight_isa::observe::MARK;
@@ -58,7 +58,6 @@ struct Search<'a> {
     marks: bool,
     /// Marks tell what was accessed, by whole addresses. Otherwise two addresses of the program share cells.
     exact: bool,
-    cancel: &'a Cancel,
 }
 
 /// The last accesses of one thread to each target: at most `most`, the last one first. Two other ways to see memory
@@ -71,7 +70,6 @@ pub fn last_effects(
     targets: &[Target],
     watch: Watch,
     most: usize,
-    cancel: &Cancel,
 ) -> Result<Vec<Lasts>> {
     let mut hi = targets.iter().map(|t| t.hi).max().unwrap_or(0);
     let engine = Arc::clone(player.engine());
@@ -88,7 +86,6 @@ pub fn last_effects(
         found: vec![Lasts::default(); targets.len()],
         trusting: true,
         left_out: vec![false; targets.len()],
-        cancel,
     };
     // For single bytes, earlier answers are remembered.
     let remembers = |t: &Target| most == 1 && t.len == 1 && reads && writes;
@@ -325,15 +322,7 @@ impl Search<'_> {
 
     /// See [`cut`].
     fn cut(&mut self, piece: &Piece, out: &mut Vec<Piece>, back: bool) -> Result<()> {
-        cut(
-            self.player,
-            self.targets,
-            self.watch,
-            piece,
-            out,
-            back,
-            self.cancel,
-        )
+        cut(self.player, self.targets, self.watch, piece, out, back)
     }
 
     /// Looks at the instructions of a piece one by one. It appends what it finds to `seen`.
@@ -344,11 +333,10 @@ impl Search<'_> {
         let mut done = Done::default();
         let (targets, watch, marks) = (self.targets, self.watch, self.marks);
         let (reads, writes) = watch.kinds();
-        let cancel = self.cancel;
         self.player.prepared(|player| {
             touched(player, targets, watch, &which);
             while player.count() < hi {
-                cancel.check()?;
+                player.cancel.check()?;
                 let count = player.count();
                 match done.step(player, hi)? {
                     Some(true) => {}
@@ -415,9 +403,8 @@ pub fn cut(
     piece: &Piece,
     out: &mut Vec<Piece>,
     back: bool,
-    cancel: &Cancel,
 ) -> Result<()> {
-    cancel.check()?;
+    player.cancel.check()?;
     player.reach(piece.lo)?;
     player.set_breaks(Vec::new());
     match back {
@@ -430,7 +417,7 @@ pub fn cut(
         touched(player, targets, watch, &which);
         let mut a = piece.lo;
         while a < piece.hi {
-            cancel.check()?;
+            player.cancel.check()?;
             let mut b = piece.hi.min(a + size);
             // It does not matter where exactly a piece ends.
             let mut halt = player.run_near(b)?;

@@ -1,7 +1,7 @@
 //! Searches for last accesses on several processors. The searches do not depend on one another.
 
 use super::last::{Lasts, Target, last_effects};
-use crate::model::stops::{Cancel, Watch};
+use crate::model::stops::Watch;
 use crate::play::Player;
 use crate::play::Viewpoint;
 use crate::{Error, Result, ThreadId};
@@ -34,7 +34,6 @@ pub fn last_of_several(
     asked: &[Asked],
     watch: Watch,
     most: usize,
-    cancel: &Cancel,
 ) -> Result<Vec<Vec<Lasts>>> {
     let processors = hindsight_guard::processors();
     let mut out: Vec<Vec<Lasts>> = asked.iter().map(|_| Vec::new()).collect();
@@ -59,14 +58,7 @@ pub fn last_of_several(
             }
         }
         if failed.is_none() {
-            lanes = run(
-                lanes,
-                asked,
-                watch,
-                most,
-                cancel,
-                processors.min(PROCESSORS),
-            );
+            lanes = run(lanes, asked, watch, most, processors.min(PROCESSORS));
         }
         for lane in lanes {
             for (i, found) in lane.asked.into_iter().zip(lane.found) {
@@ -83,7 +75,7 @@ pub fn last_of_several(
     }
     for i in rest {
         let p = view.player(asked[i].thread)?;
-        out[i] = last_effects(p, &asked[i].targets, watch, most, cancel)?;
+        out[i] = last_effects(p, &asked[i].targets, watch, most)?;
     }
     Ok(out)
 }
@@ -128,7 +120,6 @@ fn run(
     asked: &[Asked],
     watch: Watch,
     most: usize,
-    cancel: &Cancel,
     processors: usize,
 ) -> Vec<Lane> {
     let count = lanes.len();
@@ -139,7 +130,7 @@ fn run(
             let lane = &mut *crate::base::sync::lock(lane);
             for i in &lane.asked {
                 let a = &asked[*i];
-                let found = last_effects(&mut lane.player, &a.targets, watch, most, cancel);
+                let found = last_effects(&mut lane.player, &a.targets, watch, most);
                 lane.found.push(found);
             }
         }

@@ -1,7 +1,7 @@
 //! Finds who changed a register.
 
 use crate::play::Player;
-use crate::{Cancel, Cursor, Error, Position, Result, ThreadId};
+use crate::{Cursor, Position, Result, ThreadId};
 
 /// This many instructions are looked at first, backwards from the cursor. Each next time, `MORE` times as many are, at
 /// most `MOST`.
@@ -35,13 +35,13 @@ impl Cursor {
     /// All instructions from there on are executed one by one. The cursor stays.
     pub fn last_register_change(&mut self, register: u8) -> Result<Option<Changed>> {
         let (thread, mut hi) = (self.thread(), self.count());
-        let (timeline, cancel) = (self.timeline().clone(), self.view.cancel().clone());
+        let timeline = self.timeline().clone();
         let player = self.view.player(thread)?;
         let from = player.from;
         let mut size = FIRST;
         while hi > from {
             let lo = hi.saturating_sub(size).max(from);
-            let found = player.with_helper(|p| last(p, (lo, hi), register, &cancel))?;
+            let found = player.with_helper(|p| last(p, (lo, hi), register))?;
             if let Some((count, pc, values)) = found {
                 return Ok(Some(Changed {
                     thread,
@@ -61,20 +61,15 @@ impl Cursor {
 type Last = (u64, u64, [u64; 2]);
 
 /// The last of the instructions `lo..hi` that changed a register.
-fn last(
-    p: &mut Player,
-    (lo, hi): (u64, u64),
-    register: u8,
-    cancel: &Cancel,
-) -> Result<Option<Last>> {
+fn last(p: &mut Player, (lo, hi): (u64, u64), register: u8) -> Result<Option<Last>> {
     p.seek_straight(lo)?;
     p.set_breaks(Vec::new());
     p.prepared(|p| {
         let (mut before, mut found) = (p.registers(), None);
         while p.count() < hi {
             let count = p.count();
-            if count.is_multiple_of(OFTEN) && cancel.is_cancelled() {
-                return Err(Error::Cancelled);
+            if count.is_multiple_of(OFTEN) {
+                p.cancel.check()?;
             }
             p.run(count + 1)?;
             if p.count() == count {

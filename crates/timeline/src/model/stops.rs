@@ -26,6 +26,9 @@ pub enum Scope {
 }
 
 /// Cancels what it was given to. Clones share one flag; any thread may set it.
+///
+/// A cursor gets it by [`crate::Cursor::cancellable`]. What several may use at the same time, such as a
+/// [`crate::Timeline`], gets it with each question.
 #[derive(Clone, Default, Debug)]
 pub struct Cancel(Arc<AtomicBool>);
 

@@ -138,20 +138,8 @@ impl Viewpoint {
         })
     }
 
-    /// Runs `what`, which `cancel` may end at any moment, even while a part of the index is built for it. The virtual
-    /// processors may stand anywhere afterwards.
-    pub fn cancellable<T>(
-        &mut self,
-        cancel: &Cancel,
-        what: impl FnOnce(&mut Viewpoint) -> Result<T>,
-    ) -> Result<T> {
-        let outer = self.set_cancel(cancel.clone());
-        let done = what(self);
-        self.set_cancel(outer);
-        done
-    }
-
-    /// The flag that cancels what it does.
+    /// The flag that cancels what it does, even while a part of the index is built for it. Its virtual processors have
+    /// the same one. They may stand anywhere after they were cancelled.
     pub fn cancel(&self) -> &Cancel {
         &self.cancel
     }
@@ -159,6 +147,14 @@ impl Viewpoint {
     /// Sets the flag that cancels what it does. Returns the old one.
     pub fn set_cancel(&mut self, cancel: Cancel) -> Cancel {
         std::mem::replace(&mut self.cancel, cancel)
+    }
+
+    /// Goes back to where a search began. That cannot be cancelled, because the search may have been.
+    pub fn go_back(&mut self, (thread, count): (ThreadId, u64)) -> Result<()> {
+        let cancel = self.set_cancel(Cancel::new());
+        let done = self.set_position(thread, count);
+        self.set_cancel(cancel);
+        done
     }
 
     /// Moves the viewpoint.

@@ -20,16 +20,11 @@ fn compared<'a>(stops: &'a Stops) -> impl Iterator<Item = (Watchpoint, &'a [u8])
 }
 
 /// Like [`super::threads::backward`], where some watchpoints stop only at changes.
-pub fn backward(
-    view: &mut Viewpoint,
-    scope: Scope,
-    stops: &mut Stops,
-    cancel: &Cancel,
-) -> Result<Option<Hit>> {
+pub fn backward(view: &mut Viewpoint, scope: Scope, stops: &mut Stops) -> Result<Option<Hit>> {
     let home = (view.thread(), view.count());
     let here = view.position()?;
     let begin = view.scope_bounds(home.0, scope)?.0;
-    let hit = backward_to_any(view, scope, stops, cancel)?;
+    let hit = backward_to_any(view, scope, stops)?;
     let mut at = match &hit {
         Some(h) => match h.reason {
             // After this write, everything that is written is what is there now.
@@ -44,14 +39,14 @@ pub fn backward(
     // Each change brings in at least one byte of the present value.
     let mut done: Vec<u64> = Vec::new();
     for (w, value) in compared(stops) {
-        while let Some(address) = first_other(view, at, (w, value), &done, cancel)? {
+        while let Some(address) = first_other(view, at, (w, value), &done)? {
             let byte = Watchpoint {
                 address,
                 len: 1,
                 ..w
             };
             // If there is no write, the change is not recorded as one.
-            if let Some(h) = next_write(view, at, scope, byte, here, cancel)? {
+            if let Some(h) = next_write(view, at, scope, byte, here)? {
                 at = (h.thread, h.count + 1);
                 last = Some(h);
             }
@@ -70,14 +65,13 @@ fn next_write(
     scope: Scope,
     w: Watchpoint,
     end: Position,
-    cancel: &Cancel,
 ) -> Result<Option<Hit>> {
     view.set_position(from.0, from.1)?;
     let mut stops = Stops {
         watchpoints: vec![w],
         ..Stops::default()
     };
-    let Some(h) = forward(view, scope, &mut stops, cancel)? else {
+    let Some(h) = forward(view, scope, &mut stops)? else {
         return Ok(None);
     };
     let count = h.count - 1;

@@ -105,13 +105,12 @@ impl Wants {
         player: &mut Player,
         s: Stretch,
         stops: &mut Stops,
-        cancel: &Cancel,
     ) -> Result<Option<Hit>> {
         let mut found = None;
         let mut lo = s.lo;
         while self.breaks() && lo < s.hi && found.is_none() {
             let hi = s.hi.min((lo / STRIDE + 1) * STRIDE);
-            self.breaks_in(player, lo, hi, stops, cancel, &mut |h| {
+            self.breaks_in(player, lo, hi, stops, &mut |h| {
                 if h.count >= s.first {
                     found = Some(h);
                 }
@@ -159,17 +158,16 @@ impl Wants {
         lo: u64,
         hi: u64,
         stops: &mut Stops,
-        cancel: &Cancel,
         found: &mut dyn FnMut(Hit) -> bool,
     ) -> Result<()> {
-        cancel.check()?;
+        player.cancel.check()?;
         player.seek(lo)?;
         player.set_breaks(self.addresses());
         let mut looks = 0u32;
         while player.run(hi)? == Halt::Break {
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(256) {
-                cancel.check()?;
+                player.cancel.check()?;
             }
             if let Some(h) = self.stops_here(player, stops)
                 && !found(h)
@@ -187,16 +185,15 @@ impl Wants {
         lo: u64,
         hi: u64,
         direction: Direction,
-        cancel: &Cancel,
     ) -> Result<Option<Hit>> {
-        cancel.check()?;
+        player.cancel.check()?;
         if hi <= lo {
             return Ok(None);
         }
         player.seek_straight(lo)?;
         player.set_breaks(Vec::new());
         if !self.registers.is_empty() || hi - lo <= FEW {
-            return self.step_through(player, hi, cancel, direction);
+            return self.step_through(player, hi, direction);
         }
         player.checkpoint_memory_if_far()?;
         let size = ((hi - lo) / SLICES).max(LEAST);
@@ -219,7 +216,7 @@ impl Wants {
             if self.clear(player) {
                 touched.push((a, b));
                 if direction == Direction::Forward {
-                    if let Some(h) = self.effects(player, a, b, direction, cancel)? {
+                    if let Some(h) = self.effects(player, a, b, direction)? {
                         return Ok(Some(h));
                     }
                     touched.pop();
@@ -233,7 +230,7 @@ impl Wants {
             touched.reverse();
         }
         while let Some((a, b)) = touched.pop() {
-            if let Some(h) = self.effects(player, a, b, direction, cancel)? {
+            if let Some(h) = self.effects(player, a, b, direction)? {
                 return Ok(Some(h));
             }
         }
@@ -317,14 +314,13 @@ impl Wants {
         &self,
         player: &mut Player,
         hi: u64,
-        cancel: &Cancel,
         direction: Direction,
     ) -> Result<Option<Hit>> {
         let mut done = Done::default();
         let thread = player.thread;
         let mut last = None;
         while player.count() < hi {
-            cancel.check()?;
+            player.cancel.check()?;
             let count = player.count();
             let (cpu, vec) = (player.registers(), player.vectors());
             match done.step(player, hi)? {

@@ -15,7 +15,6 @@ pub fn event(
     s: Stretch,
     stops: &Stops,
     direction: Direction,
-    cancel: &Cancel,
 ) -> Result<Option<Hit>> {
     let mut passed = Vec::new();
     loop {
@@ -27,7 +26,7 @@ pub fn event(
             return Ok(found);
         };
         let home = (view.thread(), view.count());
-        let counts = leaves_other_there(view, (s.thread, count), stops, reason, cancel);
+        let counts = leaves_other_there(view, (s.thread, count), stops, reason);
         view.set_position(home.0, home.1)?;
         if counts? {
             return Ok(found);
@@ -141,7 +140,6 @@ fn leaves_other_there(
     (thread, count): (ThreadId, u64),
     stops: &Stops,
     reason: &Reason,
-    cancel: &Cancel,
 ) -> Result<bool> {
     let Reason::Watchpoint { address, len, .. } = *reason else {
         return Ok(true);
@@ -163,7 +161,7 @@ fn leaves_other_there(
             len: to - from,
             ..*w
         };
-        if first_other(view, (thread, count + 1), (part, held), &[], cancel)?.is_some() {
+        if first_other(view, (thread, count + 1), (part, held), &[])?.is_some() {
             return Ok(true);
         }
     }
@@ -176,10 +174,9 @@ pub fn first_other(
     at: (ThreadId, u64),
     (w, value): (Watchpoint, &[u8]),
     but: &[u64],
-    cancel: &Cancel,
 ) -> Result<Option<u64>> {
     view.set_position(at.0, at.1)?;
-    let held = value::memory(view, w.address, value.len(), Detail::Known, cancel)?;
+    let held = value::memory(view, w.address, value.len(), Detail::Known)?;
     let mut bytes = (w.address..).zip(held.bytes.iter().zip(value));
     let other = bytes.find(|(a, (h, v))| !but.contains(a) && h.is_none_or(|k| k.value != **v));
     Ok(other.map(|(a, _)| a))

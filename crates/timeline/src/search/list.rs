@@ -100,9 +100,10 @@ impl Writes {
     /// After an error the list goes on only if that call had not yet searched. Otherwise further calls fail with
     /// [`crate::Error::Cancelled`]. Cancelling is such an error, too.
     pub fn next(&mut self, cancel: &Cancel) -> Result<Option<Written>> {
+        self.view.set_cancel(cancel.clone());
         let engine = Arc::clone(self.view.engine());
         loop {
-            cancel.check()?;
+            self.view.cancel().check()?;
             let mut best: Option<(Position, usize)> = None;
             // The thread that may have the last write in what was not yet searched.
             let mut open: Option<(Position, usize)> = None;
@@ -115,16 +116,16 @@ impl Writes {
             }
             match (best, open) {
                 (None, None) => return Ok(None),
-                (Some((position, i)), None) => return self.tell(i, position, cancel).map(Some),
+                (Some((position, i)), None) => return self.tell(i, position).map(Some),
                 (Some((position, i)), Some((other, _))) if other < position => {
-                    return self.tell(i, position, cancel).map(Some);
+                    return self.tell(i, position).map(Some);
                 }
                 (_, Some((_, i))) => {
                     if self.failed {
                         return Err(crate::Error::Cancelled);
                     }
                     self.failed = true;
-                    self.look(i, cancel)?;
+                    self.look(i)?;
                     self.failed = false;
                 }
             }
@@ -132,67 +133,56 @@ impl Writes {
     }
 
     /// Searches the next piece of a thread.
-    fn look(&mut self, i: usize, cancel: &Cancel) -> Result<()> {
+    fn look(&mut self, i: usize) -> Result<()> {
         let (address, len, shown) = (self.address, self.len, self.shown);
         let t = &mut self.threads[i];
         let (engine, hi) = (Arc::clone(self.view.engine()), t.hi);
         let mut hits = Vec::new();
         let mut low = t.least;
-        self.view.cancellable(cancel, |view| {
-            let player = view.player(t.id)?;
-            let target = |lo, hi| {
-                [Target {
-                    address,
-                    len,
-                    lo,
-                    hi,
-                }]
-            };
-            match t.pieces.pop() {
-                Some(p) if p.hi - p.lo <= TOGETHER => {
-                    low = p.lo;
-                    hits = all_in(player, &target(p.lo, p.hi.min(hi)), shown, p, cancel)?;
-                }
-                Some(p) => {
-                    low = p.hi.min(hi);
-                    let targets = target(p.lo, low);
-                    cut(
-                        player,
-                        &targets,
-                        Watch::Write,
-                        &p,
-                        &mut t.pieces,
-                        true,
-                        cancel,
-                    )?;
-                }
-                None if t.least < hi => {}
-                None => {
-                    let engine = Arc::clone(player.engine());
-                    let looked = player.look(hi - 1, &mut |part, n| {
-                        let set = part.touching(&engine, address, len, false, true)?;
-                        Ok(set.has(n))
-                    })?;
-                    let (part, n) = (&looked.part, looked.interval);
-                    low = looked.bounds().0.max(t.from).min(hi - 1);
-                    if looked.touched {
-                        let summary = part.summary(&engine, n)?;
-                        let step = summary.step(hi - 1);
-                        low = summary.steps[step].from.max(low).min(hi - 1);
-                        let may = summary.touches(step, address, len, false);
-                        if may.ok_or_else(|| engine.bad_frame())? {
-                            t.pieces.push(Piece {
-                                lo: low,
-                                hi,
-                                which: vec![(0, false)],
-                            });
-                            (t.least, low) = (low, hi);
-                        }
+        let player = self.view.player(t.id)?;
+        let target = |lo, hi| {
+            [Target {
+                address,
+                len,
+                lo,
+                hi,
+            }]
+        };
+        match t.pieces.pop() {
+            Some(p) if p.hi - p.lo <= TOGETHER => {
+                low = p.lo;
+                hits = all_in(player, &target(p.lo, p.hi.min(hi)), shown, p)?;
+            }
+            Some(p) => {
+                low = p.hi.min(hi);
+                let targets = target(p.lo, low);
+                cut(player, &targets, Watch::Write, &p, &mut t.pieces, true)?;
+            }
+            None if t.least < hi => {}
+            None => {
+                let engine = Arc::clone(player.engine());
+                let looked = player.look(hi - 1, &mut |part, n| {
+                    let set = part.touching(&engine, address, len, false, true)?;
+                    Ok(set.has(n))
+                })?;
+                let (part, n) = (&looked.part, looked.interval);
+                low = looked.bounds().0.max(t.from).min(hi - 1);
+                if looked.touched {
+                    let summary = part.summary(&engine, n)?;
+                    let step = summary.step(hi - 1);
+                    low = summary.steps[step].from.max(low).min(hi - 1);
+                    let may = summary.touches(step, address, len, false);
+                    if may.ok_or_else(|| engine.bad_frame())? {
+                        t.pieces.push(Piece {
+                            lo: low,
+                            hi,
+                            which: vec![(0, false)],
+                        });
+                        (t.least, low) = (low, hi);
                     }
                 }
             }
-            Ok(())
-        })?;
+        }
         // Below the last of the pieces nothing wrote.
         match t.pieces.last() {
             Some(p) => low = low.min(hi).max(p.hi.min(hi)),
@@ -211,8 +201,8 @@ impl Writes {
     }
 
     /// Returns the last write of a thread.
-    fn tell(&mut self, i: usize, position: Position, cancel: &Cancel) -> Result<Written> {
-        self.value(i, cancel)?;
+    fn tell(&mut self, i: usize, position: Position) -> Result<Written> {
+        self.value(i)?;
         let t = &mut self.threads[i];
         let Some(h) = t.found.pop() else {
             return Err(crate::Error::Empty);
@@ -220,11 +210,11 @@ impl Writes {
         let thread = t.id;
         let pc = match h.pc {
             Some(pc) => pc,
-            None => self.view.cancellable(cancel, |c| {
-                let p = c.player(thread)?;
+            None => {
+                let p = self.view.player(thread)?;
                 p.go(h.count)?;
-                Ok(p.registers().rip)
-            })?,
+                p.registers().rip
+            }
         };
         let access = Found {
             thread,
@@ -248,7 +238,7 @@ impl Writes {
     ///   that the thread must be alone with the memory.
     ///
     /// In all other cases memory is searched.
-    fn value(&mut self, i: usize, cancel: &Cancel) -> Result<()> {
+    fn value(&mut self, i: usize) -> Result<()> {
         let engine = Arc::clone(self.view.engine());
         let (id, image) = (self.threads[i].id, self.cursor_image(i));
         let (address, shown) = (self.address, self.shown);
@@ -286,8 +276,9 @@ impl Writes {
                         Some(o) => o,
                         None => self.other.insert(Viewpoint::new(engine.clone())?),
                     };
+                    other.set_cancel(self.view.cancel().clone());
                     other.seek_count(id, count + 1)?;
-                    let m = value::memory(other, address, shown, Detail::Known, cancel)?;
+                    let m = value::memory(other, address, shown, Detail::Known)?;
                     m.bytes.iter().map(|b| b.map(|k| k.value)).collect()
                 }
             };
@@ -308,21 +299,12 @@ fn all_in(
     targets: &[Target; 1],
     shown: usize,
     piece: Piece,
-    cancel: &Cancel,
 ) -> Result<Vec<Hit>> {
     let mut out = Vec::new();
     let mut short = Vec::new();
     match piece.is_short() {
         true => short.push(piece),
-        false => cut(
-            player,
-            targets,
-            Watch::Write,
-            &piece,
-            &mut short,
-            true,
-            cancel,
-        )?,
+        false => cut(player, targets, Watch::Write, &piece, &mut short, true)?,
     }
     let [target] = targets;
     let mut done = Done::default();
@@ -332,7 +314,7 @@ fn all_in(
         player.prepared(|player| {
             let hi = p.hi.min(target.hi);
             while player.count() < hi {
-                cancel.check()?;
+                player.cancel.check()?;
                 let count = player.count();
                 match done.step(player, hi)? {
                     Some(true) => {}

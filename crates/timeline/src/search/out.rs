@@ -14,8 +14,8 @@
 
 mod stack;
 
-use super::run::run;
-use super::step::{back_if_ended, done, step_over};
+use super::run::{back_if_ended, run};
+use super::step::{done, step_over};
 use crate::Result;
 use crate::model::stops::*;
 use crate::play::Doing;
@@ -49,17 +49,17 @@ enum Way {
 }
 
 /// See [`crate::Cursor::step_out`].
-pub fn step_out(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<Stop> {
+pub fn step_out(view: &mut Viewpoint, direction: Direction) -> Result<Stop> {
     let home = (view.thread(), view.count());
-    let stop = search_out(view, direction, cancel);
+    let stop = search_out(view, direction);
     Ok(done(back_if_ended(view, home, stop)?))
 }
 
-fn search_out(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<Stop> {
+fn search_out(view: &mut Viewpoint, direction: Direction) -> Result<Stop> {
     let mut floor = view.registers()?.gpr[RSP];
     let mut steps = |view: &mut Viewpoint, n: usize| match direction {
-        Direction::Forward => steps_forward(view, floor, n, cancel),
-        Direction::Backward => steps_backward(view, &mut floor, n, cancel),
+        Direction::Forward => steps_forward(view, floor, n),
+        Direction::Backward => steps_backward(view, &mut floor, n),
     };
     if let Some(stop) = steps(view, STEPS)? {
         return Ok(stop);
@@ -71,8 +71,8 @@ fn search_out(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Re
     };
     for frame in frames.iter().copied() {
         let found = match direction {
-            Direction::Forward => find_return(view, floor, frame, cancel),
-            Direction::Backward => find_call(view, floor, frame, cancel),
+            Direction::Forward => find_return(view, floor, frame),
+            Direction::Backward => find_call(view, floor, frame),
         };
         match found {
             Ok(Way::To(count)) => {
@@ -90,17 +90,13 @@ fn search_out(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Re
                 return view.stop(reason);
             }
             Ok(Way::Unclear) => view.set_position(home.0, home.1)?,
-            Err(crate::Error::Cancelled) => {
-                view.set_position(home.0, home.1)?;
-                return view.stop(Reason::Cancelled);
-            }
             Err(e) => return Err(e),
         }
     }
     // No word of the stack tells: step as far as needed.
     let mut steps = |view: &mut Viewpoint, n: usize| match direction {
-        Direction::Forward => steps_forward(view, floor, n, cancel),
-        Direction::Backward => steps_backward(view, &mut floor, n, cancel),
+        Direction::Forward => steps_forward(view, floor, n),
+        Direction::Backward => steps_backward(view, &mut floor, n),
     };
     match steps(view, usize::MAX)? {
         Some(stop) => Ok(stop),
@@ -109,20 +105,13 @@ fn search_out(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Re
 }
 
 /// The return is the first one whose return address lies at `floor` or above.
-fn steps_forward(
-    view: &mut Viewpoint,
-    floor: u64,
-    n: usize,
-    cancel: &Cancel,
-) -> Result<Option<Stop>> {
+fn steps_forward(view: &mut Viewpoint, floor: u64, n: usize) -> Result<Option<Stop>> {
     for _ in 0..n {
-        if cancel.is_cancelled() {
-            return view.stop(Reason::Cancelled).map(Some);
-        }
+        view.cancel().check()?;
         let returns = view.instruction()?;
         let returns = returns.is_some_and(|i| i.is_return() && i.rsp >= floor);
         let before = (view.thread(), view.count());
-        let stop = step_over(view, Direction::Forward, cancel)?;
+        let stop = step_over(view, Direction::Forward)?;
         if stop.reason == Reason::End && n == STEPS {
             // The callee did not return. Perhaps it left this function too (`longjmp`).
             view.set_position(before.0, before.1)?;
@@ -137,17 +126,10 @@ fn steps_forward(
 
 /// The call is the last one that pushed its return address at `floor` or above. `floor` grows with the stack pointer on
 /// the way back.
-fn steps_backward(
-    view: &mut Viewpoint,
-    floor: &mut u64,
-    n: usize,
-    cancel: &Cancel,
-) -> Result<Option<Stop>> {
+fn steps_backward(view: &mut Viewpoint, floor: &mut u64, n: usize) -> Result<Option<Stop>> {
     for _ in 0..n {
-        if cancel.is_cancelled() {
-            return view.stop(Reason::Cancelled).map(Some);
-        }
-        let stop = step_over(view, Direction::Backward, cancel)?;
+        view.cancel().check()?;
+        let stop = step_over(view, Direction::Backward)?;
         if stop.reason != Reason::Step {
             return Ok(Some(stop));
         }
@@ -182,10 +164,10 @@ fn is_end(view: &Viewpoint) -> Result<bool> {
 }
 
 /// Where the thread returned to one of the addresses in the stack above the cursor.
-fn find_return(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> Result<Way> {
+fn find_return(view: &mut Viewpoint, floor: u64, frame: u64) -> Result<Way> {
     let begin = view.count();
     let mut slots: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    let words = words(view, floor, frame, cancel)?;
+    let words = words(view, floor, frame)?;
     for (slot, to) in &words.addresses {
         slots.entry(*to).or_default().push(*slot);
     }
@@ -206,13 +188,13 @@ fn find_return(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) ->
         ..Stops::default()
     };
     loop {
-        let stop = run(view, Direction::Forward, Scope::Thread, &mut stops, cancel)?;
+        let stop = run(view, Direction::Forward, Scope::Thread, &mut stops)?;
         match stop.reason {
             Reason::Breakpoint { .. } => {}
             Reason::Cancelled => return Err(crate::Error::Cancelled),
             _ => {
                 let end = view.count();
-                let read = first_return(view, (begin, end), &words, u64::MAX, cancel)?;
+                let read = first_return(view, (begin, end), &words, u64::MAX)?;
                 // It never returns if there is nothing else to which it could return.
                 return Ok(match read {
                     Some(count) => Way::To(count),
@@ -232,7 +214,7 @@ fn find_return(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) ->
         }
         // Two cases. A function that was called since has its return address there, and this one was left in another
         // way (`longjmp`). Or its own return address was written there anew (`swapcontext`).
-        match is_pushed_since(view, begin, slot, cancel)? {
+        match is_pushed_since(view, begin, slot)? {
             Some(true) => {
                 gone.set(slot);
                 view.set_position(thread, count)?;
@@ -241,7 +223,7 @@ fn find_return(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) ->
             Some(false) => view.set_position(thread, count - 1)?,
             None => return Ok(Way::Unclear),
         }
-        let read = first_return(view, (begin, count - 1), &words, slot, cancel)?;
+        let read = first_return(view, (begin, count - 1), &words, slot)?;
         return Ok(Way::To(read.unwrap_or(count)));
     }
 }
@@ -253,10 +235,9 @@ fn first_return(
     (from, to): (u64, u64),
     words: &Words,
     below: u64,
-    cancel: &Cancel,
 ) -> Result<Option<u64>> {
     let thread = view.thread();
-    let unknown = words.unknown(view, (from, to), Watch::Read, cancel)?;
+    let unknown = words.unknown(view, (from, to), Watch::Read)?;
     let slots = words.addresses.iter().map(|w| w.0).chain(unknown);
     let slots = slots.filter(|s| *s < below);
     let mut left: BTreeMap<u64, usize> = slots.map(|s| (s, READS)).collect();
@@ -267,7 +248,7 @@ fn first_return(
             watchpoints: left.keys().map(|s| word(*s, Watch::Read)).collect(),
             ..Stops::default()
         };
-        let stop = run(view, Direction::Forward, Scope::Thread, &mut stops, cancel)?;
+        let stop = run(view, Direction::Forward, Scope::Thread, &mut stops)?;
         let (slot, count) = match stop.reason {
             Reason::Watchpoint { id, count, .. } if count < to => (id, count),
             Reason::Cancelled => return Err(crate::Error::Cancelled),
@@ -276,7 +257,7 @@ fn first_return(
         at = count + 1;
         view.set_position(thread, count)?;
         if returns_from(view, slot)? {
-            if is_pushed_since(view, from, slot, cancel)? != Some(true) {
+            if is_pushed_since(view, from, slot)? != Some(true) {
                 return Ok(Some(at));
             }
             // A callee returns there. It lies below the return address.
@@ -291,15 +272,10 @@ fn first_return(
 
 /// Whether a call has written a word of the stack since `from`. Another write may have followed: some indirect branches
 /// are a call, a write over its return address, and a return. `None`: others wrote it too often to tell.
-fn is_pushed_since(
-    view: &mut Viewpoint,
-    from: u64,
-    slot: u64,
-    cancel: &Cancel,
-) -> Result<Option<bool>> {
+fn is_pushed_since(view: &mut Viewpoint, from: u64, slot: u64) -> Result<Option<bool>> {
     let thread = view.thread();
     for _ in 0..WRITES {
-        let written = access(view, Direction::Backward, slot, Watch::Write, cancel)?;
+        let written = access(view, Direction::Backward, slot, Watch::Write)?;
         let Some(written) = written.filter(|w| *w >= from) else {
             return Ok(Some(false));
         };
@@ -323,11 +299,11 @@ enum Held {
 
 /// The last call whose return address lies in the stack above the cursor and was read by no return. It is unclear if
 /// the address is no longer there as the call wrote it, because something else may be there then.
-fn find_call(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> Result<Way> {
+fn find_call(view: &mut Viewpoint, floor: u64, frame: u64) -> Result<Way> {
     let (thread, here) = (view.thread(), view.count());
     let begin = view.engine().scan(thread)?.from;
     let mut calls: BTreeMap<u64, bool> = BTreeMap::new();
-    let found = words(view, floor, frame, cancel)?;
+    let found = words(view, floor, frame)?;
     let mut left = BTreeMap::new();
     for (slot, to) in &found.addresses {
         let is = match calls.get(to) {
@@ -338,7 +314,7 @@ fn find_call(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> R
         let held = if is { Held::Return(*to) } else { Held::Other };
         left.insert(*slot, (held, WRITES));
     }
-    for slot in found.unknown(view, (begin, here), Watch::Write, cancel)? {
+    for slot in found.unknown(view, (begin, here), Watch::Write)? {
         left.insert(slot, (Held::Unknown, WRITES));
     }
     while !left.is_empty() {
@@ -347,7 +323,7 @@ fn find_call(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> R
             watchpoints: watchpoints.collect(),
             ..Stops::default()
         };
-        let stop = run(view, Direction::Backward, Scope::Thread, &mut stops, cancel)?;
+        let stop = run(view, Direction::Backward, Scope::Thread, &mut stops)?;
         let (slot, count) = match stop.reason {
             Reason::Watchpoint { id, count, .. } => (id, count),
             Reason::Cancelled => return Err(crate::Error::Cancelled),
@@ -359,10 +335,10 @@ fn find_call(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> R
             (Some((held, _)), Some(to)) => {
                 let same = *held == Held::Unknown || *held == Held::Return(to);
                 left.remove(&slot);
-                if same && !has_returned(view, (count + 1, here), slot, cancel)? {
+                if same && !has_returned(view, (count + 1, here), slot)? {
                     return Ok(Way::To(count));
                 }
-                if !same && !returns_first(view, (count + 1, here), slot, cancel)? {
+                if !same && !returns_first(view, (count + 1, here), slot)? {
                     return Ok(Way::Unclear);
                 }
             }
@@ -407,16 +383,11 @@ fn is_behind_call(view: &mut Viewpoint, to: u64) -> Result<bool> {
 }
 
 /// Whether a return is among the first instructions that read a word of the stack, in `from..to`.
-fn returns_first(
-    view: &mut Viewpoint,
-    (mut from, to): (u64, u64),
-    slot: u64,
-    cancel: &Cancel,
-) -> Result<bool> {
+fn returns_first(view: &mut Viewpoint, (mut from, to): (u64, u64), slot: u64) -> Result<bool> {
     let thread = view.thread();
     for _ in 0..READS {
         view.set_position(thread, from)?;
-        let read = access(view, Direction::Forward, slot, Watch::Read, cancel)?;
+        let read = access(view, Direction::Forward, slot, Watch::Read)?;
         let Some(read) = read.filter(|r| *r < to) else {
             return Ok(false);
         };
@@ -430,16 +401,11 @@ fn returns_first(
 }
 
 /// Whether a return has read a word of the stack, in `from..to`.
-fn has_returned(
-    view: &mut Viewpoint,
-    (from, mut to): (u64, u64),
-    slot: u64,
-    cancel: &Cancel,
-) -> Result<bool> {
+fn has_returned(view: &mut Viewpoint, (from, mut to): (u64, u64), slot: u64) -> Result<bool> {
     let thread = view.thread();
     for _ in 0..READS {
         view.set_position(thread, to)?;
-        let read = access(view, Direction::Backward, slot, Watch::Read, cancel)?;
+        let read = access(view, Direction::Backward, slot, Watch::Read)?;
         let Some(read) = read.filter(|r| *r >= from) else {
             return Ok(false);
         };
@@ -458,13 +424,12 @@ fn access(
     direction: Direction,
     address: u64,
     watch: Watch,
-    cancel: &Cancel,
 ) -> Result<Option<u64>> {
     let mut stops = Stops {
         watchpoints: vec![word(address, watch)],
         ..Stops::default()
     };
-    match run(view, direction, Scope::Thread, &mut stops, cancel)?.reason {
+    match run(view, direction, Scope::Thread, &mut stops)?.reason {
         Reason::Watchpoint { count, .. } => Ok(Some(count)),
         Reason::Cancelled => Err(crate::Error::Cancelled),
         _ => Ok(None),

@@ -3,10 +3,10 @@
 use super::changes;
 use super::hit::Hit;
 use super::threads::{backward, forward};
-use crate::Result;
 use crate::model::memory::Found;
 use crate::model::stops::*;
 use crate::play::Viewpoint;
+use crate::{Result, ThreadId};
 
 /// See [`Cursor::run`].
 pub fn run(
@@ -14,21 +14,15 @@ pub fn run(
     direction: Direction,
     scope: Scope,
     stops: &mut Stops,
-    cancel: &Cancel,
 ) -> Result<Stop> {
     let home = (view.thread(), view.count());
-    let hit = match nearest(view, direction, scope, stops, cancel) {
-        Err(crate::Error::Cancelled) => {
-            view.set_position(home.0, home.1)?;
-            return view.stop(Reason::Cancelled);
-        }
-        Err(e) => {
-            view.set_position(home.0, home.1)?;
-            return Err(e);
-        }
-        Ok(hit) => hit,
-    };
-    if let Some(h) = hit {
+    let stop = go(view, direction, scope, stops);
+    back_if_ended(view, home, stop)
+}
+
+fn go(view: &mut Viewpoint, direction: Direction, scope: Scope, stops: &mut Stops) -> Result<Stop> {
+    let home = view.thread();
+    if let Some(h) = nearest(view, direction, scope, stops)? {
         view.set_position(h.thread, h.count)?;
         if let (Reason::Breakpoint { .. } | Reason::Call { .. }, Some(pc)) = (&h.reason, h.pc) {
             // The stop is before a handler's first instruction. The thread must have taken the signal.
@@ -37,7 +31,7 @@ pub fn run(
         return view.stop(h.reason);
     }
     // There is no stop: go to the end of the scope.
-    let ends = view.scope_bounds(home.0, scope)?;
+    let ends = view.scope_bounds(home, scope)?;
     let (thread, count, reason) = match direction {
         Direction::Forward => (ends.1.0, ends.1.1, Reason::End),
         Direction::Backward => (ends.0.0, ends.0.1, Reason::Begin),
@@ -46,20 +40,42 @@ pub fn run(
     view.stop(reason)
 }
 
+/// Moves the viewpoint back if a search failed or was cancelled.
+pub fn back_if_ended(
+    view: &mut Viewpoint,
+    home: (ThreadId, u64),
+    stop: Result<Stop>,
+) -> Result<Stop> {
+    match stop {
+        Ok(Stop {
+            reason: Reason::Cancelled,
+            ..
+        })
+        | Err(crate::Error::Cancelled) => {
+            view.go_back(home)?;
+            view.stop(Reason::Cancelled)
+        }
+        Err(e) => {
+            view.go_back(home)?;
+            Err(e)
+        }
+        stop => stop,
+    }
+}
+
 /// The next or previous stop. The cursor stays, but its virtual processors may stand anywhere afterwards.
 pub fn nearest(
     view: &mut Viewpoint,
     direction: Direction,
     scope: Scope,
     stops: &mut Stops,
-    cancel: &Cancel,
 ) -> Result<Option<Hit>> {
     let home = (view.thread(), view.count());
-    let found = view.cancellable(cancel, |view| match direction {
-        Direction::Forward => forward(view, scope, stops, cancel),
-        Direction::Backward if stops.values.is_empty() => backward(view, scope, stops, cancel),
-        Direction::Backward => changes::backward(view, scope, stops, cancel),
-    });
+    let found = match direction {
+        Direction::Forward => forward(view, scope, stops),
+        Direction::Backward if stops.values.is_empty() => backward(view, scope, stops),
+        Direction::Backward => changes::backward(view, scope, stops),
+    };
     // Comparing values moves the cursor itself.
     view.note_position(home.0, home.1);
     found
@@ -73,7 +89,6 @@ pub fn find(
     address: u64,
     len: u64,
     watch: Watch,
-    cancel: &Cancel,
 ) -> Result<Option<Found>> {
     let mut stops = Stops {
         watchpoints: vec![Watchpoint {
@@ -85,7 +100,7 @@ pub fn find(
         }],
         ..Stops::default()
     };
-    let found = nearest(view, direction, Scope::Process, &mut stops, cancel)?;
+    let found = nearest(view, direction, Scope::Process, &mut stops)?;
     let Some(Hit {
         thread: other,
         reason:

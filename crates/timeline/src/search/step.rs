@@ -1,6 +1,6 @@
 //! Steps: one instruction, or a whole call.
 
-use super::run::{find, run};
+use super::run::{back_if_ended, find, run};
 use crate::model::memory::Found;
 use crate::model::stops::*;
 use crate::play::{Doing, Viewpoint};
@@ -27,13 +27,13 @@ pub fn step(view: &mut Viewpoint, direction: Direction, scope: Scope) -> Result<
 }
 
 /// One instruction forwards or backwards in this thread. A call counts as one instruction, with all that it does.
-pub fn step_over(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<Stop> {
+pub fn step_over(view: &mut Viewpoint, direction: Direction) -> Result<Stop> {
     let home = (view.thread(), view.count());
-    let stop = over(view, direction, cancel);
+    let stop = over(view, direction);
     back_if_ended(view, home, stop)
 }
 
-fn over(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<Stop> {
+fn over(view: &mut Viewpoint, direction: Direction) -> Result<Stop> {
     if direction == Direction::Forward {
         let Some(call) = view.instruction()?.filter(|i| i.is_call()) else {
             return step(view, direction, Scope::Thread);
@@ -45,7 +45,7 @@ fn over(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<S
             breakpoints: vec![b],
             ..Stops::default()
         };
-        let stop = run(view, direction, Scope::Thread, &mut stops, cancel)?;
+        let stop = run(view, direction, Scope::Thread, &mut stops)?;
         return Ok(done(stop));
     }
     let (pc, from) = (view.registers()?.rip, view.count());
@@ -56,7 +56,7 @@ fn over(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<S
     };
     // The last write to the word is usually that of the call. In a child of `vfork` the parent has made the call.
     let (home, ret) = (view.thread(), view.count());
-    while let Some(w) = last_write(view, slot, cancel)? {
+    while let Some(w) = last_write(view, slot)? {
         view.set_position(w.thread, w.count)?;
         let call = view.instruction()?.filter(|i| i.is_call());
         let call = call.is_some_and(|i| i.next == pc);
@@ -66,29 +66,6 @@ fn over(view: &mut Viewpoint, direction: Direction, cancel: &Cancel) -> Result<S
     }
     view.set_position(home, ret)?;
     view.stop(Reason::Step)
-}
-
-/// Moves the viewpoint back if a search failed or was cancelled.
-pub fn back_if_ended(
-    view: &mut Viewpoint,
-    home: (ThreadId, u64),
-    stop: Result<Stop>,
-) -> Result<Stop> {
-    match stop {
-        Ok(Stop {
-            reason: Reason::Cancelled,
-            ..
-        })
-        | Err(crate::Error::Cancelled) => {
-            view.set_position(home.0, home.1)?;
-            view.stop(Reason::Cancelled)
-        }
-        Err(e) => {
-            view.set_position(home.0, home.1)?;
-            Err(e)
-        }
-        stop => stop,
-    }
 }
 
 /// A stop at an internal breakpoint or watchpoint means that the step is done.
@@ -134,6 +111,6 @@ fn before(view: &Viewpoint, scope: Scope) -> Result<Option<(ThreadId, u64)>> {
 }
 
 /// The last write to a word of the stack.
-fn last_write(view: &mut Viewpoint, slot: u64, cancel: &Cancel) -> Result<Option<Found>> {
-    find(view, Direction::Backward, slot, 8, Watch::Write, cancel)
+fn last_write(view: &mut Viewpoint, slot: u64) -> Result<Option<Found>> {
+    find(view, Direction::Backward, slot, 8, Watch::Write)
 }

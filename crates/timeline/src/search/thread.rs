@@ -14,20 +14,15 @@ use std::sync::Arc;
 /// who goes from one stop to the next often has the next one near.
 const NEAR: u64 = 1 << 16;
 
-pub fn forward_in(
-    view: &mut Viewpoint,
-    mut s: Stretch,
-    stops: &mut Stops,
-    cancel: &Cancel,
-) -> Result<Option<Hit>> {
-    let event = events::event(view, s, stops, Direction::Forward, cancel)?;
+pub fn forward_in(view: &mut Viewpoint, mut s: Stretch, stops: &mut Stops) -> Result<Option<Hit>> {
+    let event = events::event(view, s, stops, Direction::Forward)?;
     if let Some(e) = &event {
         s.hi = e.count;
     }
     let wants = Wants::of(view, s.thread, stops);
     let player = view.player(s.thread)?;
     if !wants.steps() {
-        let found = wants.first_break(player, s, stops, cancel)?;
+        let found = wants.first_break(player, s, stops)?;
         return Ok(found.or(event));
     }
     let mut writers = Writers::known(player, &wants);
@@ -48,21 +43,21 @@ pub fn forward_in(
         piece = u64::MAX;
         lo = stretch.hi;
         if at_once && looked.touched {
-            let hit = writers.first(&wants, player, stretch, stops, cancel)?;
+            let hit = writers.first(&wants, player, stretch, stops)?;
             if hit.is_some() {
                 writers.remember(player, &wants);
                 return Ok(hit);
             }
             continue;
         }
-        let found = wants.first_break(player, stretch, stops, cancel)?;
+        let found = wants.first_break(player, stretch, stops)?;
         if let Some(h) = &found {
             stretch.hi = h.count;
         }
         if looked.touched {
             let (from, to) = (stretch.lo, stretch.hi);
             let way = Direction::Forward;
-            let hit = in_interval(&wants, &mut writers, player, (from, to), way, cancel)?;
+            let hit = in_interval(&wants, &mut writers, player, (from, to), way)?;
             if hit.is_some() {
                 writers.remember(player, &wants);
                 return Ok(hit);
@@ -82,7 +77,6 @@ fn in_interval(
     player: &mut Player,
     (lo, hi): (u64, u64),
     direction: Direction,
-    cancel: &Cancel,
 ) -> Result<Option<Hit>> {
     if hi <= lo {
         return Ok(None);
@@ -91,7 +85,7 @@ fn in_interval(
     let part = player.index(lo)?;
     let summary = part.summary(&engine, part.interval(lo))?;
     let Some(mut steps) = wants.steps_touching(&engine, &summary, lo, hi)? else {
-        return writers.effects(wants, player, lo, hi, direction, cancel);
+        return writers.effects(wants, player, lo, hi, direction);
     };
     if direction == Direction::Backward {
         steps.reverse();
@@ -101,7 +95,7 @@ fn in_interval(
             summary.steps[n].from.max(lo),
             summary.end_of(n).unwrap_or(hi),
         );
-        let found = writers.effects(wants, player, from, to.min(hi), direction, cancel)?;
+        let found = writers.effects(wants, player, from, to.min(hi), direction)?;
         if found.is_some() {
             return Ok(found);
         }
@@ -109,13 +103,8 @@ fn in_interval(
     Ok(None)
 }
 
-pub fn backward_in(
-    view: &mut Viewpoint,
-    mut s: Stretch,
-    stops: &mut Stops,
-    cancel: &Cancel,
-) -> Result<Option<Hit>> {
-    let event = events::event(view, s, stops, Direction::Backward, cancel)?;
+pub fn backward_in(view: &mut Viewpoint, mut s: Stretch, stops: &mut Stops) -> Result<Option<Hit>> {
+    let event = events::event(view, s, stops, Direction::Backward)?;
     if let Some(e) = &event {
         s.lo = e.count;
     }
@@ -143,7 +132,7 @@ pub fn backward_in(
         let mut from = lo;
         let mut last = None;
         if wants.breaks() {
-            wants.breaks_in(player, lo, hi, stops, cancel, &mut |h| {
+            wants.breaks_in(player, lo, hi, stops, &mut |h| {
                 last = Some(h);
                 true
             })?;
@@ -153,7 +142,7 @@ pub fn backward_in(
         }
         if looked.touched {
             let way = Direction::Backward;
-            let hit = in_interval(&wants, &mut writers, player, (from, hi), way, cancel)?;
+            let hit = in_interval(&wants, &mut writers, player, (from, hi), way)?;
             if hit.is_some() {
                 writers.remember(player, &wants);
                 return Ok(hit);

@@ -16,12 +16,7 @@ fn within(view: &Viewpoint, scope: Scope) -> Result<Vec<ThreadId>> {
     Ok(all.filter(|t| view.within(scope, *t)).collect())
 }
 
-pub fn forward(
-    view: &mut Viewpoint,
-    scope: Scope,
-    stops: &mut Stops,
-    cancel: &Cancel,
-) -> Result<Option<Hit>> {
+pub fn forward(view: &mut Viewpoint, scope: Scope, stops: &mut Stops) -> Result<Option<Hit>> {
     let home = view.thread();
     let here = view.position()?;
     let engine = Arc::clone(view.engine());
@@ -66,7 +61,7 @@ pub fn forward(
                 hi,
                 first: state.1,
             };
-            if let Some(h) = forward_in(view, stretch, stops, cancel)? {
+            if let Some(h) = forward_in(view, stretch, stops)? {
                 let p = engine.position(*t, h.count)?;
                 if best.as_ref().is_none_or(|b| p < b.0) {
                     best = Some((p, h));
@@ -82,12 +77,7 @@ pub fn forward(
     }
 }
 
-pub fn backward(
-    view: &mut Viewpoint,
-    scope: Scope,
-    stops: &mut Stops,
-    cancel: &Cancel,
-) -> Result<Option<Hit>> {
+pub fn backward(view: &mut Viewpoint, scope: Scope, stops: &mut Stops) -> Result<Option<Hit>> {
     let home = view.thread();
     let here = view.position()?;
     let engine = Arc::clone(view.engine());
@@ -140,7 +130,7 @@ pub fn backward(
                 hi: high,
                 first: lo,
             };
-            if let Some(h) = backward_in(view, stretch, stops, cancel)? {
+            if let Some(h) = backward_in(view, stretch, stops)? {
                 let p = engine.position(*t, h.count)?;
                 if best.as_ref().is_none_or(|b| p > b.0) {
                     best = Some((p, h));

@@ -65,22 +65,21 @@ impl Writers {
         lo: u64,
         hi: u64,
         direction: Direction,
-        cancel: &Cancel,
     ) -> Result<Option<Hit>> {
         if !wants.compares() {
-            return wants.effects(player, lo, hi, direction, cancel);
+            return wants.effects(player, lo, hi, direction);
         }
         let none = &mut Stops::default();
         if direction == Direction::Forward {
             let nowhere = (none, u64::MAX);
-            return self.within(wants, player, (lo, hi), direction, nowhere, cancel);
+            return self.within(wants, player, (lo, hi), direction, nowhere);
         }
         let mut end = hi;
         while end > lo {
             self.piece = self.piece.saturating_mul(MORE).max(PIECE);
             let start = end.saturating_sub(self.piece).max(lo);
             let nowhere = (&mut *none, u64::MAX);
-            let found = self.within(wants, player, (start, end), direction, nowhere, cancel)?;
+            let found = self.within(wants, player, (start, end), direction, nowhere)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -96,10 +95,9 @@ impl Writers {
         player: &mut Player,
         s: Stretch,
         stops: &mut Stops,
-        cancel: &Cancel,
     ) -> Result<Option<Hit>> {
         let met = (stops, s.first);
-        self.within(wants, player, (s.lo, s.hi), Direction::Forward, met, cancel)
+        self.within(wants, player, (s.lo, s.hi), Direction::Forward, met)
     }
 
     /// The stop in a stretch. Stops before instructions count from `first` on.
@@ -110,13 +108,12 @@ impl Writers {
         (lo, hi): (u64, u64),
         direction: Direction,
         (stops, first): (&mut Stops, u64),
-        cancel: &Cancel,
     ) -> Result<Option<Hit>> {
         let (mut at, mut last) = (lo, None);
         while at < hi {
-            cancel.check()?;
+            player.cancel.check()?;
             let met = (&mut *stops, first);
-            let skimmed = self.skim(wants, player, (at, hi), direction, &mut last, met, cancel);
+            let skimmed = self.skim(wants, player, (at, hi), direction, &mut last, met);
             match skimmed {
                 Ok(_) => wants.rejuvenate(player),
                 Err(_) => player.spoil(),
@@ -128,13 +125,13 @@ impl Writers {
             };
             let found = wants
                 .accesses()
-                .effects(player, from, to, Direction::Forward, cancel)?;
+                .effects(player, from, to, Direction::Forward)?;
             at = match found {
                 Some(h) => {
                     // It is met as a breakpoint next.
                     player.seek_straight(h.count - 1)?;
                     if !self.learn(player.registers().rip) {
-                        let one = wants.effects(player, h.count - 1, h.count, direction, cancel)?;
+                        let one = wants.effects(player, h.count - 1, h.count, direction)?;
                         match direction {
                             Direction::Forward if one.is_some() => return Ok(one),
                             _ => last = one.or(last),
@@ -160,7 +157,6 @@ impl Writers {
         direction: Direction,
         last: &mut Option<Hit>,
         (stops, first): (&mut Stops, u64),
-        cancel: &Cancel,
     ) -> Result<Skimmed> {
         let mut doing = Done::default();
         let before = match first {
@@ -180,7 +176,7 @@ impl Writers {
         let done = loop {
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(256) {
-                cancel.check()?;
+                player.cancel.check()?;
             }
             let halt = player.run(hi)?;
             let (pc, count) = (player.registers().rip, player.count());

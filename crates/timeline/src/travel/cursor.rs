@@ -50,15 +50,6 @@ impl Cursor {
         done
     }
 
-    /// Runs a search. It gets the flag that cancels it, and the virtual processors have none meanwhile. So a search that
-    /// was cancelled can go back to where it began.
-    fn search<T>(&mut self, what: impl FnOnce(&mut Viewpoint, &Cancel) -> Result<T>) -> Result<T> {
-        let cancel = self.view.set_cancel(Cancel::new());
-        let done = what(&mut self.view, &cancel);
-        self.view.set_cancel(cancel);
-        done
-    }
-
     /// Goes to a position.
     pub fn seek(&mut self, position: Position) -> Result<()> {
         let ThreadInstant { thread, count } = self.timeline.locate(position)?;
@@ -107,8 +98,7 @@ impl Cursor {
     /// }
     /// ```
     pub fn memory(&mut self, address: u64, len: usize) -> Result<Memory> {
-        let cancel = self.view.cancel().clone();
-        value::memory(&mut self.view, address, len, Detail::Candidates, &cancel)
+        value::memory(&mut self.view, address, len, Detail::Candidates)
     }
 
     /// Like [`Cursor::memory`], but without a search for candidates. The same bytes are known. It is several times as
@@ -120,14 +110,13 @@ impl Cursor {
     /// A byte that was written and then read may have either ground, [`crate::Ground::Written`] or
     /// [`crate::Ground::Read`]. The ground may differ from one question to the next.
     pub fn known_memory(&mut self, address: u64, len: usize) -> Result<Memory> {
-        let cancel = self.view.cancel().clone();
-        value::memory(&mut self.view, address, len, Detail::Known, &cancel)
+        value::memory(&mut self.view, address, len, Detail::Known)
     }
 
     /// Leaves the present function, in this thread. Forwards, the cursor stops after the return; backwards, before the
     /// call.
     pub fn step_out(&mut self, direction: Direction) -> Result<Stop> {
-        self.search(|view, cancel| search::step_out(view, direction, cancel))
+        search::step_out(&mut self.view, direction)
     }
 
     /// Runs to the next or previous stop, to the end, or until it is cancelled ([`Cursor::cancellable`]). A stop at the
@@ -154,7 +143,7 @@ impl Cursor {
     /// # Errors
     /// If a stream cannot be replayed. The cursor is then where it was.
     pub fn run(&mut self, direction: Direction, scope: Scope, stops: &mut Stops) -> Result<Stop> {
-        self.search(|view, cancel| calls::run(view, direction, scope, stops, cancel))
+        calls::run(&mut self.view, direction, scope, stops)
     }
 
     /// The last write to any of these bytes before the cursor, by any thread of its program image.
@@ -223,7 +212,7 @@ impl Cursor {
 
     /// One instruction forwards or backwards in this thread. A call counts as one instruction, with all that it does.
     pub fn step_over(&mut self, direction: Direction) -> Result<Stop> {
-        self.search(|view, cancel| search::step_over(view, direction, cancel))
+        search::step_over(&mut self.view, direction)
     }
 
     /// The nearest access to any of these bytes in the way that `watch` says. Backwards it lies before the cursor,
@@ -235,7 +224,7 @@ impl Cursor {
         len: u64,
         watch: Watch,
     ) -> Result<Option<Found>> {
-        self.search(|view, cancel| search::find(view, direction, address, len, watch, cancel))
+        search::find(&mut self.view, direction, address, len, watch)
     }
 
     /// The memory that the instruction at the cursor accesses.
@@ -246,6 +235,6 @@ impl Cursor {
     /// Goes to where a call begins. The registers are those that the function finds. That also holds for a function
     /// that handles a signal.
     pub fn seek_call(&mut self, call: &Call) -> Result<()> {
-        self.search(|view, cancel| calls::seek_call(view, call, cancel))
+        calls::seek_call(&mut self.view, call)
     }
 }

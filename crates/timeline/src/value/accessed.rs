@@ -110,8 +110,7 @@ pub fn settle(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
     if targets.is_empty() {
         return Ok(());
     }
-    let cancel = q.cancel.clone();
-    let ask = |h: &mut Player| access::last_effects(h, &targets, Watch::Access, 1, &cancel);
+    let ask = |h: &mut Player| access::last_effects(h, &targets, Watch::Access, 1);
     let found = p.with_helper(ask)?;
     for ((i, when), mut found) in bytes.into_iter().zip(found) {
         q.lost[i] = false;
@@ -471,7 +470,7 @@ fn exactly(view: &mut Viewpoint, mut all: Vec<LastAccessQuery>, q: &mut Query) -
             });
         }
         let p = view.player(t)?;
-        let found = access::last_effects(p, &targets, Watch::Access, 1, &q.cancel)?;
+        let found = access::last_effects(p, &targets, Watch::Access, 1)?;
         for ((i, _, _), mut found) in list.into_iter().zip(found) {
             let Some(last) = found.all.pop() else {
                 continue;

@@ -107,7 +107,7 @@ pub fn pinpoint(
         let targets: Vec<_> = wanted.iter().map(target).collect();
         let home = view.thread() == t;
         let p = view.player(t)?;
-        let ask = |p: &mut Player| access::last_effects(p, &targets, Watch::Access, 1, &q.cancel);
+        let ask = |p: &mut Player| access::last_effects(p, &targets, Watch::Access, 1);
         // The cursor's own player stays where it is. Others are searched for writes there next.
         let found = if home { p.with_helper(ask) } else { ask(p) }?;
         for ((g, i, when), found) in wanted.into_iter().zip(found) {

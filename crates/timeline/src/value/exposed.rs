@@ -8,7 +8,6 @@ use super::past;
 use super::query::{Query, shares_cells};
 use crate::index;
 use crate::model::memory::{Candidate, Ground, KnownByte};
-use crate::model::stops::Cancel;
 use crate::play::{Player, Viewpoint};
 use crate::scan::Scan;
 use crate::{Mapping, Result};
@@ -54,13 +53,12 @@ pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
     if open.is_empty() || shares_cells(&engine, image, &q.m)? {
         return Ok(());
     }
-    let (address, cancel) = (q.m.address, q.cancel.clone());
+    let address = q.m.address;
     let found = view.player(t)?.with_helper(|player| {
         let mut s = Search {
             player,
             address,
             found: Vec::new(),
-            cancel,
         };
         s.search(count, until, open)?;
         Ok(s.found)
@@ -100,7 +98,6 @@ struct Search<'a> {
     address: u64,
     /// Bytes that are read first, as offsets from the address, with what is read.
     found: Vec<(usize, u8)>,
-    cancel: Cancel,
 }
 
 impl Search<'_> {
@@ -111,7 +108,7 @@ impl Search<'_> {
         while lo < until
             && let (Some(first), Some(last)) = (open.first(), open.last())
         {
-            self.cancel.check()?;
+            self.player.cancel.check()?;
             let part = self.player.index(lo)?;
             let start = self.address.wrapping_add(*first as u64);
             let set = part.touching(&engine, start, (last - first + 1) as u64, true, true)?;
@@ -157,7 +154,7 @@ impl Search<'_> {
         let mut mixed = Vec::new();
         let mut a = lo;
         while a < hi && !open.is_empty() {
-            self.cancel.check()?;
+            self.player.cancel.check()?;
             let b = hi.min(a.saturating_add(size));
             self.player.run(b)?;
             let both = self.take(&mut open);

@@ -83,7 +83,7 @@ pub fn find(
     wanted.retain(|w| w.target.lo < w.target.hi);
     // Bytes that others wrote, perhaps only later than the cursor's instant.
     let mut unsure = vec![false; q.m.bytes.len()];
-    let found = written(view, q, &wanted)?;
+    let found = written(view, &wanted)?;
     for (w, found) in wanted.iter().zip(found) {
         if w.whether {
             let byte = w.target.address.wrapping_sub(q.m.address) as usize;
@@ -298,7 +298,7 @@ pub fn unnamed(q: &mut Query, thread: ThreadId, address: u64, len: u64) {
 }
 
 /// The last values that threads wrote, one answer for each question, in the same order.
-fn written(view: &mut Viewpoint, q: &Query, wanted: &[RaceQuery]) -> Result<Vec<access::Lasts>> {
+fn written(view: &mut Viewpoint, wanted: &[RaceQuery]) -> Result<Vec<access::Lasts>> {
     // What a thread wrote before an instant, and what it wrote after it, lie far apart. They are separate questions.
     let key = |w: &RaceQuery| (w.thread, w.target.hi);
     let mut order: Vec<usize> = (0..wanted.len()).collect();
@@ -322,7 +322,7 @@ fn written(view: &mut Viewpoint, q: &Query, wanted: &[RaceQuery]) -> Result<Vec<
         }
     }
     let mut out = vec![access::Lasts::default(); wanted.len()];
-    let found = access::last_of_several(view, &asked, Watch::Write, VALUES, &q.cancel)?;
+    let found = access::last_of_several(view, &asked, Watch::Write, VALUES)?;
     for (which, found) in which.into_iter().zip(found) {
         for (i, found) in which.into_iter().zip(found) {
             out[i] = found;

@@ -1,7 +1,7 @@
 //! The words of a stack that may be return addresses.
 
 use crate::model::memory::Detail;
-use crate::model::stops::{Cancel, Watch};
+use crate::model::stops::Watch;
 use crate::play::Viewpoint;
 use crate::value;
 use crate::{Mapping, Result};
@@ -36,7 +36,7 @@ pub fn top(mapped: &[Mapping], address: u64) -> Option<u64> {
 }
 
 /// Looks at up to `frame` bytes from `floor` on, as far as the stack goes.
-pub fn words(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> Result<Words> {
+pub fn words(view: &mut Viewpoint, floor: u64, frame: u64) -> Result<Words> {
     // Mappings tell where the stack ends. Memory does not: in large frames, whole pages may never have been accessed.
     let mapped = view.engine().mappings(view.image(), view.position()?)?;
     let top = top(&mapped, floor);
@@ -49,7 +49,7 @@ pub fn words(view: &mut Viewpoint, floor: u64, frame: u64, cancel: &Cancel) -> R
     let mut at = floor;
     while at < end {
         let next = end.min((at | (PAGE - 1)).saturating_add(1));
-        let memory = value::memory(view, at, (next - at) as usize, Detail::Known, cancel)?;
+        let memory = value::memory(view, at, (next - at) as usize, Detail::Known)?;
         let (words, _) = memory.bytes.as_chunks::<{ WORD as usize }>();
         for (slot, word) in (at..).step_by(WORD as usize).zip(words) {
             let mut bytes = [0; WORD as usize];
@@ -86,12 +86,11 @@ impl Words {
         view: &mut Viewpoint,
         (from, to): (u64, u64),
         watch: Watch,
-        cancel: &Cancel,
     ) -> Result<Vec<u64>> {
         let (thread, engine) = (view.thread(), Arc::clone(view.engine()));
         let parts = match self.unknown.is_empty() {
             true => Vec::new(),
-            false => engine.intervals(thread, (from, to), cancel)?,
+            false => engine.intervals(thread, (from, to), view.cancel())?,
         };
         let touched = |address, len, reads, writes| -> Result<bool> {
             for (part, within) in &parts {
