@@ -49,7 +49,7 @@ const LONG: [(&str, &str, &str); 9] = [
         "one arm for each kind of event",
     ),
     (
-        "replay/src/cpu.rs",
+        "replay/src/native.rs",
         "spin",
         "the loop around translated code keeps its state in registers",
     ),

@@ -5,6 +5,7 @@ use crate::cpu::Cpu;
 use crate::machine::{Machine, StreamEnd};
 use crate::queue::Op;
 use crate::restated::Before;
+use crate::string::string;
 use crate::{Error, slow};
 use hindsight_events::event::MAX_BYTES;
 use hindsight_events::{Event, event};
@@ -52,7 +53,8 @@ impl Machine<'_> {
                 parts,
                 vec,
             } => {
-                let behind = behind_gap(cpu, (mask, &values), (parts, vec));
+                let before = self.processor.vectors();
+                let behind = behind_gap((cpu, before), (mask, &values), (parts, vec));
                 self.end_gap(behind)?;
             }
             // The instruction has no effect besides the events that follow.
@@ -66,7 +68,9 @@ impl Machine<'_> {
                 return self.key_frame(code_epoch, state);
             }
             Event::Digest { cpu: digest, vec } => {
-                self.compared.count(|| digests(cpu, digest, vec))?;
+                let vectors = || self.processor.vectors();
+                self.compared
+                    .count(|| digests(cpu, &vectors, digest, vec))?;
             }
             Event::Syscall { nr, args } => {
                 if current(cpu)?.map(|i| i.mnemonic()) != Some(Mnemonic::Syscall) {
@@ -89,7 +93,7 @@ impl Machine<'_> {
                 }
                 self.open = false;
                 cpu.set_registers(&CpuState::from_bytes(regs));
-                cpu.set_vectors(&VecState::from_bytes(vec));
+                self.processor.set_vectors(&VecState::from_bytes(vec));
             }
             // It holds zeros already, or is in no use. What the instructions did there is as it was.
             Event::Zero { .. } if self.passing => {}
@@ -142,7 +146,7 @@ impl Machine<'_> {
                 self.passing &= !ends;
                 self.before = self.before.take().filter(|_| !ends);
             }
-            Event::CodeEpoch { epoch } => cpu.set_epoch(epoch),
+            Event::CodeEpoch { epoch } => self.processor.set_epoch(cpu, epoch),
             Event::End {
                 kind,
                 code,
@@ -216,7 +220,7 @@ impl Machine<'_> {
         };
         let cpu = &mut self.cpu;
         cpu.set_registers(&regs);
-        cpu.set_vectors(&vec);
+        self.processor.set_vectors(&vec);
         // Anything may have changed in the gap.
         cpu.window.forget(0, u64::MAX)?;
         self.gap = false;
@@ -329,11 +333,12 @@ impl Machine<'_> {
     ) -> Result<(), Error> {
         let cpu = &mut self.cpu;
         if self.started {
-            self.compared.count(|| compare(cpu, &regs, &vec))?;
+            let found = self.processor.vectors();
+            self.compared.count(|| compare(cpu, &found, &regs, &vec))?;
         }
-        cpu.set_epoch(code_epoch);
+        self.processor.set_epoch(cpu, code_epoch);
         cpu.set_registers(&regs);
-        cpu.set_vectors(&vec);
+        self.processor.set_vectors(&vec);
         self.queue.advance();
         let base = self.restates()?;
         let passes = self.started && matches!(base, Some(1..));
@@ -387,7 +392,7 @@ impl Machine<'_> {
                 .difference("a string instruction", "another instruction"));
         };
         let before = self.queue.peek().map(|e| e.pos);
-        if slow::string(&mut self.cpu, &op, Some(&mut self.queue))? {
+        if string(&mut self.cpu, &op, Some(&mut self.queue))? {
             self.cpu.complete(op.len as u64);
             // An iteration that the instruction never reached has an event.
             if self.queue.prepare()?.map(|e| e.pos) == before {
@@ -401,7 +406,7 @@ impl Machine<'_> {
 /// The registers behind a gap: those before it, of which the recording says which have changed.
 /// `None` if it does not fit them.
 fn behind_gap(
-    cpu: &Cpu,
+    (cpu, before): (&Cpu, VecState),
     (mask, values): (u32, &[u64; 20]),
     (parts, vec): (u64, &[u8]),
 ) -> Option<(CpuState, VecState)> {
@@ -411,20 +416,20 @@ fn behind_gap(
             bytes[8 * i..8 * i + 8].copy_from_slice(&v.to_le_bytes());
         }
     }
-    let mut vectors = cpu.vectors().to_bytes();
+    let mut vectors = before.to_bytes();
     change(&mut vectors, parts, vec)
         .then(|| (CpuState::from_bytes(&bytes), VecState::from_bytes(&vectors)))
 }
 
 /// Compares the registers with their digests. The digest of the vector registers is 0 if it was not taken.
-fn digests(cpu: &Cpu, digest: u64, vec: u64) -> Result<(), Error> {
+fn digests(cpu: &Cpu, vectors: &dyn Fn() -> VecState, digest: u64, vec: u64) -> Result<(), Error> {
     let found = cpu.registers().digest();
     if digest != found {
         let found = format!("{found:016x} ({})", show(&cpu.registers()));
         return Err(cpu.difference(format!("registers with digest {digest:016x}"), found));
     }
     if vec != 0 {
-        let found = cpu.vectors().digest();
+        let found = vectors().digest();
         if vec != found {
             let expected = format!("vector registers with digest {vec:016x}");
             return Err(cpu.difference(expected, format!("{found:016x}")));

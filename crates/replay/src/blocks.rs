@@ -5,6 +5,7 @@ use crate::cache::Key;
 use crate::code::Code;
 use crate::cpu::{Cpu, Observe};
 use crate::host::Fault;
+use crate::native::Native;
 use hindsight_confine::{Code as Parts, Kind, Marks, Refusal, Rules};
 use hindsight_translate::{Input, Translator};
 use std::sync::Arc;
@@ -20,30 +21,30 @@ const PAGE: u64 = 4096;
 /// block from the library.
 const REFUSALS: usize = BLOCK as usize + 2;
 
-impl Cpu {
+impl Native {
     /// Translates a block. The code check reads it before it may run.
-    pub(crate) fn translate(&mut self, key: Key) -> Result<(), Error> {
+    pub(crate) fn translate(&mut self, cpu: &mut Cpu, key: Key) -> Result<(), Error> {
         let mut shared = true;
         for _ in 0..REFUSALS {
-            let pages = self.make(key, shared)?;
-            let Err(refusal) = self.install()? else {
+            let pages = self.make(cpu, key, shared)?;
+            let Err(refusal) = self.install(cpu)? else {
                 self.cache.insert(key, &self.translator.block, &pages);
                 return Ok(());
             };
             // A block from the library is first translated anew.
             if !std::mem::take(&mut shared) {
-                self.refuse(key, refusal)?;
+                self.refuse(cpu, key, refusal)?;
             }
         }
-        Err(self.unsupported("too much of its translation is not allowed"))
+        Err(cpu.unsupported("too much of its translation is not allowed"))
     }
 
     /// Lets the translator make a block, or takes it from the library if `shared` allows it. Returns the
     /// pages that the block depends on.
-    fn make(&mut self, key: Key, shared: bool) -> Result<Vec<u64>, Error> {
-        let code = Arc::clone(&self.code);
+    fn make(&mut self, cpu: &Cpu, key: Key, shared: bool) -> Result<Vec<u64>, Error> {
+        let code = Arc::clone(&cpu.code);
         let mut buf = [0; FETCH];
-        let input = input(&code, key, self.epoch, &mut buf);
+        let input = input(&code, key, cpu.epoch, &mut buf);
         // The page of the first byte counts even if none of its bytes is known.
         let mut pages = vec![key.pc / PAGE * PAGE];
         let mut note = |addr: u64| {
@@ -52,7 +53,7 @@ impl Cpu {
                 pages.push(page);
             }
         };
-        let epoch = self.epoch;
+        let epoch = cpu.epoch;
         let mut look = |addr| {
             note(addr);
             code.peek(addr, epoch, LOOK)
@@ -60,7 +61,7 @@ impl Cpu {
         // Two things keep a block out of the library. Stops are part of a translation and belong to one
         // machine. And on a page whose code changes, less is known about flags.
         let source = input.code;
-        let changing = self.code.is_changing(key.pc, source.len());
+        let changing = cpu.code.is_changing(key.pc, source.len());
         self.translator.changing = changing;
         let own = !self.translator.breaks.is_empty() || !self.translator.refused.is_empty();
         let library = self.library.as_deref();
@@ -68,7 +69,7 @@ impl Cpu {
         if !library.is_some_and(|l| l.restore(&mut self.translator, key, source, &mut look)) {
             if let Err(e) = translate(&mut self.translator, key, &input, &mut look) {
                 return Err(match e {
-                    hindsight_translate::Error::Truncated => self.missing_code(),
+                    hindsight_translate::Error::Truncated => cpu.missing_code(),
                 });
             }
             if let Some(l) = library {
@@ -84,15 +85,15 @@ impl Cpu {
     }
 
     /// Places the translator's block and lets the code check read it there.
-    fn install(&mut self) -> Result<Result<(), Refusal>, Error> {
+    fn install(&mut self, cpu: &mut Cpu) -> Result<Result<(), Refusal>, Error> {
         let block = &self.translator.block;
         let (hot, cold) = (block.hot.len(), block.cold.len());
         if self.cache.room(hot, cold).is_none() {
-            self.cache.flush(self.window.ctx_mut());
-            self.jump(self.rip);
+            self.cache.flush(cpu.window.ctx_mut());
+            self.lose_way();
         }
         let Some((hot, cold)) = self.cache.room(hot, cold) else {
-            return Err(self.unsupported("its translation is larger than the code cache"));
+            return Err(cpu.unsupported("its translation is larger than the code cache"));
         };
         let base = self.cache.base();
         self.translator.relocate(hot, cold, base);
@@ -103,15 +104,15 @@ impl Cpu {
             hot_at: (hot - base) as u32,
             cold_at: (cold - base) as u32,
         };
-        Ok(self.checker.check(&self.rules(), &parts))
+        Ok(self.checker.check(&self.rules(cpu), &parts))
     }
 
     /// What translated code may do in this processor.
-    fn rules(&self) -> Rules {
+    fn rules(&self, cpu: &Cpu) -> Rules {
         Rules {
             kind: Kind::Replay,
             bits: self.translator.policy.predictor.bits,
-            marks: match self.marking() {
+            marks: match cpu.marking {
                 Observe::Not => Marks::None,
                 Observe::Anywhere => Marks::Beside,
                 Observe::Near => Marks::Near,
@@ -122,8 +123,8 @@ impl Cpu {
 
     /// Remembers not to translate the instruction whose translation was refused. Replay reports the reason
     /// when it reaches the instruction.
-    fn refuse(&mut self, key: Key, refusal: Refusal) -> Result<(), Error> {
-        let known = self.mapped(key, &[]).and_then(|()| {
+    fn refuse(&mut self, cpu: &Cpu, key: Key, refusal: Refusal) -> Result<(), Error> {
+        let known = self.mapped(cpu, key, &[]).and_then(|()| {
             let map = &self.translator.block.map;
             let entry = map.iter().rev().find(|e| match refusal.cold {
                 false => e.hot <= refusal.at,
@@ -137,31 +138,31 @@ impl Cpu {
                 self.refusals.insert(pc, refusal);
                 Ok(())
             }
-            _ => Err(self.unsupported(refusal.to_string())),
+            _ => Err(cpu.unsupported(refusal.to_string())),
         }
     }
 
     /// Turns a fault into an error at the guest instruction that caused it.
-    pub(crate) fn fault(&mut self, fault: Fault, counter: u64) -> Error {
-        if let Some((pc, ahead)) = self.guest_place(fault.host_pc) {
-            self.rip = pc;
-            self.pos = self.pos.max(counter.saturating_sub(ahead));
+    pub(crate) fn fault(&mut self, cpu: &mut Cpu, fault: Fault, counter: u64) -> Error {
+        if let Some((pc, ahead)) = self.guest_place(cpu, fault.host_pc) {
+            cpu.rip = pc;
+            cpu.pos = cpu.pos.max(counter.saturating_sub(ahead));
         }
         let name = match fault.signal {
-            libc::SIGILL => return self.unsupported("this processor does not have it"),
+            libc::SIGILL => return cpu.unsupported("this processor does not have it"),
             libc::SIGFPE => "an arithmetic exception",
             libc::SIGSEGV | libc::SIGBUS => "a memory fault",
             _ => "a trap",
         };
-        self.difference("no event", name)
+        cpu.difference("no event", name)
     }
 
     /// The guest instruction of a host address in the translation cache.
-    fn guest_place(&mut self, host_pc: u64) -> Option<(u64, u64)> {
+    fn guest_place(&mut self, cpu: &Cpu, host_pc: u64) -> Option<(u64, u64)> {
         let (block, offset) = self.cache.at(host_pc)?;
         let key = block.key;
         let peeked = self.cache.peeked(block).to_vec();
-        self.mapped(key, &peeked)?;
+        self.mapped(cpu, key, &peeked)?;
         let map = &self.translator.block.map;
         let entry = match offset {
             Ok(hot) => map.iter().rev().find(|e| e.hot <= hot)?,
@@ -172,16 +173,16 @@ impl Cpu {
 
     /// Translates a block again to get its map. `peeked` is what the first translation depended on, if there
     /// was one.
-    fn mapped(&mut self, key: Key, peeked: &[u8]) -> Option<()> {
-        let code = Arc::clone(&self.code);
+    fn mapped(&mut self, cpu: &Cpu, key: Key, peeked: &[u8]) -> Option<()> {
+        let code = Arc::clone(&cpu.code);
         let mut buf = [0; FETCH];
         let input = Input {
             peeked,
-            ..input(&code, key, self.epoch, &mut buf)
+            ..input(&code, key, cpu.epoch, &mut buf)
         };
         self.translator.want_map = true;
         self.translator.changing = code.is_changing(key.pc, input.code.len());
-        let epoch = self.epoch;
+        let epoch = cpu.epoch;
         let mut look = |addr| code.peek(addr, epoch, LOOK);
         let done = translate(&mut self.translator, key, &input, &mut look);
         self.translator.want_map = false;

@@ -16,9 +16,13 @@ pub fn show(s: &CpuState) -> String {
     list.join(" ")
 }
 
-/// Compares the processor's state with the state in a key frame.
-pub fn compare(cpu: &Cpu, want: &CpuState, want_vec: &VecState) -> Result<(), Error> {
-    let found_vec = &cpu.vectors();
+/// Compares the processor's state, with these vector registers, with the state in a key frame.
+pub fn compare(
+    cpu: &Cpu,
+    found_vec: &VecState,
+    want: &CpuState,
+    want_vec: &VecState,
+) -> Result<(), Error> {
     let (a, b) = (
         want.comparable().words(),
         cpu.registers().comparable().words(),

@@ -26,13 +26,16 @@ mod library;
 mod lines;
 mod machine;
 mod memory;
+mod native;
 mod pagemap;
+mod processor;
 mod queue;
 mod restated;
 mod sequence;
 mod slow;
 mod state;
 mod stream;
+mod string;
 mod sweep;
 mod window;
 

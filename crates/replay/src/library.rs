@@ -254,6 +254,7 @@ mod tests {
     #[test]
     fn spoiled_blocks_are_made_anew() {
         use crate::cpu::Cpu;
+        use crate::native::Native;
         use std::sync::Arc;
         let library = Arc::new(Library::default());
         let key = Key { pc: HIGH, limit: 0 };
@@ -261,12 +262,13 @@ mod tests {
             let mut pieces = [(0, HIGH, CODE), (0, HIGH + CODE.len() as u64, BEHIND[0])];
             let code = Arc::new(crate::Code::new(&mut pieces).unwrap());
             let mut cpu = Cpu::new(code, Predictor::WINDOW, Observe::Not).unwrap();
-            cpu.library = Some(Arc::clone(&library));
+            let mut native = Native::new(Predictor::WINDOW, Observe::Not).unwrap();
+            native.library = Some(Arc::clone(&library));
             cpu.rip = HIGH;
-            cpu.translate(key).unwrap();
-            let (_, at) = cpu.cache.find(key).unwrap();
-            assert!(cpu.cache.range().contains(&at));
-            cpu.translator.block.hot.clone()
+            native.translate(&mut cpu, key).unwrap();
+            let (_, at) = native.cache.find(key).unwrap();
+            assert!(native.cache.range().contains(&at));
+            native.translator.block.hot.clone()
         };
         let good = translated();
         assert_eq!((translated(), library.counts()), (good.clone(), (1, 1)));

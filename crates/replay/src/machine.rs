@@ -6,9 +6,10 @@ use crate::access_marks::ShowPage;
 use crate::code::Code;
 use crate::cost::Ticks;
 use crate::cpu::{Cpu, Observe};
-use crate::host::Held;
 use crate::library::Library;
 use crate::lines::Lines;
+use crate::native::Native;
+use crate::processor::Processor;
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::restated::Before;
 use crate::sequence::Sequence;
@@ -42,6 +43,7 @@ pub enum Stop {
 /// A virtual processor that plays one stream.
 pub struct Machine<'a> {
     pub(crate) cpu: Cpu,
+    pub(crate) processor: Box<dyn Processor>,
     pub(crate) queue: Queue<'a>,
     /// A key frame has set the processor's state.
     pub(crate) started: bool,
@@ -77,8 +79,6 @@ pub struct Machine<'a> {
     pub(crate) digests_only: bool,
     /// Time spent in comparisons.
     pub(crate) compared: Ticks,
-    /// This thread, prepared to run translated code for several runs.
-    held: Option<Held>,
 }
 
 impl<'a> Machine<'a> {
@@ -100,9 +100,12 @@ impl<'a> Machine<'a> {
     }
 
     fn make(code: Arc<Code>, predictor: Predictor, observe: Observe) -> Result<Machine<'a>, Error> {
+        let cpu = Cpu::new(code, predictor, observe)?;
+        let processor = Box::new(Native::new(predictor, cpu.marking)?);
         let nothing = Queue::new(Box::new(Vec::new().into_iter()));
         Ok(Machine {
-            cpu: Cpu::new(code, predictor, observe)?,
+            cpu,
+            processor,
             queue: nothing,
             started: false,
             missing: None,
@@ -121,19 +124,17 @@ impl<'a> Machine<'a> {
             order: None,
             digests_only: false,
             compared: Ticks::default(),
-            held: None,
         })
     }
 
     /// Executes the code of another program image from now on.
     pub fn set_code(&mut self, code: Arc<Code>) {
-        self.cpu.set_code(code);
+        self.processor.set_code(&mut self.cpu, code);
     }
 
     /// Takes translated blocks from `library` and puts its own there. To be called before anything is played.
     pub fn share(&mut self, library: Arc<Library>) {
-        library.serve(self.cpu.marking());
-        self.cpu.library = Some(library);
+        self.processor.share(&self.cpu, library);
     }
 
     /// Compares only digests and key frames, as `Checks::Digests` in the crate `verify` asks. To be called
@@ -229,9 +230,9 @@ impl<'a> Machine<'a> {
         self.gap = state.gap == Gap::Within;
         self.gap_end = (state.gap == Gap::Behind).then_some(state.position);
         self.cpu.pos = state.position;
-        self.cpu.set_epoch(state.epoch);
+        self.processor.set_epoch(&mut self.cpu, state.epoch);
         self.cpu.set_registers(&state.cpu);
-        self.cpu.set_vectors(&state.vec);
+        self.processor.set_vectors(&state.vec);
     }
 
     /// Sets the window to these lines, to zero elsewhere, and removes all access marks. Until the next call
@@ -332,9 +333,9 @@ impl<'a> Machine<'a> {
                 false if self.gap_end == Some(self.cpu.pos) => Gap::Behind,
                 false => Gap::Outside,
             },
-            epoch: self.cpu.epoch(),
+            epoch: self.cpu.epoch,
             cpu: self.cpu.registers(),
-            vec: self.cpu.vectors(),
+            vec: self.processor.vectors(),
         }
     }
 
@@ -342,14 +343,14 @@ impl<'a> Machine<'a> {
     pub fn set_breaks(&mut self, mut addresses: Vec<u64>) {
         addresses.sort_unstable();
         addresses.dedup();
-        self.cpu.set_breaks(addresses);
+        self.processor.set_breaks(&mut self.cpu, addresses);
     }
 
     /// Stops before each atomic operation from now on ([`Stop::Break`]). With a table (see
     /// [`hindsight_translate::watch_indices`]), also stops before each instruction that may write to an
     /// address in it. The table must outlive the machine. To be called before anything is played.
     pub fn watch(&mut self, table: Option<u64>) {
-        self.cpu.watch(table);
+        self.processor.watch(table);
     }
 
     /// Applies the events that are due before the next instruction. Then memory and registers are those with
@@ -440,7 +441,7 @@ impl<'a> Machine<'a> {
 
     /// Vector, mask and x87 registers.
     pub fn vectors(&self) -> VecState {
-        self.cpu.vectors()
+        self.processor.vectors()
     }
 
     /// Copies the cells of the addresses from `addr` on. A cell holds what the program last read or wrote
@@ -494,12 +495,12 @@ impl<'a> Machine<'a> {
 
     /// Counts what is executed, which takes time. To be called before anything is played.
     pub fn count(&mut self) {
-        self.cpu.count();
+        self.processor.count();
     }
 
     /// What all runs have executed, if [`Machine::count`] was called.
     pub fn counted(&self) -> Executed {
-        self.cpu.executed()
+        self.processor.counted(&self.cpu)
     }
 
     /// Whether the thread runs unrecorded at this position. Its registers are then those at the gap's

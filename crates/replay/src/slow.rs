@@ -2,19 +2,14 @@
 
 use crate::Error;
 use crate::cpu::Cpu;
-use crate::queue::{Op, Queue};
-use crate::window::AccessKind;
-use hindsight_events::Event;
-use hindsight_isa::string::{Regs, StringMemory, StringOp};
-use hindsight_isa::{Ctx, state::RFLAGS_MASK};
+use crate::native::Native;
+use crate::processor::Processor;
+use crate::string::string;
+use hindsight_isa::Ctx;
+use hindsight_isa::string::StringOp;
 use hindsight_translate::effective::Registers;
 use hindsight_translate::vsib::{Elements, gathers};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
-
-/// Most bytes that one string instruction can process in a recorded program.
-const LONGEST: u64 = 1 << 36;
-/// No program has memory at this address or above.
-const USER_END: u64 = 1 << 56;
 
 /// Decodes one instruction at `pc`. `None` if the bytes are not an instruction.
 pub(crate) fn decode(bytes: &[u8], pc: u64) -> Option<Instruction> {
@@ -23,7 +18,7 @@ pub(crate) fn decode(bytes: &[u8], pc: u64) -> Option<Instruction> {
 }
 
 /// Executes the instruction in `bytes`, at which no event is due. Does not advance the position.
-pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn execute(native: &mut Native, cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
     if let Some(op) = StringOp::decode(bytes) {
         return match string(cpu, &op, None)? {
             true => Ok(()),
@@ -34,7 +29,7 @@ pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
         return Err(cpu.unsupported("not an instruction"));
     };
     if i.memory_index().is_vector_register() {
-        return vsib(cpu, &i);
+        return vsib(native, cpu, &i);
     }
     use Mnemonic::*;
     match i.mnemonic() {
@@ -52,8 +47,8 @@ pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
         }
         // They only write memory. What they wrote comes as an event when it is read.
         Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64 => {}
-        Fnsave | Fsave => cpu.x87_init(),
-        Fnstenv | Fstenv => cpu.x87_mask(),
+        Fnsave | Fsave => native.x87_init(),
+        Fnstenv | Fstenv => native.x87_mask(),
         Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar => {
             return Err(cpu.difference(
                 "no event",
@@ -66,8 +61,8 @@ pub(crate) fn execute(cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// A gather or scatter with a small window.
-fn vsib(cpu: &mut Cpu, i: &Instruction) -> Result<(), Error> {
-    let mut v = cpu.vectors();
+fn vsib(native: &mut Native, cpu: &mut Cpu, i: &Instruction) -> Result<(), Error> {
+    let mut v = native.vectors();
     let registers = Registers::from(cpu.window.ctx());
     let Some(elements) = Elements::of(i, &v, &registers) else {
         return Err(cpu.unsupported("a vector of addresses of an unknown kind"));
@@ -81,7 +76,7 @@ fn vsib(cpu: &mut Cpu, i: &Instruction) -> Result<(), Error> {
         }
     }
     elements.finish(&mut v, gathers(i));
-    cpu.set_vectors(&v);
+    native.set_vectors(&v);
     Ok(())
 }
 
@@ -93,138 +88,4 @@ fn read_register(c: &Ctx, r: Register) -> u64 {
 fn write_register(c: &mut Ctx, r: Register, value: impl Fn(&Ctx) -> u64) {
     let v = value(c);
     c.gpr[r.full_register().number() & 15] = if r.size() == 4 { v as u32 as u64 } else { v };
-}
-
-/// Executes the string instruction at the current position with the events that belong to it. `false`:
-/// something interrupts it, and the next event says what.
-pub(crate) fn string(
-    cpu: &mut Cpu,
-    op: &StringOp,
-    queue: Option<&mut Queue>,
-) -> Result<bool, Error> {
-    let c = cpu.window.ctx();
-    let base = op.segment.base(c.fs_base, c.gs_base);
-    let mut regs = Regs::of(&c.gpr, c.rflags & RFLAGS_MASK);
-    let mut cells = Cells {
-        cpu,
-        queue,
-        most: LONGEST / op.size as u64,
-    };
-    let result = op.execute(&mut regs, base, 0, &mut cells);
-    let c = cpu.window.ctx_mut();
-    regs.store(&mut c.gpr);
-    c.rflags = regs.rflags;
-    match result {
-        Ok(()) => Ok(true),
-        Err(Stop::Interrupted) => Ok(false),
-        Err(Stop::Failed(e)) => Err(e),
-    }
-}
-
-/// The window's cells, brought up to date between the chunks of a string instruction.
-struct Cells<'a, 'q> {
-    cpu: &'a mut Cpu,
-    queue: Option<&'a mut Queue<'q>>,
-    /// The recorded program cannot have completed more iterations than this.
-    most: u64,
-}
-
-impl Cells<'_, '_> {
-    /// Fails for an address at which the recorded program would have had a fault. The fault would be an
-    /// event.
-    fn check(&self, addr: u64) -> Result<(), Stop> {
-        if addr < USER_END {
-            return Ok(());
-        }
-        Err(self
-            .cpu
-            .difference(
-                "no event",
-                format!("a string instruction at {addr:#x}, where no memory can be"),
-            )
-            .into())
-    }
-}
-
-enum Stop {
-    Interrupted,
-    Failed(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(e: Error) -> Stop {
-        Stop::Failed(e)
-    }
-}
-
-impl StringMemory for Cells<'_, '_> {
-    type Stop = Stop;
-
-    fn chunk(&mut self, done: u64) -> Result<u64, Stop> {
-        if done > self.most {
-            return Err(self
-                .cpu
-                .difference(
-                    "no event",
-                    format!("a string instruction after {done} iterations"),
-                )
-                .into());
-        }
-        let Some(queue) = self.queue.as_deref_mut() else {
-            return Ok(u64::MAX);
-        };
-        let mut ours = false;
-        let mut most = u64::MAX;
-        while let Some(next) = queue.prepare()? {
-            if next.pos != self.cpu.pos {
-                break;
-            }
-            match next.op {
-                // A patch belongs to this chunk only behind the chunk's own event.
-                Op::Word(..) | Op::Bytes(..) if !ours => break,
-                Op::Word(addr, value) => {
-                    self.cpu.window.give_word(addr, value);
-                }
-                Op::Bytes(addr, len, value) => {
-                    self.cpu.window.give_bytes(addr, len, value);
-                }
-                Op::BadNumber(_) => return Err(Stop::Interrupted),
-                Op::Other(at) => match queue.event(at)? {
-                    Event::RepChunk { iterations } if iterations == done => ours = true,
-                    // The recorder may have begun a chunk at any iteration.
-                    Event::RepChunk { iterations } if iterations > done => {
-                        most = iterations - done;
-                        break;
-                    }
-                    Event::RepChunk { iterations } => {
-                        let found = format!("{done} with none at {iterations}");
-                        return Err(self
-                            .cpu
-                            .difference(
-                                format!("{iterations} iterations of a string instruction"),
-                                found,
-                            )
-                            .into());
-                    }
-                    _ => return Err(Stop::Interrupted),
-                },
-            }
-            queue.advance();
-        }
-        Ok(most)
-    }
-
-    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Stop> {
-        self.check(addr)?;
-        self.cpu.window.read(addr, buf);
-        self.cpu.mark(AccessKind::Reads, addr, buf.len());
-        Ok(())
-    }
-
-    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Stop> {
-        self.check(addr)?;
-        self.cpu.window.write(addr, buf);
-        self.cpu.mark(AccessKind::Writes, addr, buf.len());
-        Ok(())
-    }
 }

@@ -2,51 +2,40 @@
 
 use super::{Machine, Stop};
 use crate::Error;
-use crate::host::{Held, Prepared};
 use crate::queue::Op;
 use hindsight_events::Event;
 
 impl Machine<'_> {
     /// Plays until `position` instructions are completed or the stream ends.
     pub fn run_to(&mut self, position: u64) -> Result<Stop, Error> {
-        self.with_host(|m, host| m.play(position, host))
+        self.entered(|m| m.play(position))
     }
 
     /// Prepares this thread once for many short runs, until [`Machine::release`] in the same thread. A run
     /// then takes half a microsecond instead of one and a half. Signals stay blocked meanwhile. Another
     /// machine may run in this thread in between if it finishes first.
     pub fn hold(&mut self) -> Result<(), Error> {
-        if self.held.is_none() {
-            self.held = Some(Held::new(self.cpu.prepare()?));
-        }
-        Ok(())
+        self.processor.hold(&mut self.cpu)
     }
 
     /// Ends what [`Machine::hold`] began.
     pub fn release(&mut self) {
-        self.held = None;
+        self.processor.release();
     }
 
-    fn with_host<T>(
-        &mut self,
-        run: impl FnOnce(&mut Self, &Prepared) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let held = self.held.take();
-        if let Some(host) = held.as_ref().and_then(Held::get) {
-            let done = run(self, host);
-            self.held = held;
-            return done;
-        }
-        let host = self.cpu.prepare()?;
-        run(self, &host)
+    fn entered<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        self.processor.enter(&mut self.cpu)?;
+        let done = run(self);
+        self.processor.leave();
+        done
     }
 
     /// Like [`Machine::run_to`], but may stop a few instructions before `position`. It does so where the
     /// exact position would need a block of its own. It may not move at all.
     pub fn run_near(&mut self, position: u64) -> Result<Stop, Error> {
-        self.with_host(|m, host| {
+        self.entered(|m| {
             m.cpu.near = true;
-            let stop = m.play(position, host);
+            let stop = m.play(position);
             m.cpu.near = false;
             stop
         })
@@ -59,17 +48,18 @@ impl Machine<'_> {
         position: u64,
         look: &mut dyn FnMut(&Machine) -> bool,
     ) -> Result<Stop, Error> {
-        let host = self.cpu.prepare()?;
-        while self.cpu.pos < position && look(self) {
-            match self.play(self.cpu.pos + 1, &host)? {
-                Stop::Position => {}
-                other => return Ok(other),
+        self.entered(|m| {
+            while m.cpu.pos < position && look(m) {
+                match m.play(m.cpu.pos + 1)? {
+                    Stop::Position => {}
+                    other => return Ok(other),
+                }
             }
-        }
-        Ok(Stop::Position)
+            Ok(Stop::Position)
+        })
     }
 
-    fn play(&mut self, position: u64, host: &Prepared) -> Result<Stop, Error> {
+    fn play(&mut self, position: u64) -> Result<Stop, Error> {
         if !self.started {
             if self.queue.prepare()?.is_none() {
                 return Ok(Stop::OutOfEvents);
@@ -118,7 +108,10 @@ impl Machine<'_> {
             if let Some(e) = self.missing.take() {
                 return Err(e);
             }
-            if !self.cpu.run(&mut self.queue, position, host)? {
+            if !self
+                .processor
+                .run(&mut self.cpu, &mut self.queue, position)?
+            {
                 return Ok(Stop::Position);
             }
             if self.cpu.take_watched() {

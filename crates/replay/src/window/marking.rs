@@ -22,7 +22,7 @@ impl Window {
 
     /// Marks a word from the recording: it was read, and does not have the value that was written.
     ///
-    /// It makes no calls, as all that runs between blocks (see `Cpu::spin`).
+    /// It makes no calls, as all that runs between blocks (see `Native::spin`).
     #[inline(always)]
     fn mark_word(&mut self, addr: u64, len: u8) {
         if self.at == 0 {

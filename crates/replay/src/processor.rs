@@ -1,0 +1,60 @@
+//! Where instructions are executed: the interface behind which the native translator stands.
+//!
+//! A [`Machine`](crate::Machine) reads the stream and applies its events to a [`Cpu`]. Between two events it has the
+//! instructions executed by its processor. It knows nothing of how.
+
+use crate::Error;
+use crate::code::Code;
+use crate::cpu::Cpu;
+use crate::library::Library;
+use crate::queue::Queue;
+use hindsight_isa::{Executed, VecState};
+use std::sync::Arc;
+
+/// Executes the instructions of a thread. The vector and x87 registers are here, all other state is in the [`Cpu`].
+/// All methods get the same one.
+pub(crate) trait Processor: Send {
+    /// To be called before [`Processor::run`], once for several runs in the same thread of the host.
+    fn enter(&mut self, cpu: &mut Cpu) -> Result<(), Error>;
+
+    /// Ends what [`Processor::enter`] began.
+    fn leave(&mut self);
+
+    /// Makes many short runs cheaper, until [`Processor::release`] in the same thread of the host.
+    fn hold(&mut self, cpu: &mut Cpu) -> Result<(), Error>;
+
+    /// Ends what [`Processor::hold`] began.
+    fn release(&mut self);
+
+    /// Runs until position `target`, an event that is not a patch, or the end of the prepared entries. Applies
+    /// patches on the way. Stops before the instructions of [`Cpu::breaks`]. `false`: it stopped near the target,
+    /// which [`Cpu::near`] allowed.
+    fn run(&mut self, cpu: &mut Cpu, queue: &mut Queue, target: u64) -> Result<bool, Error>;
+
+    /// The vector, mask and x87 registers.
+    fn vectors(&self) -> VecState;
+
+    /// Continues with these vector, mask and x87 registers.
+    fn set_vectors(&mut self, v: &VecState);
+
+    /// From here on, executes the code of this epoch.
+    fn set_epoch(&mut self, cpu: &mut Cpu, epoch: u64);
+
+    /// From here on, executes this code.
+    fn set_code(&mut self, cpu: &mut Cpu, code: Arc<Code>);
+
+    /// Stops before instructions at these addresses (ascending) from now on.
+    fn set_breaks(&mut self, cpu: &mut Cpu, breaks: Vec<u64>);
+
+    /// See [`Machine::watch`](crate::Machine::watch).
+    fn watch(&mut self, table: Option<u64>);
+
+    /// See [`Machine::count`](crate::Machine::count).
+    fn count(&mut self);
+
+    /// What all runs have executed, if it was counted.
+    fn counted(&self, cpu: &Cpu) -> Executed;
+
+    /// Shares with other machines what was made of code.
+    fn share(&mut self, cpu: &Cpu, library: Arc<Library>);
+}
