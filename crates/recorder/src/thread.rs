@@ -10,6 +10,7 @@ pub mod exec;
 pub mod filter_list;
 pub mod gap;
 pub mod inbox;
+pub mod mapped_file;
 pub mod owners;
 pub mod pass;
 pub mod pending;
@@ -41,6 +42,7 @@ use crate::thread::emulated::Emulated;
 use crate::thread::exec::Exec;
 use crate::thread::gap::Gaps;
 use crate::thread::inbox::Inbox;
+use crate::thread::mapped_file::MappedFile;
 use crate::thread::regime_state::RegimeState;
 use crate::thread::schedule::Schedule;
 use crate::thread::selection::SelectionState;
@@ -106,6 +108,8 @@ pub struct Thread {
     pub emulated: Emulated,
     /// The program that it is about to execute.
     pub exec: Exec,
+    /// The file that it mapped last.
+    pub mapped_file: MappedFile,
 }
 
 impl Thread {
@@ -148,6 +152,7 @@ impl Thread {
             chaos: timing::State::new(),
             emulated: Emulated::new(),
             exec: Exec::default(),
+            mapped_file: MappedFile::default(),
         }));
         t.ctx.runtime = t as *mut Thread as u64;
         t.ctx.sequence_ptr = hindsight_glue::sequence_address();

@@ -14,7 +14,6 @@ use crate::sys::{self, PAGE, arena, headroom, pages, result};
 use crate::thread::Thread;
 use crate::thread::call::{Flow, errno, returned};
 use crate::thread::pass::pass;
-use alloc::vec::Vec;
 use hindsight_events::Event;
 use hindsight_syscalls::{MAPS, has};
 use linux_raw_sys::errno::*;
@@ -24,6 +23,7 @@ use linux_raw_sys::general::*;
 /// has to be delivered first.
 pub fn perform(t: &mut Thread, nr: u32, a: &[u64; 6]) -> Option<Option<Flow>> {
     if !has(nr, MAPS) {
+        t.mapped_file.forget();
         return None;
     }
     headroom::program_maps();
@@ -134,17 +134,16 @@ fn mmap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         };
         forget_code(t, at, len);
         let anonymous = flags & MAP_ANONYMOUS != 0;
-        let path = if anonymous {
-            Vec::new()
-        } else {
-            sys::fd_path(fd as i32)
+        let (path, file) = match anonymous {
+            true => (&[][..], None),
+            false => t.mapped_file.look(fd as i32),
         };
         let object = match (flags & MAP_TYPE == MAP_PRIVATE, anonymous) {
             (true, _) => 0,
             (false, true) => fresh_object(),
-            (false, false) => sys::fstat(fd as i32).map_or(0, |s| named_object(s.st_dev, s.st_ino)),
+            (false, false) => file.map_or(0, |(device, inode)| named_object(device, inode)),
         };
-        regions().add_object(at..at + len, prot as u32, flags, offset, &path, object);
+        regions().add_object(at..at + len, prot as u32, flags, offset, path, object);
         if anonymous || flags & MAP_TYPE == MAP_PRIVATE {
             t.zero_window(at, len);
         } else {
