@@ -100,6 +100,21 @@ impl Hindsight {
         }
     }
 
+    /// The command that shows a place of `trace`.
+    pub fn at(&self, trace: &Path, place: &str, limit: Duration) -> Spec {
+        Spec {
+            argv: vec![
+                self.program.clone().into(),
+                "at".into(),
+                trace.into(),
+                place.into(),
+            ],
+            cwd: "/".into(),
+            limit,
+            ..Spec::default()
+        }
+    }
+
     /// Replays `trace` on `jobs` processors. Fails unless it verifies.
     pub fn verify(&self, trace: &Path, jobs: u32, limit: Duration) -> io::Result<Run> {
         let (report, messages) = (

@@ -6,6 +6,7 @@ mod folder;
 mod hindsight;
 mod machine;
 mod process;
+mod scale;
 mod servers;
 mod soak;
 mod stats;
@@ -103,6 +104,15 @@ struct Travel {
     /// How often the program runs and its index is made, in turn.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
+    /// Measure how travel grows with the length of a recording and the size of the process. The goals are not compared.
+    #[arg(long, conflicts_with = "trace")]
+    scale: bool,
+    /// With --scale: also recordings that take hours.
+    #[arg(long, requires = "scale")]
+    long: bool,
+    /// With --scale: only recordings whose names contain this text.
+    #[arg(long, requires = "scale", default_value = "")]
+    only: String,
     /// Number of random places.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -163,6 +173,10 @@ fn travel(o: &Travel) -> io::Result<ExitCode> {
             let scratch = tempfile::Builder::new()
                 .prefix("hindsight-travel-")
                 .tempdir()?;
+            if o.scale {
+                scale::programs(&tool, scratch.path(), o.long, &o.only, rounds)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             travel::programs(&tool, scratch.path(), o.pairs, rounds)?
         }
     };

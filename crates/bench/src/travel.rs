@@ -157,7 +157,24 @@ fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
         "| instructions of {} threads | | | {all} | | | |",
         threads.len()
     );
-    // A random instant of any thread.
+    let questions = at_random_places(&t, &mut c, rounds)?;
+    for (what, times, most) in [
+        ("seek", questions.seek, Some(50.0)),
+        ("reverse step", questions.back, Some(20.0)),
+        ("64 bytes of memory", questions.memory, Some(20.0)),
+        ("the same, all writers", questions.named, None),
+        ("last write to 8 bytes", questions.write, Some(150.0)),
+    ] {
+        table.many(what, times, most);
+    }
+    reverse_continue(&mut c, id, from, to, table)?;
+    breakpath(&t, id, from, to, table)
+}
+
+/// Asks questions at random instants of any thread.
+pub fn at_random_places(t: &Timeline, c: &mut Cursor, rounds: usize) -> Result<Question> {
+    let threads = t.threads()?;
+    let all: u64 = threads.iter().map(|h| h.to - h.from).sum();
     let mut random = Rng(1);
     let mut place = || {
         let mut n = random.u64() % all.max(1);
@@ -167,7 +184,7 @@ fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
             }
             n -= h.to - h.from;
         }
-        (id, from)
+        (threads[0].id, threads[0].from)
     };
 
     let mut questions = Question::default();
@@ -181,7 +198,7 @@ fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
             .back
             .time(|| c.step(Direction::Backward, Scope::Thread))?;
         // Memory that the program is about to use, and a stack slot.
-        let address = nearby(&mut c)?;
+        let address = nearby(c)?;
         let (thread, count) = place();
         c.seek_count(thread, count)?;
         questions
@@ -194,22 +211,12 @@ fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
     for _ in 0..rounds {
         let (thread, count) = place();
         c.seek_count(thread, count)?;
-        let address = nearby(&mut c)?;
+        let address = nearby(c)?;
         let (thread, count) = place();
         c.seek_count(thread, count)?;
         questions.named.time(|| c.memory(address & !63, 64))?;
     }
-    for (what, times, most) in [
-        ("seek", questions.seek, Some(50.0)),
-        ("reverse step", questions.back, Some(20.0)),
-        ("64 bytes of memory", questions.memory, Some(20.0)),
-        ("the same, all writers", questions.named, None),
-        ("last write to 8 bytes", questions.write, Some(150.0)),
-    ] {
-        table.many(what, times, most);
-    }
-    reverse_continue(&mut c, id, from, to, table)?;
-    breakpath(&t, id, from, to, table)
+    Ok(questions)
 }
 
 /// An address that an instruction near the cursor accesses.
@@ -352,13 +359,13 @@ fn breakpath(t: &Timeline, id: ThreadId, from: u64, to: u64, table: &mut Table) 
 
 /// The times of each kind of question.
 #[derive(Default)]
-struct Question {
-    seek: Times,
-    back: Times,
-    memory: Times,
+pub struct Question {
+    pub seek: Times,
+    pub back: Times,
+    pub memory: Times,
     /// Memory with the writers of all other values.
-    named: Times,
-    write: Times,
+    pub named: Times,
+    pub write: Times,
 }
 
 /// Milliseconds of elapsed time and of processor time.
@@ -404,8 +411,9 @@ fn cpu() -> f64 {
     t.tv_sec as f64 * 1e3 + t.tv_nsec as f64 / 1e6
 }
 
+/// What questions of one kind took.
 #[derive(Default)]
-struct Times(Vec<Spent>);
+pub struct Times(Vec<Spent>);
 
 impl Times {
     fn time<T>(&mut self, f: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -415,12 +423,23 @@ impl Times {
         Ok(done)
     }
 
+    /// The 95th percentile of elapsed time, in milliseconds.
+    pub fn high(&self) -> f64 {
+        at(&self.by(|s| s.wall), 0.95)
+    }
+
     /// The values of one of the two, sorted.
     fn by(&self, of: impl Fn(&Spent) -> f64) -> Vec<f64> {
         let mut all: Vec<f64> = self.0.iter().map(of).collect();
         all.sort_by(f64::total_cmp);
         all
     }
+}
+
+/// The value that this part of all does not exceed. They are sorted.
+fn at(all: &[f64], part: f64) -> f64 {
+    let i = (all.len().saturating_sub(1) as f64 * part) as usize;
+    all.get(i).copied().unwrap_or(0.0)
 }
 
 /// Compares measurements with goals, in milliseconds except for memory.
@@ -486,10 +505,6 @@ impl Table {
     /// A row for something that happened often. The 95th percentile counts.
     fn many(&mut self, what: &str, times: Times, most: Option<f64>) {
         let (wall, cpu) = (times.by(|s| s.wall), times.by(|s| s.cpu));
-        let at = |all: &[f64], part: f64| {
-            let i = (all.len().saturating_sub(1) as f64 * part) as usize;
-            all.get(i).copied().unwrap_or(0.0)
-        };
         let high = at(&wall, 0.95);
         let figures = [at(&wall, 0.5), high, at(&wall, 1.0), at(&cpu, 0.95)];
         self.row(what, figures.map(|f| format!("{f:.2}")), high, most, "");
