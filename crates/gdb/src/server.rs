@@ -31,7 +31,10 @@ pub fn serve(
             let _ = say_why.send(e);
         }
     });
+    // While the user looks, the index is made that the next question needs.
+    let background = session.timeline.index_in_background();
     let done = talk(session, Sender::new(to), &incoming);
+    drop(background);
     match why.try_recv() {
         Ok(e) => Err(e.into()),
         Err(_) => done,
@@ -51,6 +54,8 @@ fn talk(
             return Ok(());
         };
         interrupt.begin();
+        let timeline = session.timeline.clone();
+        let _asking = timeline.asking();
         let packet = match item {
             Incoming::Packet(packet) => packet,
             Incoming::Interrupt => {

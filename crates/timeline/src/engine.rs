@@ -1,11 +1,13 @@
 //! A recording with its index. All questions go to it.
 
+mod background;
 mod contents;
 pub mod interest;
 mod levels;
 mod parts;
 mod whole;
 
+pub use background::{Asking, Background};
 pub use levels::Looked;
 pub use parts::{Key, Unpacked};
 pub use whole::IndexStatus;
@@ -22,7 +24,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// How to open a recording.
@@ -66,7 +68,11 @@ pub struct Engine {
     /// The index file in which parts lie that were read.
     file: Mutex<Option<Arc<File>>>,
     /// Whoever makes a part has its lock. Others wait for it, and need not make it again.
-    making: Mutex<BTreeMap<(Level, ThreadId, u64), Making>>,
+    making: Mutex<BTreeMap<(Level, ThreadId, u64), Arc<Making>>>,
+    /// How many questions are being answered.
+    asking: AtomicUsize,
+    /// Where somebody looked last.
+    focus: Mutex<Option<(ThreadId, u64)>>,
     /// The ranges of each thread's parts.
     ranges: Mutex<BTreeMap<ThreadId, Arc<Vec<PartRange>>>>,
     /// What was unpacked of parts lately.
@@ -79,8 +85,22 @@ pub struct Engine {
     played: AtomicU64,
 }
 
-/// The lock for making a part.
-type Making = Arc<Mutex<()>>;
+/// Who makes a part.
+#[derive(Default)]
+struct Making {
+    lock: Mutex<()>,
+    /// How many wait for it.
+    waiting: AtomicUsize,
+}
+
+/// Why a part is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    /// A question needs it.
+    Question,
+    /// A question may need it later.
+    Background,
+}
 
 /// See [`crate::Timeline::tell_progress`].
 pub type Teller = Box<dyn Fn(Option<u64>) + Send + Sync>;
@@ -150,6 +170,8 @@ impl Engine {
             at_border: Mutex::default(),
             file: Mutex::default(),
             making: Mutex::default(),
+            asking: AtomicUsize::new(0),
+            focus: Mutex::default(),
             ranges: Mutex::default(),
             unpacked: Mutex::new(LruCache::new(UNPACKED)),
             calls: Mutex::default(),
@@ -255,9 +277,32 @@ impl Engine {
         range: PartRange,
         progress: &index::Progress,
     ) -> Result<Arc<IndexPart>> {
+        self.build_for(range, Wish::Question, progress)
+    }
+
+    /// Who makes a part, or will make it.
+    fn making(&self, range: PartRange) -> Arc<Making> {
         let key = (range.level, range.thread, range.from);
-        let making = Arc::clone(lock(&self.making).entry(key).or_default());
-        let _alone = lock(&making);
+        Arc::clone(lock(&self.making).entry(key).or_default())
+    }
+
+    /// Whether the index has a part.
+    fn has_part(&self, range: PartRange) -> bool {
+        let key = (range.thread, range.from);
+        lock(&self.parts)
+            .get(&key)
+            .is_some_and(|p| p.range == range)
+            || self.sidecar.has(range)
+    }
+
+    fn build_for(
+        self: &Arc<Self>,
+        range: PartRange,
+        wish: Wish,
+        progress: &index::Progress,
+    ) -> Result<Arc<IndexPart>> {
+        let making = self.making(range);
+        let _alone = making.alone();
         if !self.unsaved {
             self.sidecar.refresh();
         }
@@ -270,8 +315,11 @@ impl Engine {
         drop(draft);
         // Saving can fail: the folder may not be writable, or the disk full. Then the next question makes the part
         // again.
-        let saved =
-            !self.unsaved && matches!(self.sidecar.add(range, &encoded, For::Question), Ok(true));
+        let why = match wish {
+            Wish::Question => For::Question,
+            Wish::Background => For::Rest,
+        };
+        let saved = !self.unsaved && matches!(self.sidecar.add(range, &encoded, why), Ok(true));
         let part = match self.sidecar.load(range).filter(|_| saved) {
             Some(p) => p,
             None => IndexPart::made(range, &encoded)?,

@@ -18,7 +18,7 @@ use hindsight_trace::Trace;
 use std::ops::Range;
 
 pub use clobber::{Clobber, Instant, When};
-pub use restated::{Frames, Held, RestatingFrame};
+pub use restated::{Frames, Held, RestatingFrame, Told};
 use sources::Sources;
 pub use waits::Waited;
 

@@ -10,6 +10,7 @@ use super::pages::PageSet;
 use super::ranges::{Level, PartRange};
 use super::sidecar::Stream;
 use super::steps::{Gathered, Raw};
+use crate::base::STRIDE;
 use crate::model::error::replay;
 use crate::recording::{Chunks, Recording};
 use crate::scan::Scan;
@@ -167,7 +168,7 @@ fn play(
             let step = (span.load(Relaxed) / STEPS).max(1);
             next = next.min(from.saturating_add(step));
         }
-        let stop = m.run_to(next.min(range.to));
+        let stop = run_to(&mut m, next.min(range.to), progress)?;
         let done = m.position();
         let more = match stop {
             Ok(Stop::Position | Stop::Break) => done < range.to,
@@ -206,6 +207,24 @@ fn play(
         }
         if !more {
             return Ok(());
+        }
+    }
+}
+
+/// Runs to a position. On the way it asks now and then whether to go on.
+fn run_to(
+    m: &mut Machine,
+    to: u64,
+    progress: &Progress,
+) -> Result<std::result::Result<Stop, hindsight_replay::Error>> {
+    loop {
+        let next = to.min(m.position().saturating_add(16 * STRIDE));
+        let stop = m.run_to(next);
+        if next == to || !matches!(stop, Ok(Stop::Position)) {
+            return Ok(stop);
+        }
+        if !progress(0) {
+            return Err(Error::Cancelled);
         }
     }
 }

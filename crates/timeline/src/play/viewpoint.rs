@@ -97,7 +97,9 @@ impl Viewpoint {
     pub fn seek_count(&mut self, thread: ThreadId, count: u64) -> Result<()> {
         let p = self.player(thread)?;
         p.leave_entered(count)?;
-        self.set_position(thread, count)
+        self.set_position(thread, count)?;
+        self.engine.look_at(thread, self.count);
+        Ok(())
     }
 
     /// General registers, instruction pointer, flags and segment bases.

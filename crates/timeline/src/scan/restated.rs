@@ -168,7 +168,37 @@ fn among(list: &[Cells], cell: u64, end: &mut u64) -> Option<Cells> {
     inside.then(|| found.clone())
 }
 
+/// An instant at which the recording tells all of a thread's memory.
+#[derive(Clone, Copy)]
+pub struct Told<'a> {
+    pub at: u64,
+    /// `None`: it is the thread's beginning.
+    pub frame: Option<&'a RestatingFrame>,
+}
+
+impl Told<'_> {
+    /// The chunk that begins there.
+    pub fn chunk(&self) -> usize {
+        self.frame.map_or(0, |f| f.chunk)
+    }
+}
+
 impl Scan {
+    /// The last instant at `count` or before at which the recording tells all memory. In the quiet regime it does so
+    /// when a program begins, too.
+    pub fn told_at(&self, count: u64) -> Option<Told<'_>> {
+        match self.frames.last(count) {
+            Some(f) => Some(Told {
+                at: f.at,
+                frame: Some(f),
+            }),
+            None => (self.fresh && self.told).then_some(Told {
+                at: self.from,
+                frame: None,
+            }),
+        }
+    }
+
     /// Takes an event by which a key frame restates memory. `false`: the event is another one.
     pub(super) fn restates(&mut self, pos: u64, chunk: usize, event: &Event) -> bool {
         match *event {

@@ -161,7 +161,7 @@ impl Wants {
         found: &mut dyn FnMut(Hit) -> bool,
     ) -> Result<()> {
         player.cancel.check()?;
-        player.seek(lo)?;
+        player.seek_for_conditions(lo)?;
         player.set_breaks(self.addresses());
         let mut looks = 0u32;
         while player.run(hi)? == Halt::Break {

@@ -28,21 +28,33 @@ pub fn forward_in(view: &mut Viewpoint, mut s: Stretch, stops: &mut Stops) -> Re
     let mut writers = Writers::known(player, &wants);
     let (mut lo, mut known) = (s.lo, Touching::default());
     let engine = Arc::clone(player.engine());
-    let mut piece = NEAR;
+    let (mut piece, mut near) = (NEAR, player.span());
     let at_once = wants.compares();
     while lo < s.hi {
-        let looked = player.look(lo, &mut |part, i| {
-            wants.touched(&engine, part, i, &mut known)
-        })?;
-        let end = s.hi.min(looked.bounds().1.max(lo + 1));
+        // What is near needs no index.
+        let ahead = player.marked_without_index(lo).filter(|_| near > 0);
+        let (end, touched) = match ahead {
+            Some(_) => (player.part_end(lo), true),
+            None => {
+                let looked = player.look(lo, &mut |part, i| {
+                    wants.touched(&engine, part, i, &mut known)
+                })?;
+                (looked.bounds().1, looked.touched)
+            }
+        };
+        let end = s.hi.min(end.max(lo + 1));
         let mut stretch = Stretch {
             lo,
             hi: end.min(lo.saturating_add(piece)),
             ..s
         };
-        piece = u64::MAX;
+        near = near.saturating_sub(piece);
+        piece = match ahead {
+            Some(_) if near > 0 => near,
+            _ => u64::MAX,
+        };
         lo = stretch.hi;
-        if at_once && looked.touched {
+        if at_once && touched {
             let hit = writers.first(&wants, player, stretch, stops)?;
             if hit.is_some() {
                 writers.remember(player, &wants);
@@ -54,7 +66,7 @@ pub fn forward_in(view: &mut Viewpoint, mut s: Stretch, stops: &mut Stops) -> Re
         if let Some(h) = &found {
             stretch.hi = h.count;
         }
-        if looked.touched {
+        if touched {
             let (from, to) = (stretch.lo, stretch.hi);
             let way = Direction::Forward;
             let hit = in_interval(&wants, &mut writers, player, (from, to), way)?;
@@ -82,6 +94,9 @@ fn in_interval(
         return Ok(None);
     }
     let engine = Arc::clone(player.engine());
+    if !engine.has_steps(player.thread) {
+        return writers.effects(wants, player, lo, hi, direction);
+    }
     let part = player.index(lo)?;
     let summary = part.summary(&engine, part.interval(lo))?;
     let Some(mut steps) = wants.steps_touching(&engine, &summary, lo, hi)? else {
@@ -119,14 +134,21 @@ pub fn backward_in(view: &mut Viewpoint, mut s: Stretch, stops: &mut Stops) -> R
     let engine = Arc::clone(player.engine());
     let mut piece = NEAR;
     while hi > s.lo {
-        let looked = player.look(hi - 1, &mut |part, i| {
-            Ok(wants.steps() && wants.touched(&engine, part, i, &mut known)?)
-        })?;
-        let mut begin = looked.bounds().0.max(hi.saturating_sub(piece));
+        // What is near needs no index.
+        let (mut begin, touched) = match player.marked_without_index(hi - 1) {
+            Some(since) => (since, wants.steps()),
+            None => {
+                let looked = player.look(hi - 1, &mut |part, i| {
+                    Ok(wants.steps() && wants.touched(&engine, part, i, &mut known)?)
+                })?;
+                (looked.bounds().0, looked.touched)
+            }
+        };
         if wants.breaks() {
             // The interval is played. A finer one, if there is one, takes less time.
             begin = begin.max(player.begin_of(hi - 1));
         }
+        begin = begin.max(hi.saturating_sub(piece));
         let lo = s.lo.max(begin).min(hi - 1);
         piece = u64::MAX;
         let mut from = lo;
@@ -140,7 +162,7 @@ pub fn backward_in(view: &mut Viewpoint, mut s: Stretch, stops: &mut Stops) -> R
                 from = h.count;
             }
         }
-        if looked.touched {
+        if touched {
             let way = Direction::Backward;
             let hit = in_interval(&wants, &mut writers, player, (from, hi), way)?;
             if hit.is_some() {

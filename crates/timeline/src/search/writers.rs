@@ -165,7 +165,7 @@ impl Writers {
         };
         match stops.breakpoints.iter().any(|b| b.condition.is_some()) {
             // Conditions look at memory, which needs the marks.
-            true => player.seek(lo)?,
+            true => player.seek_for_conditions(lo)?,
             false => player.seek_straight(lo)?,
         }
         player.set_breaks(self.breaks(&before));

@@ -2,7 +2,7 @@
 
 use crate::calls::{self, Call};
 use crate::engine::interest::Dense;
-use crate::engine::{Engine, IndexStatus, Options, interest};
+use crate::engine::{Asking, Background, Engine, IndexStatus, Options, interest};
 use crate::model::contents::*;
 use crate::{Cancel, Cursor, Position, Result};
 use hindsight_trace::{ModuleHash, Trace};
@@ -36,6 +36,20 @@ impl Timeline {
     /// a part is done. Any thread may call it. Only the first callback that is set counts.
     pub fn tell_progress(&self, tell: impl Fn(Option<u64>) + Send + Sync + 'static) {
         let _ = self.0.teller.set(Box::new(tell));
+    }
+
+    /// Makes the index while nobody asks, until the answer is dropped. Parts around the place where a cursor stands come
+    /// first, then those before it. They are saved as [`Timeline::build_index`] saves them. The fine level is left to
+    /// the questions that need it. What fails is met again by the question that needs it. Nothing is made of a program
+    /// whose memory is so large that there is no room for a question beside it.
+    pub fn index_in_background(&self) -> Background {
+        self.0.in_background()
+    }
+
+    /// Says that a question is being answered, until the answer is dropped. [`Timeline::index_in_background`] pauses
+    /// meanwhile.
+    pub fn asking(&self) -> Asking<'_> {
+        self.0.asking()
     }
 
     /// The path of the trace file.

@@ -147,15 +147,15 @@ fn put(q: &mut Query, i: usize, thread: ThreadId, last: &access::Last) {
 pub fn one(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
     let engine = Arc::clone(p.engine());
     let mut floor = floor(&engine, p.thread, &q.m, count)?;
-    let told = restated::raise(&engine, p.thread, &q.m, count, &mut floor)?.unwrap_or(0);
+    restated::raise(&engine, p.thread, &q.m, count, &mut floor)?;
     let all: Vec<usize> = (0..q.m.bytes.len()).collect();
     let mut since = recent(p, (0, count), &floor, q, &all)?;
     if p.is_ahead() {
         restated::fill(p, count, &floor, q)?;
-        if !all.iter().any(|i| q.open(*i) && floor[*i] < told) {
+        if !all.iter().any(|i| q.open(*i) && floor[*i] < p.since()) {
             return Ok(());
         }
-        // The key frame does not tell all of it.
+        // The recording does not tell all of it.
         p.seek_by_index(count)?;
         since = recent(p, (0, count), &floor, q, &all)?;
     }

@@ -56,14 +56,15 @@ fn earlier(p: &mut Player, word: u64) -> Result<[Option<KnownByte>; 8]> {
     let engine = Arc::clone(p.engine());
     let mut q = Query::new(word, 8, &p.cancel);
     let mut floor = floor(&engine, p.thread, &q.m, since)?;
-    let told = restated::raise(&engine, p.thread, &q.m, since, &mut floor)?;
+    restated::raise(&engine, p.thread, &q.m, since, &mut floor)?;
     if p.is_ahead() {
-        if told.is_some_and(|told| floor.iter().all(|n| *n >= told)) {
+        restated::fill(p, since, &floor, &mut q)?;
+        if q.whole() {
             // Bytes that were accessed since are of no interest, so the answer is not remembered.
-            restated::fill(p, since, &floor, &mut q)?;
             return Ok(std::array::from_fn(|i| q.m.bytes[i]));
         }
-        // The key frame does not tell all of it.
+        // The recording does not tell all of it.
+        let mut q = Query::new(word, 8, &p.cancel);
         p.with_helper(|h| {
             h.seek_by_index(since)?;
             one(h, since, &mut q)

@@ -9,19 +9,19 @@ use crate::engine::Engine;
 use crate::model::memory::{Ground, KnownByte, Memory};
 use crate::play::Player;
 use crate::recording::maps;
-use crate::scan::{Held, RestatingFrame, When};
+use crate::scan::{Held, Told, When};
 use crate::{Result, ThreadId};
 
 const PRIVATE: u32 = 2;
 
-/// The last key frame of a thread that restates memory, at `count` or before. `None`: what it says need not hold at
+/// The last instant at `count` or before at which the recording tells all memory. `None`: what it tells need not hold at
 /// `count`.
-fn frame(engine: &Engine, thread: ThreadId, count: u64) -> Result<Option<&RestatingFrame>> {
+fn told(engine: &Engine, thread: ThreadId, count: u64) -> Result<Option<Told<'_>>> {
     let scan = engine.scan(thread)?;
     if scan.quiet_until < count || engine.has_steps(thread) {
         return Ok(None);
     }
-    Ok(scan.frames.last(count))
+    Ok(scan.told_at(count))
 }
 
 /// A stretch of memory in one private mapping, by offsets in what is asked for.
@@ -36,7 +36,7 @@ struct Stretch {
 fn stretches(
     engine: &Engine,
     thread: ThreadId,
-    frame: &RestatingFrame,
+    there: Told,
     (address, len): (u64, usize),
     count: u64,
 ) -> Result<Vec<Stretch>> {
@@ -46,7 +46,11 @@ fn stretches(
     let mut from = 0;
     while from < len {
         let at = address.wrapping_add(from as u64);
-        let (held, end) = engine.restates(thread, frame, at)?;
+        let (held, end) = match there.frame {
+            Some(f) => engine.restates(thread, f, at)?,
+            // Only a window has it.
+            None => (Held::Zeros, u64::MAX),
+        };
         let (map, map_end) = maps::covering(&changes, here, at);
         let to = from + ((end.min(map_end) - at) as usize).clamp(1, len - from);
         // What the kernel maps by itself changes by itself.
@@ -64,17 +68,16 @@ fn stretches(
     Ok(out)
 }
 
-/// Raises `floor` to the last key frame where that tells memory: nothing before it matters. Returns the key frame's
-/// position.
+/// Raises `floor` to the last key frame where that tells memory: nothing before it matters.
 pub fn raise(
     engine: &Engine,
     thread: ThreadId,
     m: &Memory,
     count: u64,
     floor: &mut [u64],
-) -> Result<Option<u64>> {
-    let Some(f) = frame(engine, thread, count)? else {
-        return Ok(None);
+) -> Result<()> {
+    let Some(f) = told(engine, thread, count)? else {
+        return Ok(());
     };
     if floor.iter().any(|n| *n < f.at) {
         for s in stretches(engine, thread, f, (m.address, m.bytes.len()), count)? {
@@ -85,7 +88,7 @@ pub fn raise(
             }
         }
     }
-    Ok(Some(f.at))
+    Ok(())
 }
 
 /// Fills in bytes that a player at `count` has not accessed since its marks begin. `floor` is what [`raise`] made of it.
@@ -95,7 +98,7 @@ pub fn raise(
 ///   accessed them on the way.
 pub fn fill(p: &Player, count: u64, floor: &[u64], q: &mut Query) -> Result<()> {
     let (engine, thread, ahead) = (p.engine(), p.thread, p.is_ahead());
-    let Some(f) = frame(engine, thread, count)? else {
+    let Some(f) = told(engine, thread, count)? else {
         return Ok(());
     };
     let since = p.since();
@@ -111,14 +114,16 @@ pub fn fill(p: &Player, count: u64, floor: &[u64], q: &mut Query) -> Result<()> 
     }
     let (address, len) = (q.m.address, q.m.bytes.len());
     for s in stretches(engine, thread, f, (address, len), count)? {
+        let wanted = |q: &Query, i: usize| wanted(q, i) && (s.told || f.at < floor[i]);
         let mut i = s.from;
         while i < s.to {
             let some = (i..s.to).take_while(|i| wanted(q, *i)).count();
             let at = address.wrapping_add(i as u64);
             let mut bytes = vec![0; some];
-            match ahead {
-                true => p.cells(at, &mut bytes),
-                false => engine.restated(thread, f, at, &mut bytes)?,
+            match f.frame {
+                _ if ahead => p.cells(at, &mut bytes),
+                Some(frame) => engine.restated(thread, frame, at, &mut bytes)?,
+                None => break,
             }
             for value in bytes {
                 let ground = Ground::Restated;

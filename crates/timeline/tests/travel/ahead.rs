@@ -3,7 +3,9 @@
 use crate::questions::Rng;
 use hindsight_lab::Scene;
 use hindsight_oracle::plain::{self as oracle, Log, Why};
-use hindsight_timeline::{Ground, Options, ThreadId, Timeline, index_path};
+use hindsight_timeline::{
+    Breakpoint, Direction, Ground, Options, Scope, Stops, ThreadId, Timeline, index_path,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -99,7 +101,8 @@ fn registers_and_memory_need_no_index_where_memory_is_restated() {
         let count = match i % 4 {
             // At a key frame, and just behind it.
             0 => frames[r.below(frames.len() as u64) as usize] + r.below(3),
-            _ => frames[0] + r.below(log.instructions() - frames[0]),
+            // Before the first key frame, the program's beginning tells memory.
+            _ => 3 * INTERVAL + r.below(log.instructions() - 3 * INTERVAL),
         };
         let addresses = before(&log, count, &of_kernel, &mut r);
         let _ = fs::remove_file(index_path(&trace));
@@ -116,6 +119,47 @@ fn registers_and_memory_need_no_index_where_memory_is_restated() {
     }
     assert!(restated > 500, "{restated}");
     assert_eq!(made, 0);
+}
+
+/// Searches for what is near need no index.
+#[test]
+fn what_happened_just_before_is_found_without_an_index() {
+    let s = Scene::new();
+    let trace = record(&s, "20000");
+    let other = crate::open(&trace, INTERVAL);
+    other.build_index(&|_, _| {}, &Default::default()).unwrap();
+    let mut indexed = other.cursor().unwrap();
+    let thread = ThreadId(other.trace().threads()[0]);
+    let end = other.threads().unwrap()[0].to;
+    let (mut near, mut r) = (0, Rng(5));
+    for i in 0..60 {
+        let count = 3 * INTERVAL + r.below(end - 3 * INTERVAL);
+        let _ = fs::remove_file(index_path(&trace));
+        let t = open(&trace, INTERVAL);
+        let mut c = t.cursor().unwrap();
+        let answers = [&mut c, &mut indexed].map(|c| {
+            c.seek_count(thread, count).unwrap();
+            let rsp = c.registers().unwrap().gpr[4];
+            let rip = c.registers().unwrap().rip;
+            let mut out = match i % 3 {
+                0 => format!("{:?}", c.last_write(rsp, 8).unwrap()),
+                1 => format!("{:?}", c.step_over(Direction::Backward).unwrap()),
+                _ => {
+                    let mut stops = Stops {
+                        breakpoints: vec![Breakpoint::at(0, rip)],
+                        ..Stops::default()
+                    };
+                    let way = [Direction::Backward, Direction::Forward][i as usize / 3 % 2];
+                    format!("{:?}", c.run(way, Scope::Thread, &mut stops).unwrap())
+                }
+            };
+            out += &format!(" {}", c.count());
+            out
+        });
+        near += (t.index_status().present == 0) as usize;
+        assert_eq!(answers[0], answers[1], "at {count}");
+    }
+    assert!(near > 20, "{near}");
 }
 
 /// A walk to and fro through the whole recording, without an index and with what the questions make of it.
@@ -168,4 +212,39 @@ fn a_walk_finds_what_a_plain_replay_finds() {
             );
         }
     }
+}
+
+/// The index that is made in the background is the one that questions make, whatever is asked meanwhile.
+#[test]
+fn questions_and_the_background_make_the_same_index() {
+    let s = Scene::new();
+    let trace = record(&s, "9000");
+    let ask = |t: &Timeline, n: u64| {
+        let mut c = t.cursor().unwrap();
+        let end = t.threads().unwrap()[0].to;
+        c.seek_count(ThreadId(t.trace().threads()[0]), end / 40 * n)
+            .unwrap();
+        let rsp = c.registers().unwrap().gpr[4];
+        format!("{rsp:#x} {:?}", c.last_write(rsp, 8).unwrap())
+    };
+    let want: Vec<String> = {
+        let t = crate::open(&trace, INTERVAL);
+        (1..40).rev().map(|n| ask(&t, n)).collect()
+    };
+    let t = open(&trace, INTERVAL);
+    let background = t.index_in_background();
+    let found: Vec<String> = (1..40)
+        .rev()
+        .map(|n| {
+            let _asking = t.asking();
+            ask(&t, n)
+        })
+        .collect();
+    assert_eq!(found, want);
+    background.wait();
+    let status = t.index_status();
+    assert_eq!(status.present, status.parts);
+    // One that is dropped at once ends.
+    fs::remove_file(index_path(&trace)).unwrap();
+    drop(open(&trace, INTERVAL).index_in_background());
 }

@@ -33,8 +33,7 @@ impl Player {
         if scan.quiet_until < count || self.engine.has_steps(self.thread) {
             return Ok(None);
         }
-        let frame = scan.frames.last(count);
-        Ok(frame.map(|f| (f.at, f.chunk)))
+        Ok(scan.told_at(count).map(|t| (t.at, t.chunk())))
     }
 
     /// Whether a machine that runs ahead comes to `count` sooner than a player that plays on from here.
@@ -114,6 +113,35 @@ impl Player {
     /// Whether marks begin where the index has no border.
     pub fn is_ahead(&self) -> bool {
         self.at.is_some_and(|at| at.ahead)
+    }
+
+    /// The instant from which marks tell accesses up to `count`, if that is near and there is no index.
+    pub fn marked_without_index(&self, count: u64) -> Option<u64> {
+        let at = self.at.filter(|at| at.ahead && at.count <= count)?;
+        let range = self.ranges[at.part];
+        let within = range.from <= count && (count < range.to || range.last);
+        let near = count - at.count <= 2 * self.span();
+        let built = || self.engine.nearest_if_built(range, count);
+        (within && near && built().is_none()).then_some(at.count)
+    }
+
+    /// Where the part ends that has instruction `count`.
+    pub fn part_end(&self, count: u64) -> u64 {
+        self.ranges[self.part(count)].to
+    }
+
+    /// The usual number of instructions in an interval of the index.
+    pub fn span(&self) -> u64 {
+        index::span(&self.engine, self.thread)
+    }
+
+    /// Goes to where `count` instructions are completed, for breakpoints whose conditions look at memory.
+    pub fn seek_for_conditions(&mut self, count: u64) -> Result<()> {
+        // Where an interval has steps, its beginning is needed.
+        match self.engine.has_steps(self.thread) {
+            true => self.seek(count),
+            false => self.go(count),
+        }
     }
 
     /// Goes to where `count` instructions are completed, from a border of the index. The index is made if there is
