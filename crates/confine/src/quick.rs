@@ -22,7 +22,7 @@ const NOT_REG: u8 = 0x80;
 const NOT_TEST: u8 = 0x10;
 const ODD: u8 = 0x20;
 
-/// Entries of opcodes without a ModRM byte. The length is added.
+/// Entries of opcodes without a ModRM byte, all above [`OTHER`]. The length is added.
 const BARE_ONES: u8 = 0xf0;
 /// The same, where the length depends on the width of operands.
 const VARIES: u8 = 0xff;
@@ -125,7 +125,12 @@ const fn one(opcode: u8, replay: bool, mem: bool, window: bool) -> u8 {
 }
 
 const fn two(opcode: u8, mem: bool, window: bool) -> u8 {
-    if special_0f(opcode, 0) != 0 {
+    let special = special_0f(opcode, 0);
+    // bswap, emms
+    if special & (BARE | JUMP) == BARE && !window {
+        return BARE_ONES | 1;
+    }
+    if special != 0 {
         return OTHER;
     }
     let entry = MAP_0F[0][opcode as usize];
@@ -219,6 +224,7 @@ impl Table {
                 match entry & form {
                     0..16 => Some(k + 1 + ((entry as usize + form as usize) & 15)),
                     ODD..48 => odd(entry, rest >> 16, k + 1),
+                    _ if entry > OTHER => Some(k + 1 + (entry & 15) as usize),
                     _ => None,
                 }
             }
@@ -253,6 +259,19 @@ fn accesses_field(word: u64, next: u8, replay: bool) -> bool {
     } else {
         word << 24 == FETCHES << 24 && context::is_target(disp)
     }
+}
+
+/// The length of an instruction that only fills space, in the two commonest forms: `nop` of two bytes, and one with an
+/// operand, which it does not access.
+#[inline(always)]
+pub(crate) fn pads(word: u64) -> Option<usize> {
+    const NOP: u64 = 0x1f0f;
+    const WITH: u64 = 0x38_ffff;
+    if word as u16 == 0x9066 {
+        return Some(2);
+    }
+    let form = FORMS[(word >> 16) as u8 as usize];
+    (word & WITH == NOP && form & (NOT_REG | ODD) == 0).then_some(2 + (form & 15) as usize)
 }
 
 /// Bytes in a group.

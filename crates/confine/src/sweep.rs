@@ -4,7 +4,7 @@ use crate::allowed::JUMP;
 use crate::decode::{Instr, Map, WINDOW, among, prefix, window};
 use crate::facts::{Facts, always_jumps};
 use crate::operand;
-use crate::quick::{AHEAD, GROUP, Quick, eight, mark, usual};
+use crate::quick::{AHEAD, GROUP, Quick, eight, mark, pads, usual};
 use crate::shapes::{finds, flags_through_the_stack, word};
 use crate::{Code, Kind, Marks, Refusal, Rules, Wrong};
 use alloc::vec::Vec;
@@ -168,6 +168,12 @@ impl Checker {
                 } else if word == SAYS_WHICH && cold {
                     at = self.exits(&p, at)?;
                     false
+                } else if word as u8 == 0xe3 {
+                    at = self.hops(&p, at, (word >> 8) as i8)?;
+                    true
+                } else if let Some(len) = pads(word) {
+                    at += len;
+                    true
                 } else {
                     self.groups[group].entries |= core::mem::take(&mut entries);
                     p.at = at;
@@ -207,6 +213,16 @@ impl Checker {
             self.groups[field / GROUP].distances |= 1 << (field % GROUP);
         }
         Ok(end)
+    }
+
+    /// Notes the `jrcxz` at `at`, which cannot be linked. Returns its end.
+    #[inline(always)]
+    fn hops(&mut self, p: &Part, at: usize, distance: i8) -> Result<usize, Refusal> {
+        let end = at + 2;
+        match end <= p.bytes.len() && self.leads(p, end as i64 + distance as i64) {
+            true => Ok(end),
+            false => Err(p.refuse_at(at, Wrong::Jump)),
+        }
     }
 
     /// Called where execution does not continue from the code before. Skips descriptors and the space between blocks.

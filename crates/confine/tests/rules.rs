@@ -369,6 +369,12 @@ fn jumps_and_descriptors() {
     );
     assert_eq!(run(&replay, &[0xe9, 0, 0, 0, 0x10]), Err(Wrong::Jump));
     assert_eq!(run(&replay, &[0x74, 0x80]), Err(Wrong::Jump));
+    // The same with jrcxz, and one that is cut.
+    for (distance, result) in [(1, Err(Wrong::Jump)), (5, Ok(())), (0x80, Err(Wrong::Jump))] {
+        let code = [0xe3, distance, 0xb8, 0x90, 0x0f, 0x05, 0xc3];
+        assert_eq!(run(&replay, &code), result, "{distance:#x}");
+    }
+    assert_eq!(checked(&replay, &[0xe3], &[]), Err(Wrong::Jump));
     assert_eq!(
         run(&replay, &[0x66, 0xe9, 0, 0, 0, 0]),
         Err(Wrong::Instruction)
