@@ -182,6 +182,7 @@ impl Cache {
             core::mem::forget(old);
         }
         self.current = i;
+        memory::renew(self.chunks[i].base, SIZE);
         true
     }
 }

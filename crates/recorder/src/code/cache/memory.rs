@@ -11,6 +11,10 @@
 //!
 //! So a child that soon executes another program costs little, and no process waits for another.
 //!
+//! Each copy is a mapping of its own, of which the kernel allows a limited number. When a part of
+//! the cache begins anew, copies in it are given up for fresh memory. So a program that goes on
+//! forking and making code has at most as many as its present code has pieces.
+//!
 //! All functions here are called by the owner of the cache's lock.
 
 use crate::line;
@@ -27,6 +31,8 @@ pub const LEN: u64 = super::SIZE * super::CHUNKS as u64;
 
 const PIECES: usize = (LEN / PIECE) as usize;
 
+const _: () = assert!(super::SIZE.is_multiple_of(64 * PIECE), "see `renew`");
+
 /// A bit for each piece.
 type Pieces = [AtomicU64; PIECES.div_ceil(64)];
 
@@ -36,6 +42,8 @@ struct CodeMemory {
     used: Pieces,
     /// Pieces that other processes may have, too.
     shared: Pieces,
+    /// Pieces that are mappings of their own.
+    copied: Pieces,
     /// Address at which the memory is executed, address at which it is written, and that of a piece's room for copies.
     /// Set once, before any code is translated.
     places: [AtomicU64; 3],
@@ -44,6 +52,7 @@ struct CodeMemory {
 static MEMORY: CodeMemory = CodeMemory {
     used: [const { AtomicU64::new(0) }; PIECES.div_ceil(64)],
     shared: [const { AtomicU64::new(0) }; PIECES.div_ceil(64)],
+    copied: [const { AtomicU64::new(0) }; PIECES.div_ceil(64)],
     places: [const { AtomicU64::new(0) }; 3],
 };
 
@@ -106,6 +115,7 @@ pub fn writable(at: u64, len: u64) -> *mut u8 {
         let (word, bit) = (piece as usize / 64, 1 << (piece % 64));
         if MEMORY.shared[word].load(Relaxed) & bit != 0 {
             copy(piece);
+            MEMORY.copied[word].fetch_or(bit, Relaxed);
             MEMORY.shared[word].fetch_and(!bit, Relaxed);
         }
         if MEMORY.used[word].load(Relaxed) & bit == 0 {
@@ -140,6 +150,28 @@ fn copy(piece: u64) {
     });
     if let Err(e) = done {
         die("copy", e);
+    }
+}
+
+/// Called before new code is written to `len` bytes that are executed at `at`. Nobody executes them
+/// any more. Both are multiples of 64 pieces. If pieces there were copied, or would be, the memory
+/// becomes fresh and one mapping again.
+pub fn renew(at: u64, len: u64) {
+    const ROW: u64 = 64 * PIECE;
+    let at = at - places()[0];
+    let rows = (at / ROW) as usize..((at + len) / ROW) as usize;
+    let apart = |k: usize| MEMORY.shared[k].load(Relaxed) | MEMORY.copied[k].load(Relaxed) != 0;
+    if !rows.clone().any(apart) {
+        return;
+    }
+    log!(Debug, "maps {len} bytes of code memory anew");
+    if let Err(e) = headroom::needed(|| fresh(at, len)) {
+        die("map", e);
+    }
+    for pieces in [&MEMORY.used, &MEMORY.shared, &MEMORY.copied] {
+        pieces[rows.clone()]
+            .iter()
+            .for_each(|row| row.store(0, Relaxed));
     }
 }
 
@@ -184,7 +216,7 @@ fn next(mut from: usize, used: bool) -> usize {
     PIECES
 }
 
-/// Maps fresh memory where nothing is.
+/// Maps fresh memory where nothing is that is needed.
 fn fresh(at: u64, len: u64) -> sys::Result<()> {
     let [run, write, _] = places();
     sys::mmap(run + at, len, READ_EXEC, FRESH | MAP_FIXED, -1, 0)?;
@@ -196,10 +228,61 @@ fn fresh(at: u64, len: u64) -> sys::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
+
+    /// Tests share the memory.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    /// Mappings of the first `len` bytes that are executed.
+    fn mappings(len: u64) -> usize {
+        let run = places()[0];
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let start = |m: &str| u64::from_str_radix(m.split('-').next().unwrap(), 16).unwrap();
+        maps.lines()
+            .filter(|m| (run..run + len).contains(&start(m)))
+            .count()
+    }
+
+    /// A process that forks again and again does not get more mappings each time it begins a part
+    /// of the cache anew, and new code goes where it is executed.
+    #[test]
+    fn a_part_that_begins_anew_is_one_mapping() {
+        let _alone = ALONE.lock().unwrap();
+        MEMORY.used.iter().for_each(|row| row.store(0, Relaxed));
+        let run = map().unwrap();
+        let len = super::super::SIZE;
+        for round in 1..=3u8 {
+            // Two generations of forks, with code in each other piece.
+            for _ in 0..2 {
+                for piece in (0..200).step_by(2) {
+                    // SAFETY: the memory is mapped, and belongs to this test.
+                    unsafe { writable(run + piece * PIECE, 1).write(round) };
+                }
+                share();
+            }
+            assert!(mappings(len) >= 200, "{}", mappings(len));
+            renew(run, len);
+            assert!(mappings(len) <= 2, "{}", mappings(len));
+            // SAFETY: as above.
+            unsafe {
+                assert_eq!((run as *const u8).read(), 0, "the memory is fresh");
+                writable(run + 5, 1).write(round);
+                assert_eq!(((run + 5) as *const u8).read(), round);
+            }
+        }
+        // What nobody else has stays as it is.
+        // SAFETY: as above.
+        unsafe { writable(run + len, 1).write(7) };
+        renew(run + len, len);
+        // SAFETY: as above.
+        assert_eq!(unsafe { ((run + len) as *const u8).read() }, 7);
+    }
 
     /// Runs of used and unused pieces, across words.
     #[test]
     fn runs_of_pieces() {
+        let _alone = ALONE.lock().unwrap();
+        MEMORY.used.iter().for_each(|row| row.store(0, Relaxed));
         for used in [0usize, 5, 6, 62, 63, 64, 65, 127, 200, PIECES - 1] {
             MEMORY.used[used / 64].fetch_or(1 << (used % 64), Relaxed);
         }
