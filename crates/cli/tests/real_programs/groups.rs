@@ -187,3 +187,14 @@ fn who_stops_or_ends_the_process_that_was_started_means_the_program() {
     assert_eq!(end(done.status), (None, Some(libc::SIGKILL)));
     scene.must_verify(&trace);
 }
+
+#[test]
+fn threads_of_a_group_stop_and_go_on_together() {
+    let scene = Scene::new();
+    let program = scene.compile("signals/herd.c", &["-O1", "-pthread"]);
+    let done = scene.same(&words(&program, &["stops"]));
+    assert_eq!(
+        done.text().lines().next(),
+        Some("120 moved, 30 stopped, 0 awake, 30 went on")
+    );
+}

@@ -67,3 +67,13 @@ fn termination_of_the_recorder_is_passed_on() {
     interrupted(&["handle"], libc::SIGTERM, false);
     interrupted(&[], libc::SIGTERM, false);
 }
+
+#[test]
+fn what_lies_below_the_stack_pointer_stays() {
+    let scene = Scene::new();
+    let program = scene.compile("signals/herd.c", &["-O1", "-pthread"]);
+    for args in [&["zone"][..], &["zone", "alone"]] {
+        let done = scene.same(&words(&program, args));
+        assert_eq!(done.text(), "spoiled 0, all traps 1\n", "{args:?}");
+    }
+}
