@@ -12,9 +12,9 @@ use crate::{Error, Result};
 use hindsight_isa::Predictor;
 use hindsight_replay::{Machine, Stop};
 
-/// A key frame that is farther away is no place to begin: making the index takes little longer, and then serves other
+/// A key frame that is farther away is no place to begin. Making the index takes three times as long, but serves other
 /// questions.
-const FAR: u64 = 4 << 30;
+const FAR: u64 = 12 << 30;
 /// The player itself plays this many intervals rather than let the machine run ahead.
 const NEAR: u64 = 4;
 /// The machine stays where it is for the next question, if it has at most this much memory, in bytes.
