@@ -7,7 +7,6 @@ use super::{Engine, Making, Wish};
 use crate::base::sync::lock;
 use crate::index::{self, PartRange};
 use crate::{Cancel, ThreadId};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
@@ -79,9 +78,17 @@ impl Engine {
         if index::affordable(&self.recording) < 2 {
             return;
         }
-        // Parts that cannot be made, or not be saved, are not tried again.
-        let mut tried = BTreeSet::new();
-        while let Some(range) = self.next_part(&mut tried) {
+        let threads = self.threads.iter();
+        let mut left: Vec<PartRange> = threads
+            .flat_map(|t| self.part_ranges_of(*t).to_vec())
+            .collect();
+        while let Some(range) = self.take_next(&mut left) {
+            if stop.is_cancelled() {
+                return;
+            }
+            if self.has_part(range) {
+                continue;
+            }
             let making = self.making(range);
             let go_on = |_| {
                 while self.asking.load(Relaxed) > 0
@@ -92,22 +99,17 @@ impl Engine {
                 }
                 !stop.is_cancelled()
             };
+            // One that cannot be made is not tried again.
             let _ = self.build_for(range, Wish::Background, &go_on);
-            if stop.is_cancelled() {
-                return;
-            }
         }
     }
 
-    /// The next part of the coarsest level that is to be made.
-    fn next_part(&self, tried: &mut BTreeSet<(ThreadId, u64)>) -> Option<PartRange> {
+    /// Takes the part that is to be made next.
+    fn take_next(&self, left: &mut Vec<PartRange>) -> Option<PartRange> {
         let focus = *lock(&self.focus);
-        let missing = |p: &PartRange| !tried.contains(&(p.thread, p.from)) && !self.has_part(*p);
-        let next = (self.part_ranges().into_iter())
-            .filter(missing)
-            .min_by_key(|p| order(p, focus))?;
-        tried.insert((next.thread, next.from));
-        Some(next)
+        let order = |i: &usize| order(&left[*i], focus);
+        let next = (0..left.len()).min_by_key(order)?;
+        Some(left.swap_remove(next))
     }
 }
 

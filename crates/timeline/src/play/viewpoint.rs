@@ -97,9 +97,7 @@ impl Viewpoint {
     pub fn seek_count(&mut self, thread: ThreadId, count: u64) -> Result<()> {
         let p = self.player(thread)?;
         p.leave_entered(count)?;
-        self.set_position(thread, count)?;
-        self.engine.look_at(thread, self.count);
-        Ok(())
+        self.set_position(thread, count)
     }
 
     /// General registers, instruction pointer, flags and segment bases.
@@ -165,6 +163,7 @@ impl Viewpoint {
         let count = count.clamp(p.from, p.to);
         p.go(count)?;
         (self.thread, self.count) = (thread, count);
+        self.engine.look_at(thread, count);
         Ok(())
     }
 

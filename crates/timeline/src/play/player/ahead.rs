@@ -18,7 +18,7 @@ const FAR: u64 = 12 << 30;
 /// The player itself plays this many intervals rather than let the machine run ahead.
 const NEAR: u64 = 4;
 /// The machine stays where it is for the next question, if it has at most this much memory, in bytes.
-const KEPT: usize = 256 << 20;
+const KEPT: usize = 128 << 20;
 
 /// The machine that runs ahead, and the part in which it is.
 pub struct Ahead {
