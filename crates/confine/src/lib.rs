@@ -25,6 +25,7 @@ mod context;
 mod decode;
 mod facts;
 mod operand;
+mod part;
 mod quick;
 mod shapes;
 mod sweep;

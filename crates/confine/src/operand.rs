@@ -137,13 +137,11 @@ fn behind_gs(rules: &Rules, facts: &Facts, i: &Instr, code: &[u8]) -> Allowed {
         return on(facts.restores_little().map(|f| f.min(address)));
     }
     if rules.marks == Marks::Beside && i.base == SCR {
-        let (steps, least) = write_marks();
-        let fact = match steps {
+        let fact = match write_marks().0 {
             0 => Fact::Low,
             n => Fact::Below(n),
         };
-        let size = mark(i, code)?;
-        let good = (0..=SLACK - size).contains(&i.disp.wrapping_sub(least)) && i.disp_len == 4;
+        let good = may_mark(i.disp, mark(i, code)?) && i.disp_len == 4;
         return on(facts.of(SCR, fact).filter(|_| good));
     }
     let near = (-APART..SPARE).contains(&i.disp) && (i.disp_len != 2 || counts_bytes(i));
@@ -197,8 +195,13 @@ fn is_exit(disp: i32, replay: bool) -> bool {
         || (disp == search(table::PLAIN) || disp == d::SEQUENCE_PTR) && !replay
 }
 
+/// Whether `size` bytes may be marked as written at this displacement from the last step.
+pub(crate) fn may_mark(disp: i32, size: i32) -> bool {
+    (0..=SLACK - size).contains(&disp.wrapping_sub(write_marks().1))
+}
+
 /// How far below the window marks of writes are: in steps of 2^31, and a displacement.
-const fn write_marks() -> (u8, i32) {
+pub(crate) const fn write_marks() -> (u8, i32) {
     let mut left = observe::WRITES - APART as i64;
     let mut steps = 0;
     while left < i32::MIN as i64 {

@@ -1,5 +1,6 @@
 //! Sequences of instructions that are allowed only together, as if they were one instruction.
 
+use crate::decode::WINDOW;
 use hindsight_isa::ctx::{d, table};
 use hindsight_isa::ibl::HOST;
 
@@ -78,4 +79,54 @@ pub(crate) fn flags_through_the_stack(bytes: &[u8]) -> Option<usize> {
     let way = WAYS.into_iter().find(|w| rest.starts_with(w))?;
     // Back to the old stack pointer.
     load(&rest[way.len()..], d::SPILL + 9 * 8).then_some(2 * LOAD + way.len())
+}
+
+/// lea r10, [r10 - 2^31]: a step on the way to marks of writes.
+pub(crate) const STEP: [u8; 7] = [0x4d, 0x8d, 0x92, 0, 0, 0, 0x80];
+
+/// Most bytes of [`half_address`].
+pub(crate) const HALF_ADDRESS: usize = 9;
+
+/// Whether this is one `lea r10d`, with any address.
+pub(crate) fn half_address(bytes: &[u8]) -> bool {
+    let bytes = match bytes {
+        [0x67, rest @ ..] => rest,
+        all => all,
+    };
+    let &[0x44..=0x47, 0x8d, modrm, ref operand @ ..] = bytes else {
+        return false;
+    };
+    let (mode, low) = (modrm >> 6, modrm & 7);
+    let sib = (low == 4) as usize;
+    let no_base = sib == 1 && operand.first().is_some_and(|sib| sib & 7 == 5);
+    let disp = match mode {
+        0 if low == 5 => return false,
+        0 if no_base => 4,
+        0 => 0,
+        1 => 1,
+        2 => 4,
+        _ => return false,
+    };
+    modrm >> 3 & 7 == 2 && operand.len() == sib + disp
+}
+
+/// The length of a mark of a write at the start of `code`: a `mov` of ones to `gs:[r10 + disp]`. Then how many bytes it
+/// marks, and the displacement.
+pub(crate) fn write_mark(code: &[u8; WINDOW]) -> Option<(usize, i32, i32)> {
+    let &[0x65, rex, opcode, 0x82, a, b, c, d, ref ones @ ..] = code else {
+        return None;
+    };
+    let size = match (rex, opcode) {
+        (0x49, 0xc7) => 8,
+        (0x41, 0xc7) => 4,
+        (0x41, 0xc6) => 1,
+        _ => return None,
+    };
+    let ones = &ones[..size.min(4)];
+    let good = ones.iter().all(|b| *b == 0xff);
+    good.then_some((
+        8 + ones.len(),
+        size as i32,
+        i32::from_le_bytes([a, b, c, d]),
+    ))
 }

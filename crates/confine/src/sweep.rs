@@ -3,9 +3,12 @@
 use crate::allowed::JUMP;
 use crate::decode::{Instr, Map, WINDOW, among, prefix, window};
 use crate::facts::{Facts, always_jumps};
-use crate::operand;
+use crate::operand::{self, may_mark, write_marks};
+use crate::part::Part;
 use crate::quick::{AHEAD, GROUP, Quick, eight, mark, pads, usual};
-use crate::shapes::{finds, flags_through_the_stack, word};
+use crate::shapes::{
+    HALF_ADDRESS, STEP, finds, flags_through_the_stack, half_address, word, write_mark,
+};
 use crate::{Code, Kind, Marks, Refusal, Rules, Wrong};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
@@ -44,23 +47,6 @@ const fn with(begin: [u8; 4], disp: i32) -> u64 {
 
 /// The same with the displacement of `DESC`.
 const SAYS_WHICH: u64 = with(SAYS, d::DESC);
-
-/// The state while a half is read.
-struct Part<'a> {
-    rules: &'a Rules,
-    code: &'a Code<'a>,
-    bytes: &'a [u8],
-    cold: bool,
-    /// Where this half begins in `groups`, in bytes.
-    first: usize,
-    /// The same for the other half. Then its length, and its distance from this one.
-    other: usize,
-    other_len: usize,
-    distance: i64,
-    at: usize,
-    /// From here to the present instruction, execution goes from one instruction to the next.
-    since: usize,
-}
 
 /// The end of a half, with zeros after it.
 type Padded = [u8; GROUP + AHEAD];
@@ -286,6 +272,9 @@ impl Checker {
             _ => {}
         }
         let usual = match first[0] {
+            0x65 if p.rules.marks == Marks::Beside && self.marks_writes(p, first) => {
+                return Ok(true);
+            }
             0x64 => mark(p.rules, first),
             _ => usual(p.rules, first),
         };
@@ -294,6 +283,46 @@ impl Checker {
             return Ok(true);
         }
         self.by_the_rules(p, first)
+    }
+
+    /// Reads marks of writes, if they begin here in their usual form: an address in `r10d`, the steps to where marks
+    /// are, and one mark or more. Nothing after the first of these instructions may be entered. Returns false if that is
+    /// not so, and has read nothing then.
+    fn marks_writes(&mut self, p: &mut Part, first: &[u8; WINDOW]) -> bool {
+        const STEPS: usize = write_marks().0 as usize;
+        let mut ends = p.at;
+        let mut last = p.at;
+        let mut code = *first;
+        while let Some((len, size, disp)) = write_mark(&code)
+            && may_mark(disp, size)
+            && ends + len <= p.bytes.len()
+        {
+            (last, ends) = (ends, ends + len);
+            code = window(&p.bytes[ends..]);
+        }
+        let Some(begin) = p.at.checked_sub(STEPS * STEP.len()) else {
+            return false;
+        };
+        if last == ends
+            || begin < p.since
+            || p.bytes[begin..p.at].chunks(STEP.len()).any(|s| *s != STEP)
+        {
+            return false;
+        }
+        let near = begin.saturating_sub(HALF_ADDRESS).max(p.since);
+        let address = (near..begin).rev().find(|at| self.entered(p, *at));
+        let Some(from) = address.filter(|from| half_address(&p.bytes[*from..begin])) else {
+            return false;
+        };
+        let from = (p.first + from) as u32;
+        debug_assert_eq!(
+            among(first, WINDOW).map(|i| self.operand(p, &i)),
+            Some(Some(Some(from))),
+            "a short cut finds what the rules find"
+        );
+        self.bar(from, (p.first + last) as u32);
+        p.at = ends;
+        true
     }
 
     /// The same for one instruction, by its rules.
@@ -495,80 +524,13 @@ impl Checker {
 
     /// Forbids to enter anything after `from`, up to `to`.
     fn bar(&mut self, from: u32, to: u32) {
-        for at in from as usize + 1..=to as usize {
-            self.groups[at / GROUP].entries &= !(1 << (at % GROUP));
+        let (first, last) = (from as usize + 1, to as usize);
+        for group in first / GROUP..=last / GROUP {
+            let low = first.saturating_sub(group * GROUP);
+            let high = (last - group * GROUP).min(GROUP - 1);
+            let bits = u64::MAX << low & u64::MAX >> (GROUP - 1 - high);
+            self.groups[group].entries &= !bits;
         }
-    }
-}
-
-impl Part<'_> {
-    fn new<'a>(rules: &'a Rules, code: &'a Code<'a>, cold: bool) -> Part<'a> {
-        let (hot_len, cold_len) = (code.hot.len(), code.cold.len());
-        let cold_first = (hot_len / GROUP + 1) * GROUP;
-        let distance = code.hot_at as i64 - code.cold_at as i64;
-        let p = Part {
-            rules,
-            code,
-            bytes: code.hot,
-            cold,
-            first: 0,
-            other: cold_first,
-            other_len: cold_len,
-            distance,
-            at: 0,
-            since: 0,
-        };
-        match cold {
-            false => p,
-            true => Part {
-                bytes: code.cold,
-                first: cold_first,
-                other: 0,
-                other_len: hot_len,
-                distance: -distance,
-                ..p
-            },
-        }
-    }
-
-    /// Where the half is, relative to the base of the code cache.
-    fn place(&self) -> i64 {
-        match self.cold {
-            true => self.code.cold_at as i64,
-            false => self.code.hot_at as i64,
-        }
-    }
-
-    /// What is known of registers at the present instruction, from the instructions since `from`.
-    fn facts(&self, from: usize) -> Facts {
-        let mut facts = Facts::new();
-        let mut at = from;
-        while at < self.at {
-            let rest = &self.bytes[at..];
-            match among(&window(rest), rest.len()) {
-                Some(i) => {
-                    facts.pass(self.rules, &i, rest, (self.first + at) as u32);
-                    at += i.len as usize;
-                }
-                // Cannot happen: these bytes were decoded before.
-                None => return Facts::new(),
-            }
-        }
-        facts
-    }
-
-    /// Where the present instruction is in the groups.
-    fn here(&self) -> u32 {
-        (self.first + self.at) as u32
-    }
-
-    fn refuse(&self, what: Wrong) -> Refusal {
-        self.refuse_at(self.at, what)
-    }
-
-    #[cold]
-    fn refuse_at(&self, at: usize, what: Wrong) -> Refusal {
-        Refusal::new(what, self.cold, at, self.bytes)
     }
 }
 

@@ -357,6 +357,106 @@ fn marks() {
     assert_eq!(code(&wide), [false; 3]);
 }
 
+/// Marks of writes that are further away than a displacement reaches: an address, steps, and marks. Whatever is not
+/// exactly so is refused, and so are jumps to anything but the beginning.
+#[test]
+fn marks_of_writes_beside_the_window() {
+    let step: &[u8] = &[0x4d, 0x8d, 0x92, 0, 0, 0, 0x80];
+    let mut least = hindsight_isa::observe::WRITES - APART as i64;
+    let mut steps = Vec::new();
+    while least < i32::MIN as i64 {
+        least -= i32::MIN as i64;
+        steps.extend(step);
+    }
+    let least = least as i32;
+    let rules = Rules {
+        marks: Marks::Beside,
+        ..rules(Kind::Replay)
+    };
+    let mark = |code: &[u8], at: i32, ones: usize| {
+        let store = with(&[&[0x65], code].concat(), least + at);
+        [&store[..], &vec![0xff; ones]].concat()
+    };
+    let eight = |at| mark(&[0x49, 0xc7, 0x82], at, 4);
+    let address: &[u8] = &[0x44, 0x8d, 0x13];
+    let all = |parts: &[&[u8]]| run(&rules, &parts.concat());
+    // lea r10d, with all kinds of addresses
+    for address in [
+        address,
+        &[0x44, 0x8d, 0x54, 0x24, 8],
+        &[0x44, 0x8d, 0x94, 0x24, 8, 7, 6, 5],
+        &[0x46, 0x8d, 0x14, 0x0b],
+        &[0x47, 0x8d, 0x54, 0x5d, 1],
+        &[0x44, 0x8d, 0x14, 0x25, 8, 7, 6, 5],
+        &[0x67, 0x44, 0x8d, 0x94, 0x24, 8, 7, 6, 5],
+    ] {
+        assert_eq!(all(&[address, &steps, &eight(0)]), Ok(()), "{address:02x?}");
+    }
+    for (code, ones, most) in [
+        (&[0x49, 0xc7, 0x82][..], 4, 504),
+        (&[0x41, 0xc7, 0x82], 4, 508),
+        (&[0x41, 0xc6, 0x82], 1, 511),
+        (&[0x66, 0x41, 0xc7, 0x82], 2, 510),
+    ] {
+        for (at, wanted) in [
+            (0, Ok(())),
+            (most, Ok(())),
+            (-1, Err(Wrong::Operand)),
+            (most + 1, Err(Wrong::Operand)),
+        ] {
+            let mark = mark(code, at, ones);
+            assert_eq!(all(&[address, &steps, &mark]), wanted, "{mark:02x?}");
+        }
+        let mut other = mark(code, 0, ones);
+        *other.last_mut().unwrap() = 0xfe;
+        assert_eq!(all(&[address, &steps, &other]), Err(Wrong::Operand));
+    }
+    // One mark after another, each in bounds.
+    let several = |at| all(&[address, &steps, &eight(0), &eight(8), &eight(at)]);
+    assert_eq!(several(16), Ok(()));
+    assert_eq!(several(505), Err(Wrong::Operand));
+    // Another address, or other steps.
+    for before in [
+        &[][..],
+        &steps,
+        &[&[0x4c, 0x8d, 0x13], &steps[..]].concat(),
+        &[&[0x44, 0x8d, 0x1b], &steps[..]].concat(),
+        &[address, &steps, step].concat(),
+        &[address, &steps, &[0x49, 0xff, 0xc2]].concat(),
+        &[address, &[0x49, 0xff, 0xc2], &steps].concat(),
+        &[address, &steps[step.len()..]].concat(),
+        &[
+            address,
+            &[0x49, 0x8d, 0x92, 0, 0, 0, 0x80],
+            &steps[step.len()..],
+        ]
+        .concat(),
+    ] {
+        assert_eq!(
+            all(&[before, &eight(0)]),
+            Err(Wrong::Operand),
+            "{before:02x?}"
+        );
+    }
+    // What holds for the address holds on only one of two ways.
+    let parts = [address, &steps, &eight(0), &eight(8), &[0x90]];
+    let whole = parts.concat();
+    for at in 0..whole.len() {
+        let code = [&[0x74, at as u8], &whole[..]].concat();
+        let wanted = match at {
+            0 => Ok(()),
+            at if at == whole.len() - 1 => Ok(()),
+            _ => Err(Wrong::Jump),
+        };
+        assert_eq!(run(&rules, &code), wanted, "{at}");
+    }
+    // Without these marks nothing may be stored there.
+    for marks in [Marks::None, Marks::Near] {
+        let code = [address, &steps, &eight(0)].concat();
+        assert_eq!(run(&Rules { marks, ..rules }, &code), Err(Wrong::Operand));
+    }
+}
+
 #[test]
 fn jumps_and_descriptors() {
     let replay = rules(Kind::Replay);
