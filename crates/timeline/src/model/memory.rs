@@ -15,8 +15,9 @@ pub enum Detail {
 /// Bytes in one line of text.
 const ROW: usize = 16;
 
-/// Why a byte's value is known. Memory may have been written and then read. Then either [`Ground::Written`] or
-/// [`Ground::Read`] is named: it depends on where the index has its intervals.
+/// Why a byte's value is known. Several reasons may hold. Memory may have been written and then read. Or a key frame, or
+/// a program's beginning, tells it as well. Which of [`Ground::Written`], [`Ground::Read`] and [`Ground::Restated`] is
+/// named depends on what the index has. The value does not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ground {
     /// An instruction of the program wrote it.
@@ -31,7 +32,8 @@ pub enum Ground {
     Fresh,
     /// It was executed.
     Code,
-    /// A key frame of the recording restates it, and nothing but the thread itself can have changed it since.
+    /// The recording told all memory at an instant before: at a key frame, or when the program began. Only the thread
+    /// and the kernel can have changed it since, and replay has done what they did.
     Restated,
 }
 

@@ -67,10 +67,10 @@ fn base(t: &Timeline) -> u64 {
     said.unwrap()
 }
 
-/// What is known. Memory that was written and then read may have either ground.
+/// What is known. Memory that was written and then read may have either ground, or that of a key frame.
 fn known(m: &Memory) -> Vec<Option<(u8, Ground)>> {
     let of = |b: &Option<KnownByte>| match b.map(|k| (k.value, k.ground)) {
-        Some((v, Ground::Read)) => Some((v, Ground::Written)),
+        Some((v, Ground::Read | Ground::Restated)) => Some((v, Ground::Written)),
         other => other,
     };
     m.bytes.iter().map(of).collect()
