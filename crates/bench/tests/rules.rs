@@ -112,28 +112,68 @@ fn lower_crates_never_import_higher_ones() {
     }
 }
 
+/// What a line of a dependency table asks for, or the workspace's line that it names.
+fn wanted<'a>(of: &str, line: &'a str, workspace: &'a str) -> &'a str {
+    if !line.contains("workspace") {
+        return line;
+    }
+    let name = name(line);
+    let mut shared = workspace.lines();
+    shared
+        .find(|l| l.starts_with(&format!("{name} =")))
+        .unwrap_or_else(|| panic!("{of}: {name} is not in the workspace"))
+}
+
+/// The version in a line of a dependency table.
+fn version(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once('=')?;
+    let rest = match rest.trim_start().starts_with('{') {
+        true => rest.split_once("version = ")?.1,
+        false => rest,
+    };
+    rest.split('"').nth(1)
+}
+
+/// Who uses a library of this project must be able to use another version of the same library. The lock files say which
+/// versions the programs are built with.
 #[test]
-fn dependencies_are_pinned_and_justified() {
+fn dependencies_are_ranges_and_justified() {
     let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let document = fs::read_to_string(root().join("docs/dependencies.md")).unwrap();
     for (of, lines) in dependencies() {
         for line in lines.iter().filter(|l| !l.starts_with("hindsight-")) {
             let name = name(line);
-            let pinned = if line.contains("workspace") {
-                let shared = workspace
-                    .lines()
-                    .find(|l| l.starts_with(&format!("{name} =")));
-                shared
-                    .unwrap_or_else(|| panic!("{of}: {name} is not in the workspace"))
-                    .contains("\"=")
-            } else {
-                line.contains("\"=")
-            };
-            assert!(pinned, "{of}: {name} is not pinned to an exact version");
+            let version = version(wanted(&of, line, &workspace));
+            let parts = version.map(|v| v.split('.').map(str::parse::<u32>));
+            assert!(
+                parts.is_some_and(|mut p| p.clone().count() == 3 && p.all(|n| n.is_ok())),
+                "{of}: {name} = {version:?} is not the least version that will do, as 1.2.3"
+            );
             assert!(
                 document.contains(&format!("`{name}`")),
                 "{of}: docs/dependencies.md does not speak of {name}"
             );
+        }
+    }
+}
+
+/// A crate that can be published names the versions of those that it needs. Crates that only tests use have none, and are
+/// left out of what is published.
+#[test]
+fn crates_that_can_be_published_name_versions_of_each_other() {
+    let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let own = workspace.lines().find_map(|l| l.strip_prefix("version = "));
+    let own = own.unwrap().trim_matches('"');
+    for (of, lines) in dependencies() {
+        let manifest = fs::read_to_string(root().join(format!("crates/{of}/Cargo.toml"))).unwrap();
+        if manifest.contains("publish = false") {
+            continue;
+        }
+        for line in lines.iter().filter(|l| l.starts_with("hindsight-")) {
+            let found = version(wanted(&of, line, &workspace));
+            let tests = &manifest[manifest.find("[dev-dependencies]").unwrap_or(manifest.len())..];
+            let only_tests = found.is_none() && tests.contains(line.as_str());
+            assert!(found == Some(own) || only_tests, "{of}: {line}");
         }
     }
 }
