@@ -171,7 +171,9 @@ fn crates_that_can_be_published_name_versions_of_each_other() {
         }
         for line in lines.iter().filter(|l| l.starts_with("hindsight-")) {
             let found = version(wanted(&of, line, &workspace));
-            let tests = &manifest[manifest.find("[dev-dependencies]").unwrap_or(manifest.len())..];
+            let tests = &manifest[manifest
+                .find("[dev-dependencies]")
+                .unwrap_or(manifest.len())..];
             let only_tests = found.is_none() && tests.contains(line.as_str());
             assert!(found == Some(own) || only_tests, "{of}: {line}");
         }

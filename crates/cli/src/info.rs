@@ -238,7 +238,7 @@ fn ending_rows(rows: &mut Rows, t: &Trace) {
             Some(Ending::Signal(n)) => format!("killed by signal {n}"),
             Some(e) => e.to_string(),
             None if h.ring.as_ref().is_some_and(|r| r.running) => {
-                "went on when this was taken from it".into()
+                "still running when this was taken from it".into()
             }
             None => "not known".into(),
         },

@@ -84,7 +84,7 @@ fn record(a: &args::Record) -> Result<Status> {
     }
     if !a.quiet {
         say(&format!(
-            "none of {} runs ended so that it is kept",
+            "none of {} runs ended in a way for which it is kept",
             retry.0
         ));
     }

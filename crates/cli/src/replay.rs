@@ -83,18 +83,20 @@ fn order_as_text(o: &OrderReport) -> String {
     if o.shared > 0 {
         let n = grouped(o.shared);
         shared += &format!(
-            "; {n} of all are on memory of which is not known who shares it: of these only the order within \
-             each process was looked at"
+            "; {n} of all are on memory that unknown processes may share: of these, only the order within \
+             each process was checked"
         );
     }
     let mut why =
         String::from("the kernel, unrecorded code or another process may have written in between");
     if o.displaced > 0 {
         let n = grouped(o.displaced);
-        why += &format!("; of {n} the place is not exact, since a thread was stopped amid one");
+        why += &format!(
+            "; the place of {n} is not exact, because a thread was stopped in the middle of one"
+        );
     }
     format!(
-        "order: {} atomic operations: {} read what the one before left, {} what a plain store left, {} were \
+        "order: {} atomic operations: {} read what the one before wrote, {} what a plain store wrote, {} were \
          the first on their bytes, {} are undecided ({why}){shared}",
         grouped(o.operations),
         grouped(o.proven),

@@ -54,7 +54,7 @@ pub fn index(a: &args::Index) -> Result<i32> {
     let before = t.index_status();
     if let Some(problem) = &before.problem {
         say(&format!(
-            "{}: {problem}; it is made anew",
+            "{}: {problem}; it is made again",
             before.path.display()
         ));
     }

@@ -73,7 +73,7 @@ impl Inspector {
         };
         let part = parser.sum()?;
         if let Some(rest) = parser.words.get(parser.at) {
-            return bad(format!("{text}: what is {rest:?} doing there?"));
+            return bad(format!("{text}: {rest:?} does not belong there"));
         }
         Ok(match part {
             Operand::Memory(address, (shape, _)) => Named {
@@ -448,7 +448,9 @@ impl Parser<'_, '_> {
             part = self.follow(&part)?;
         }
         let Operand::Memory(at, (shape, module)) = part else {
-            return bad(format!("nothing has a field {name} there"));
+            return bad(format!(
+                "only a structure has fields, so there is no {name}"
+            ));
         };
         match shape.fields_called(Some(name)) {
             Some((offset, field)) => Ok(Operand::Memory(

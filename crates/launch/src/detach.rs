@@ -105,7 +105,7 @@ impl Shared {
         let foreign = |why: String| Error::from(DetachError::Foreign(why));
         let size = file.metadata().map_err(|e| foreign(e.to_string()))?.len();
         if size < size_of::<Header>() as u64 {
-            return Err(foreign("it has another form".into()));
+            return Err(foreign("it is too short".into()));
         }
         // SAFETY: a new mapping, at an address the kernel chooses, of a file that is longer.
         let at = unsafe {

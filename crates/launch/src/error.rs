@@ -41,17 +41,19 @@ pub enum Error {
     Pattern,
     /// A recording that is sent as it is made cannot be taken back if it is not to be kept.
     #[error(
-        "a recording that is sent while it is made cannot be taken back; choose a file or a ring"
+        "a recording that is sent while it is made cannot be dropped later: record to a file or a ring"
     )]
     CannotTakeBack,
     /// Recordings go to files and programs.
     #[error("a recording is not for a terminal: redirect standard output, or name a file")]
     Terminal,
     /// A process that stands for a program may have one thread only.
-    #[error("this process has several threads; one that stands for a program may have one only")]
+    #[error(
+        "this process has several threads; the one that stands for the program must have only one"
+    )]
     SeveralThreads,
     /// The calling process ignores SIGCHLD, so the kernel would not tell how the program ends.
-    #[error("this process ignores SIGCHLD, and would not learn how the program ends")]
+    #[error("this process ignores SIGCHLD, so it would not learn how the program ends")]
     ChildrenIgnored,
     /// Nothing says where the store is.
     #[error("no folder for recordings is known: set HINDSIGHT_DIR, or name a file with -o")]
@@ -69,16 +71,16 @@ pub enum Error {
     #[error("{}: not a name in the store", .0.display())]
     NotAName(PathBuf),
     /// The recording is still being made.
-    #[error("it is being recorded")]
+    #[error("this recording is still being made")]
     Busy,
     /// Copies of files that no recording uses cannot be listed or deleted.
-    #[error("files that no recording uses stay in the store: {0}")]
+    #[error("cannot remove files from the store that no recording uses: {0}")]
     Sweep(hindsight_trace::Error),
     /// Nobody holds a ring with events of this process.
     #[error("process {0} is not recorded into a ring (`record --ring`)")]
     NoRing(i32),
     /// Others than this user may change the folder.
-    #[error("{} is not a folder of this user alone", .0.display())]
+    #[error("{}: other users can write to this folder", .0.display())]
     NotPrivate(PathBuf),
     /// The translations of earlier recordings cannot be used.
     #[error("{0}")]
@@ -164,8 +166,8 @@ pub enum AttachError {
 pub enum Unfit {
     /// Its first thread has ended, but others go on.
     #[error(
-        ": its first thread has ended while others go on, which can be recorded \
-         from the program's start only (hindsight record)"
+        ": its first thread has ended while others go on. Such a process can only be recorded \
+         from its start (hindsight record)"
     )]
     FirstThreadEnded,
     /// It is a zombie.
@@ -186,17 +188,15 @@ pub enum Unfit {
         name: String,
     },
     /// Its system calls are filtered.
-    #[error(
-        " has a filter for system calls (seccomp), which the recorder's own calls might not pass"
-    )]
+    #[error(" has a filter for system calls (seccomp) that may refuse the recorder's own calls")]
     Filtered,
     /// Its system calls become signals.
     #[error(
-        " gets system calls as signals (PR_SET_SYSCALL_USER_DISPATCH), which the recorder's own calls would become too"
+        " gets system calls as signals (PR_SET_SYSCALL_USER_DISPATCH); it would get the recorder's own calls, too"
     )]
     Dispatched,
     /// The processor checks its returns.
-    #[error(" has a shadow stack, which translated code does not keep")]
+    #[error(" has a shadow stack, which the recorder does not support")]
     ShadowStack,
     /// It is a 32-bit program.
     #[error(" runs a 32-bit program: only 64-bit ones can be recorded")]
@@ -260,8 +260,8 @@ pub enum DetachError {
     Dispatched,
     /// A thread of it waits for what the recording process may itself wait for.
     #[error(
-        "{0} waits in a system call that cannot be interrupted, such as vfork; it stays recorded, and who \
-         traces it sees the recorder in it"
+        "{0} waits in a system call that cannot be interrupted, such as vfork; it stays recorded, and its \
+         tracer sees the recorder in it"
     )]
     NeverRests(String),
     /// Its threads cannot be stopped, and somebody wants an end.

@@ -107,9 +107,9 @@ impl fmt::Display for Notice<'_> {
             Notice::OthersGoOn => f.write_str(
                 "the program has ended; waiting for other processes that are recorded with it",
             ),
-            Notice::Killed => {
-                f.write_str("the program does not end at the signal that asks it to, and is killed")
-            }
+            Notice::Killed => f.write_str(
+                "the program does not end at the signal that asked it to, so it is killed",
+            ),
             Notice::EndNotWritten(e) => write!(
                 f,
                 "the end of the trace could not be written: {e}; what was written stays readable"
@@ -134,14 +134,20 @@ impl fmt::Display for Notice<'_> {
                 "process {pid} shares its memory with a process that is still recorded: the recorder stays in it"
             ),
             Notice::HeapUnknown { pid, why } => write!(f, "process {pid}: {why}"),
-            Notice::CacheUnusable(why) => write!(f, "translated code is not kept: {why}"),
+            Notice::CacheUnusable(why) => write!(
+                f,
+                "cannot keep translated code for the next recording: {why}"
+            ),
             Notice::NotDeleted { path, cause } => write!(
                 f,
                 "cannot delete the old recording {}: {cause}",
                 path.display()
             ),
             Notice::FilesStay(e) => {
-                write!(f, "files that no recording uses stay in the store: {e}")
+                write!(
+                    f,
+                    "cannot remove files from the store that no recording uses: {e}"
+                )
             }
             Notice::Finished(outcome) => outcome.fmt(f),
         }

@@ -101,7 +101,11 @@ pub fn resolve(command: &[OsString], search: Option<&OsStr>) -> Result<Program, 
             );
         }
     }
-    refuse(UNUSABLE, &execfn, "scripts that run each other in a circle")
+    refuse(
+        UNUSABLE,
+        &execfn,
+        "its scripts name each other as interpreters, in a circle",
+    )
 }
 
 /// Searches as `execvp` does.

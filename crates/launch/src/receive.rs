@@ -93,12 +93,7 @@ impl Incoming {
 /// Reads what a recording begins with, and sees that it is that.
 fn begin(from: &mut TcpStream, timeout: Duration) -> Result<Vec<u8>> {
     let no = |why: String| Err(Error::NoBeginning(why));
-    let late = || {
-        format!(
-            "the recording does not begin within {} seconds",
-            timeout.as_secs()
-        )
-    };
+    let late = || format!("no recording begins within {} seconds", timeout.as_secs());
     let until = Instant::now() + timeout;
     let mut bytes = [0; HEADER_LEN];
     let mut have = 0;
@@ -107,7 +102,7 @@ fn begin(from: &mut TcpStream, timeout: Duration) -> Result<Vec<u8>> {
         let left = until.saturating_duration_since(Instant::now());
         from.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         match from.read(&mut bytes[have..]) {
-            Ok(0) => return no("the connection ends".into()),
+            Ok(0) => return no("the connection ended before a recording began".into()),
             Ok(n) => have += n,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -121,7 +116,7 @@ fn begin(from: &mut TcpStream, timeout: Duration) -> Result<Vec<u8>> {
     }
     match ChunkHeader::from_bytes(&bytes, 0) {
         Ok(head) if head.kind == Kind::Header => Ok(bytes.to_vec()),
-        Ok(_) => no("it begins in the middle".into()),
+        Ok(_) => no("what comes is not the beginning of a recording".into()),
         Err(e) => no(e.to_string()),
     }
 }

@@ -74,6 +74,6 @@ pub fn json<T: serde::de::DeserializeOwned>(
 pub fn parse<T: serde::de::DeserializeOwned>(raw: &[u8], offset: u64) -> Result<T, Error> {
     serde_json::from_slice(raw).map_err(|_| Error::Damaged {
         offset,
-        what: "a description is not as expected",
+        what: "a description (JSON) cannot be understood",
     })
 }

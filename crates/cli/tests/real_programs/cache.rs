@@ -144,7 +144,7 @@ fn what_others_could_have_written_is_refused() {
         let (blocks, done) = k.record(&[]);
         assert_eq!(blocks.found, 0);
         let message = done.messages();
-        assert!(message.contains("translated code is not kept"), "{message}");
+        assert!(message.contains("cannot keep translated code"), "{message}");
     };
     chmod(&file, 0o620);
     refused();

@@ -46,9 +46,9 @@ fn children_that_can_change_it_end_it() {
     fs::write(&path, "0123456789abcdef".repeat(600)).unwrap();
     for (part, word) in [
         ("common", "others can share"),
-        ("vm", "writes to the memory of others"),
-        ("file", "writes to the memory of others"),
-        ("replaced", "changed a file"),
+        ("vm", "may write to this one's memory"),
+        ("file", "may write to this one's memory"),
+        ("replaced", "a file changed"),
     ] {
         let done = scene.same(&words(&program, &[part, path.to_str().unwrap()]));
         assert!(done.status.success(), "{part}");

@@ -112,7 +112,7 @@ fn changes_that_end_it() {
     let scene = Scene::new();
     let program = scene.compile("quiet.c", &[]);
     for (name, word) in [
-        ("twins", "low address bits"),
+        ("twins", "low 32 bits"),
         ("shared", "others share"),
         ("memory_file", "file"),
         ("remote", "system call"),
@@ -149,7 +149,7 @@ fn corners_of_calls() {
         (&["own_length"], "may overwrite"),
         (&["direct", file.to_str().unwrap()], "direct access"),
         (&["locked"], "unknown part"),
-        (&["twins"], "low address bits"),
+        (&["twins"], "low 32 bits"),
         (&["several"], "moves"),
         (&["shared"], "share"),
     ] {
@@ -176,7 +176,7 @@ fn file(scene: &Scene) -> PathBuf {
 fn mapped_files_that_the_program_changes() {
     let scene = Scene::new();
     let program = scene.compile("quiet.c", &[]);
-    for (name, word) in [("cut", "cut"), ("renamed", "mapped file for writing")] {
+    for (name, word) in [("cut", "length"), ("renamed", "mapped file for writing")] {
         let path = file(&scene);
         let native = scene.native(&words(&program, &[name, path.to_str().unwrap()]));
         let path = file(&scene);
@@ -230,7 +230,7 @@ fn mapped_files_that_others_change() {
     (&both).write_all(b"x").unwrap();
     assert!(running.finish().status.success());
     let (quiet, why) = regime(&scene, &trace);
-    assert!(!quiet && why.contains("somebody changed"), "{why}");
+    assert!(!quiet && why.contains("a file changed"), "{why}");
 }
 
 /// The regime ends wherever the recorder happens to be asked: every moment will do.

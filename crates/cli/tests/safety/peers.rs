@@ -177,8 +177,8 @@ fn receive_waits_for_a_recording() {
     assert_eq!(received.status.code(), Some(0), "{}", received.text());
     s.must_verify(Path::new(out));
     for word in [
-        "does not begin within",
-        "the connection ends",
+        "no recording begins within",
+        "the connection ended",
         "sends no recording",
     ] {
         assert!(

@@ -208,8 +208,8 @@ impl<W: Write> Collector<'_, W> {
             if self.missed.len() < MOST_MISSED && self.missed.insert(path.clone()) {
                 let path = String::from_utf8_lossy(&path);
                 (self.tell)(&format!(
-                    "the collector cannot read {path}, which changed or was replaced while the program mapped it. A replay \
-                     stops if the program reads it before the checked regime begins"
+                    "cannot read {path}: it changed or was replaced while the program mapped it. A replay may have to stop \
+                     where the program reads it"
                 ));
             }
         }

@@ -123,9 +123,9 @@ pub fn refusal(e: &io::Error, status: &Status) -> String {
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     match scope.trim() {
         "1" if own != 0 => {
-            "may not be traced: this system lets processes be traced by their ancestors \
-             only. Run hindsight as root, or allow it until the next start by `sysctl \
-             kernel.yama.ptrace_scope=0`; or start the program by `hindsight record`"
+            "may not be traced: this system lets only ancestors trace a process. Run hindsight as root, or allow \
+             it until the system's next start by `sysctl kernel.yama.ptrace_scope=0`, or start the program by \
+             `hindsight record`"
                 .into()
         }
         "2" if own != 0 => {
@@ -135,8 +135,8 @@ pub fn refusal(e: &io::Error, status: &Status) -> String {
         "3" => "may not be traced: this system forbids it until its next start \
              (kernel.yama.ptrace_scope is 3); start the program by `hindsight record`"
             .into(),
-        _ => "may not be traced: it has rights that this process does not have, has made itself \
-             private (prctl PR_SET_DUMPABLE), or this one may trace none"
+        _ => "may not be traced: either it has more rights than this process, or it has made itself private \
+             (prctl PR_SET_DUMPABLE), or this process may trace nothing"
             .into(),
     }
 }

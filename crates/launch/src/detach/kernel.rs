@@ -72,7 +72,7 @@ impl<'p> Caller<'p> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.pid()))?;
         let (_, fields) = stat
             .rsplit_once(')')
-            .ok_or_else(|| Error::other("/proc/PID/stat has another form"))?;
+            .ok_or_else(|| Error::other("/proc/PID/stat cannot be understood"))?;
         let fields: Vec<u64> = fields
             .split_whitespace()
             .map(|f| f.parse().unwrap_or(0))

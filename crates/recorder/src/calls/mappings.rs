@@ -290,7 +290,7 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     } else if t.regime.quiet && placement::collides(old, old_len) {
         regime::leave_soon(
             t,
-            "the program moves memory, and another mapping has the same low address bits",
+            "the program moves memory to an address whose low 32 bits another mapping has",
         );
     } else if t.regime.quiet {
         let len = old_len.min(new_len);
@@ -311,7 +311,7 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     if keep || several || !anonymous {
         regime::leave_soon(
             t,
-            "mremap copies a mapping, or moves several or one of a file",
+            "mremap copies a mapping, moves several, or moves one of a file",
         );
     }
     regime::accessible(t, at, new_len);
@@ -383,7 +383,7 @@ fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
         regime::changed(t, addr, sys::pages(len));
         regime::leave_soon(
             t,
-            "madvise failed, and an unknown part of the memory is discarded",
+            "madvise failed after it had discarded an unknown part of the memory",
         );
     }
     Some(())

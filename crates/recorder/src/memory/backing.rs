@@ -191,7 +191,7 @@ pub fn known(path: &[u8]) -> Result<Held, Reason> {
             new: false,
         }),
         _ => Err(
-            "several files were mapped from the same path, and it is not known which one is in memory",
+            "several files were mapped by the same path, and it is not known which one is in memory",
         ),
     }
 }
@@ -240,7 +240,7 @@ pub fn opened(fd: i32) -> Option<Reason> {
 /// cannot stay quiet, if that is so.
 pub fn resized(path: u64) -> Option<Reason> {
     let s = stat(&guard::read_path(path)?)?;
-    is_in_memory(id(&s)).then_some("the program cuts or extends a mapped file")
+    is_in_memory(id(&s)).then_some("the program changes the length of a mapped file")
 }
 
 /// Notes a message that was received and may have brought descriptors. Its `struct msghdr` is at

@@ -245,7 +245,7 @@ fn restore(fd: i32, addr: u64, len: u64) {
     if sys::pread(fd, memory, 0) != Ok(len as usize) {
         fail::die(
             fail::STATUS,
-            &line!("the program's memory cannot be read back"),
+            &line!("cannot read the program's memory back"),
         );
     }
 }
@@ -256,7 +256,7 @@ fn fresh_memory(addr: u64, len: u64) {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     let map = || sys::mmap(addr, len, PROT_READ | PROT_WRITE, flags, -1, 0);
     if let Err(e) = headroom::needed(map) {
-        let message = line!("the program's memory cannot be mapped again (error {e})");
+        let message = line!("cannot map the program's memory again (error {e})");
         fail::die(fail::STATUS, &message);
     }
 }
@@ -332,10 +332,7 @@ fn copy(range: &Range<u64>, prot: u32) -> Vec<(u64, Box<[u8; PAGE as usize]>)> {
 }
 
 fn unreadable() -> ! {
-    fail::die(
-        fail::STATUS,
-        &line!("the program's memory cannot be copied"),
-    )
+    fail::die(fail::STATUS, &line!("cannot copy the program's memory"))
 }
 
 /// Makes all of the program's memory anonymous again, since others will use it or somebody may

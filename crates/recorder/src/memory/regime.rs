@@ -81,7 +81,7 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
         if holds && placement::collides(start, len) {
             return leave(
                 t,
-                "two mappings have the same low address bits from the beginning",
+                "two mappings of the program have addresses with the same low 32 bits from the beginning",
             );
         }
         let path: Vec<u8> = regions().path(r).to_vec();
@@ -229,7 +229,7 @@ fn content(
     // Memory that cannot be accessed has no content, unless it is a file's.
     let holds = prot != 0 || flags & MAP_ANONYMOUS == 0;
     if holds && placement::collides(addr, len) {
-        return Err("two mappings have the same low address bits");
+        return Err("two mappings have addresses with the same low 32 bits");
     }
     if flags & MAP_GROWSDOWN != 0 {
         return Err("the program makes a mapping that grows (MAP_GROWSDOWN)");
@@ -274,7 +274,7 @@ pub fn leave_soon(t: &mut Thread, why: Reason) {
 pub fn accessible(t: &mut Thread, addr: u64, len: u64) {
     if t.regime.quiet && placement::collides(addr, len) {
         t.regime
-            .end_soon("two mappings have the same low address bits");
+            .end_soon("two mappings have addresses with the same low 32 bits");
     }
 }
 
@@ -343,7 +343,7 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
 /// Bytes of a `struct mmsghdr`.
 const MMSGHDR: u64 = 64;
 /// Why the regime ends if a file in memory was changed.
-const CHANGED: Reason = "somebody changed a file while it was in memory";
+const CHANGED: Reason = "a file changed while the program had it mapped";
 
 /// The flags with which a call opens a file. `None` if it opens none.
 fn open_flags(nr: u32, a: &[u64; 6]) -> Option<u32> {
@@ -418,7 +418,7 @@ pub fn after_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     }
     if class == syscalls::Class::Unknown {
         t.regime.end_soon(
-            "a system call may write to memory that its entry in the table does not name",
+            "the program made a system call of which it is not known what memory it writes",
         );
     }
     others::meddled(t);
@@ -534,7 +534,7 @@ fn aftermath(nr: u32, a: &[u64; 6], ret: i64) -> Option<Reason> {
         // A child that has ended may have changed files.
         __NR_wait4 | __NR_waitid => backing::changed(true).then_some(CHANGED),
         __NR_setrlimit | __NR_prlimit64 if placement::stack_collides() => {
-            Some("the stack may grow into the low address bits of other memory")
+            Some("the stack may grow to addresses whose low 32 bits other memory has")
         }
         _ => None,
     }

@@ -217,7 +217,10 @@ extern "C" fn begin(t: *mut Thread) -> ! {
     if !t.task.is_silent {
         match Emitter::thread() {
             Some(e) => t.set_emitter(e),
-            None => fail::die(fail::STATUS, &line!("no ring is free for a new thread")),
+            None => fail::die(
+                fail::STATUS,
+                &line!("too many threads are recorded: no ring is left for a new thread"),
+            ),
         }
         t.task.set_ring(t.emit.ring());
         ring::expected_process(t.task.unborn.take());

@@ -177,7 +177,7 @@ fn execfn(q: &Request) -> CString {
 fn open(dir: i32, path: &CStr, flags: u32) -> Result<Fd, Stop> {
     // The kernel would need no descriptor for this.
     let fails = |e: i32| match e as u32 {
-        EMFILE | ENFILE => Stop::Native("no descriptor is free"),
+        EMFILE | ENFILE => Stop::Native("no file descriptor is free"),
         e => Stop::Fails(e),
     };
     let empty = path.is_empty();
@@ -212,7 +212,7 @@ fn open(dir: i32, path: &CStr, flags: u32) -> Result<Fd, Stop> {
         sys::openat(dir, path, how | nofollow)
     };
     file.map(Fd)
-        .map_err(|_| Stop::Native("its file cannot be read"))
+        .map_err(|_| Stop::Native("its file may be executed, but not read"))
 }
 
 fn may_execute(fd: i32, mode: u32) -> Result<(), Stop> {
@@ -379,7 +379,7 @@ fn legacy(t: &Thread, c: &mut Config) -> Result<Option<Fd>, &'static str> {
     if bytes.is_empty() {
         return Ok(None);
     }
-    let file = sys::memfd_create(c"state").map_err(|_| "no descriptor is free")?;
+    let file = sys::memfd_create(c"state").map_err(|_| "no file descriptor is free")?;
     let file = Fd(file);
     if !sys::pwrite(file.0, &bytes, 0) {
         return Err(NO_MEMORY);
@@ -413,7 +413,7 @@ fn prepare(
     Ok((starter, opened))
 }
 
-const NO_MEMORY: &str = "there is no memory for the recorder's image";
+const NO_MEMORY: &str = "there is no memory for the recorder";
 
 /// Opens the control file again, in a process that had to close it.
 fn find_control() -> Result<Fd, &'static str> {
@@ -425,7 +425,7 @@ fn find_control() -> Result<Fd, &'static str> {
         .map(Fd)
         .ok()
         .filter(|fd| ring::is_control(fd.0))
-        .ok_or("the recorder cannot be reached from where it runs")
+        .ok_or("the memory shared with the collector cannot be reached by its /proc")
 }
 
 /// A zero-terminated path.

@@ -141,7 +141,10 @@ fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
     ring::forked(follow);
     let emit = Emitter::thread();
     if emit.is_none() {
-        fail::die(fail::STATUS, &line!("no ring is free for a new process"))
+        fail::die(
+            fail::STATUS,
+            &line!("too many threads are recorded: no ring is left for a new process"),
+        )
     }
     ring::expected_process(unborn);
     if let Err(e) = t.forked(emit.unwrap_or_else(Emitter::silent)) {

@@ -24,7 +24,7 @@ impl Host {
         let Some(layout) = Layout::detect_with(processor::ask) else {
             fail::die(
                 fail::STATUS,
-                &line!("this processor has no XSAVE, or keeps its state in an unknown place"),
+                &line!("this processor has no XSAVE, or saves its state in an unknown layout"),
             );
         };
         Host {
@@ -44,7 +44,7 @@ impl Host {
             Err(e) => fail::die(
                 fail::STATUS,
                 &line!(
-                    "cannot reserve the predictor (error {e}): is the address space limited? try --predictor cache:64k"
+                    "cannot reserve address space for the shadow memory (error {e}). Is it limited (ulimit -v)? `--predictor cache:64k` needs little"
                 ),
             ),
         }

@@ -73,7 +73,7 @@ fn check_code(t: &mut Thread, i: &Instruction, selector: u64, jumps: bool) -> Re
         }
         s if s & LOCAL != 0 => {
             let what = line!(
-                "a far transfer to a segment of its own ({s:#x}) at {:#x}",
+                "a far transfer to a segment that the program made itself (selector {s:#x}) at {:#x}",
                 i.ip()
             );
             end::unsupported(t, &what)
@@ -239,6 +239,7 @@ fn load(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
 
 fn refuse(t: &mut Thread, i: &Instruction, selector: u64) -> Result<(), Fault> {
     let (what, pc) = (i.op0_register(), i.ip());
-    let what = line!("a segment register is loaded: {what:?} with {selector:#x}, at {pc:#x}");
+    let what =
+        line!("selector {selector:#x} is loaded into the segment register {what:?} at {pc:#x}");
     end::unsupported(t, &what)
 }

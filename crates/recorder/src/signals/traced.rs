@@ -63,8 +63,8 @@ pub fn before(t: &Thread, nr: u32, a: &[u64; 6]) -> bool {
 /// The collector has no number for such a process, so it cannot leave it.
 fn say_why_not(id: i32) {
     let what = line!(
-        "process {id} is traced as it is, since it is in another namespace of process ids: \
-         its registers are those of translated code"
+        "process {id} is in another namespace of process ids. Its tracer sees the recorder's registers \
+         instead of the program's"
     );
     line::say(what.as_bytes());
 }

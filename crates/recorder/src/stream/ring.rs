@@ -166,7 +166,7 @@ fn succeed(parent: u32, last: i32) {
                     kind: EndKind::Exec,
                     code: 0,
                     message: if crate::sys::config::get().plain != 0 {
-                        b"the new program's name does not match; it goes on unrecorded"
+                        b"its new program is not one of those to record (--children); it goes on unrecorded"
                     } else {
                         b""
                     },

@@ -160,7 +160,7 @@ pub fn take(list: &mut Vec<Range<u64>>, range: &Range<u64>) -> Vec<Range<u64>> {
 /// that fails.
 pub fn fresh_cells(addr: u64, len: u64) {
     if let Err(e) = sys::mmap_anon_noreserve(addr, len, PROT_READ | PROT_WRITE) {
-        let message = line!("cells of the predictor cannot be mapped again (error {e})");
+        let message = line!("cannot map a part of the shadow memory again (error {e})");
         fail::die(fail::STATUS, &message);
     }
     sys::madvise_dontdump(addr, len);

@@ -32,7 +32,7 @@ impl Timeline {
             .collect();
         let last = scans.iter().filter_map(|(_, s)| s.times.last());
         let last = last.map(|s| s.until).max();
-        let last = last.ok_or_else(|| Error::NoPlace("time: the trace says of none".into()))?;
+        let last = last.ok_or_else(|| Error::NoPlace("time: the trace has no times".into()))?;
         let micros = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
         if micros > last {
             return Err(Error::NoPlace(format!(

@@ -229,9 +229,10 @@ impl Trace {
                 offset: pieces.first().map_or(0, |p| p.0),
                 what: "a module is not whole",
             },
-            Source::File(_) => {
-                self.flaw(info, "its content is not the one that its name says".into())
-            }
+            Source::File(_) => self.flaw(
+                info,
+                "its content does not fit its name, which is a hash of it".into(),
+            ),
         }
     }
 

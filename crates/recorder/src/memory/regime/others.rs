@@ -64,7 +64,7 @@ pub fn announce(t: &mut Thread, nr: u32, a: &[u64; 6]) {
 /// Ends the quiet regime soon, if another recorded process may have written to this one's memory.
 pub fn meddled(t: &mut Thread) {
     if t.regime.meddling != ring::meddling() {
-        leave_soon(t, "another process writes to the memory of others");
+        leave_soon(t, "another recorded process may write to this one's memory");
     }
     if t.emit.lost_file() {
         leave_soon(t, "the collector could not read a mapped file");

@@ -64,7 +64,7 @@ global_asm!(
     "syscall",
     "ud2",
     "5:",
-    ".ascii \"hindsight: a program was executed that leaves no memory for the recorder; it ends\\n\"",
+    ".ascii \"hindsight: the program that was executed leaves no address space for the recorder; it ends\\n\"",
     "6:",
     ".balign 8",
     "hindsight_starter_end:",
@@ -82,7 +82,7 @@ unsafe extern "C" {
 
 /// Makes the file that starts the recorder with this configuration. The error says why that failed.
 pub fn make(c: &Config) -> Result<Fd, &'static str> {
-    let file = sys::memfd_create(c"hindsight").map_err(|_| "no descriptor is free")?;
+    let file = sys::memfd_create(c"hindsight").map_err(|_| "no file descriptor is free")?;
     let file = Fd(file);
     let done = match ring::recorder() {
         Some(_) if c.ctl_fd >= 0 => {
