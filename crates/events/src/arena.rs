@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-/// The part itself. The recorder's image begins with it (`build.rs` of the crate `image` says the same to the linker).
+/// The part itself. The recorder's image begins with it: `build.rs` of the crate `image` tells the linker.
 pub const ARENA: Range<u64> = 0x6800_0000_0000..0x7000_0000_0000;
 
 /// Used when [`ARENA`] is full, for the windows of thousands of threads. There neither programs nor the common
