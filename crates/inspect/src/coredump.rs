@@ -54,7 +54,7 @@ pub struct CoreDump {
 }
 
 /// A stretch of memory to look at.
-struct Stretch {
+struct MemoryRange {
     start: u64,
     end: u64,
     prot: u32,
@@ -151,7 +151,7 @@ fn grow_stacks(mappings: &mut [Mapping], threads: &[notes::Thread]) {
 }
 
 /// What may be looked at. Nothing can read what is mapped without any right.
-fn stretches(mappings: &[Mapping], done: &mut CoreDump) -> Vec<Stretch> {
+fn stretches(mappings: &[Mapping], done: &mut CoreDump) -> Vec<MemoryRange> {
     let mut out = Vec::new();
     for (of, m) in mappings.iter().enumerate() {
         if m.prot == 0 || m.end <= m.start {
@@ -161,7 +161,7 @@ fn stretches(mappings: &[Mapping], done: &mut CoreDump) -> Vec<Stretch> {
             done.too_large.push((m.start, m.end));
             continue;
         }
-        out.push(Stretch {
+        out.push(MemoryRange {
             start: m.start,
             end: m.end,
             prot: m.prot,

@@ -221,7 +221,7 @@ fn find(
             let Some((lo, hi)) = stretches.get(next.fetch_add(1, Relaxed)) else {
                 return Ok(());
             };
-            let mine = Stretch::new(engine, thread, function, cancel)?.play(*lo, *hi)?;
+            let mine = CallFinder::new(engine, thread, function, cancel)?.play(*lo, *hi)?;
             let mut found = lock(&found);
             if found.len() + mine.len() > MOST {
                 return Err(Error::Unsupported(format!(
@@ -282,7 +282,7 @@ struct Begun {
 /// The most bytes that an instruction may have.
 const LONGEST: u64 = 15;
 
-struct Stretch {
+struct CallFinder {
     player: Player,
     function: u64,
     /// Addresses after calls.
@@ -292,16 +292,16 @@ struct Stretch {
     found: Vec<Begun>,
 }
 
-impl Stretch {
+impl CallFinder {
     fn new(
         engine: &Arc<Engine>,
         thread: ThreadId,
         function: u64,
         cancel: &Cancel,
-    ) -> Result<Stretch> {
+    ) -> Result<CallFinder> {
         let mut player = Player::new(engine, thread)?;
         player.cancel = cancel.clone();
-        Ok(Stretch {
+        Ok(CallFinder {
             player,
             function,
             behind: BTreeSet::new(),
@@ -336,7 +336,11 @@ impl Stretch {
     }
 
     /// Plays up to an instant, and calls `look` at each break until that wants no more.
-    fn run(&mut self, to: u64, look: &mut dyn FnMut(&mut Stretch) -> Result<bool>) -> Result<()> {
+    fn run(
+        &mut self,
+        to: u64,
+        look: &mut dyn FnMut(&mut CallFinder) -> Result<bool>,
+    ) -> Result<()> {
         let mut looks = 0u32;
         while self.player.count() < to {
             self.player.cancel.check()?;

@@ -80,7 +80,7 @@ pub struct Scan {
     /// Where the thread ran unrecorded, ascending. What was known before need not hold after it.
     pub gaps: Vec<Range<u64>>,
     /// When stretches of the thread happened, ascending.
-    pub times: Vec<Stretch>,
+    pub times: Vec<TimeSpan>,
     /// The first and the last position.
     pub from: u64,
     pub to: u64,
@@ -89,7 +89,7 @@ pub struct Scan {
 
 /// A stretch of a thread, from its first to its last event. It happened between two times, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stretch {
+pub struct TimeSpan {
     pub first: u64,
     pub last: u64,
     pub since: u64,
@@ -369,7 +369,7 @@ impl Scan {
     fn time(&mut self, first: u64, last: u64, since: u64, until: u64) {
         let before = self.times.last().map_or(0, |s| s.until);
         let since = since.max(before);
-        self.times.push(Stretch {
+        self.times.push(TimeSpan {
             first,
             last,
             since,

@@ -10,7 +10,7 @@ const STEP: u64 = 1 << 25;
 const PARTS: u64 = 4;
 
 /// The chunks of a part of a stream.
-pub struct Stretch {
+pub struct StreamPart {
     pub stream: StreamId,
     /// The program image whose code it executes.
     pub image: u32,
@@ -19,7 +19,7 @@ pub struct Stretch {
     pub until: Option<u64>,
 }
 
-impl Stretch {
+impl StreamPart {
     /// The chunks of the part.
     pub fn chunks<'a>(&self, trace: &'a Trace) -> &'a [ChunkMeta] {
         &trace.chunks(self.stream)[self.chunks.clone()]
@@ -27,7 +27,7 @@ impl Stretch {
 }
 
 /// The events of a part.
-pub fn source<'a>(trace: &'a Trace, part: &Stretch) -> Box<dyn Source + 'a> {
+pub fn source<'a>(trace: &'a Trace, part: &StreamPart) -> Box<dyn Source + 'a> {
     excerpt(
         trace,
         part.stream,
@@ -70,7 +70,7 @@ pub fn who(trace: &Trace, stream: StreamId) -> String {
 }
 
 /// Cuts a stream at key frames into parts of about equal length.
-pub fn split(trace: &Trace, stream: StreamId, jobs: usize) -> Vec<Stretch> {
+pub fn split(trace: &Trace, stream: StreamId, jobs: usize) -> Vec<StreamPart> {
     let chunks = trace.chunks(stream);
     let image = trace.stream_info(stream).map_or(0, |i| i.image);
     let last = length(chunks);
@@ -90,7 +90,7 @@ pub fn split(trace: &Trace, stream: StreamId, jobs: usize) -> Vec<Stretch> {
     starts
         .iter()
         .zip(ends)
-        .map(|(start, end)| Stretch {
+        .map(|(start, end)| StreamPart {
             stream,
             image,
             chunks: *start..end.unwrap_or(chunks.len()),
@@ -102,7 +102,7 @@ pub fn split(trace: &Trace, stream: StreamId, jobs: usize) -> Vec<Stretch> {
 pub fn play<'a>(
     machine: &mut Machine<'a>,
     trace: &'a Trace,
-    part: &Stretch,
+    part: &StreamPart,
     done: &AtomicU64,
     skip: &dyn Fn() -> bool,
 ) -> Outcome {
@@ -135,7 +135,7 @@ pub fn play<'a>(
 fn play_part<'a>(
     machine: &mut Machine<'a>,
     trace: &'a Trace,
-    part: &Stretch,
+    part: &StreamPart,
     done: &AtomicU64,
     skip: &dyn Fn() -> bool,
 ) -> Result<Option<StreamEnd>, Error> {

@@ -6,7 +6,7 @@
 //! no later call is recorded to have written them. To find these bytes, the stretch is replayed once more by
 //! an observing machine.
 
-use crate::part::{self, Stretch};
+use crate::part::{self, StreamPart};
 use hindsight_events::{Decoder, Event};
 use hindsight_replay::{AccessKind, Code, Error, Machine, Stop};
 use hindsight_syscalls as syscalls;
@@ -79,7 +79,7 @@ struct Call {
 }
 
 /// The last calls of a part before `until`. Empty if reads are checked there.
-fn calls(trace: &Trace, part: &Stretch, until: u64) -> Result<Vec<Call>, Error> {
+fn calls(trace: &Trace, part: &StreamPart, until: u64) -> Result<Vec<Call>, Error> {
     let mut out = VecDeque::new();
     // A part that does not begin with the stream is quiet if memory is restated there.
     let (mut quiet, mut restating) = (false, false);
@@ -207,7 +207,7 @@ impl Candidate {
 pub fn find(
     trace: &Trace,
     code: Arc<Code>,
-    part: &Stretch,
+    part: &StreamPart,
     until: u64,
 ) -> Result<Vec<Suspect>, Error> {
     let calls = calls(trace, part, until)?;

@@ -1,7 +1,7 @@
 //! Replays a whole trace and compares everything that can be compared.
 
 use crate::cost::{Watch, thread_time};
-use crate::part::{self, Outcome, Stretch};
+use crate::part::{self, Outcome, StreamPart};
 use crate::suspects::{self, Suspect};
 use crate::symbols::{self, Location};
 use hindsight_events::event::tag;
@@ -208,7 +208,7 @@ fn left_out(trace: &Trace) -> Vec<String> {
 struct Job<'a> {
     trace: &'a Trace,
     options: &'a Options,
-    parts: Vec<Stretch>,
+    parts: Vec<StreamPart>,
     codes: Codes,
     library: Option<Arc<Library>>,
     order: Arc<Sequence>,
@@ -232,7 +232,7 @@ type Played = (usize, Outcome, (Counts, Option<Numbers>));
 impl<'a> Job<'a> {
     fn new(trace: &'a Trace, options: &'a Options, threads: &[StreamId]) -> Job<'a> {
         let jobs = options.jobs.max(1);
-        let mut parts: Vec<Stretch> = threads
+        let mut parts: Vec<StreamPart> = threads
             .iter()
             .flat_map(|s| part::split(trace, *s, jobs))
             .collect();
@@ -394,7 +394,7 @@ impl<'a> Job<'a> {
     }
 
     /// Where a difference is in the program, and what may have led to it.
-    fn locate(&self, part: &Stretch, d: Difference) -> Result<Located, Error> {
+    fn locate(&self, part: &StreamPart, d: Difference) -> Result<Located, Error> {
         let location = symbols::location(self.trace, part.image, d.pc);
         let code = Arc::new(Code::from_trace(self.trace, part.image)?);
         Ok(Located {
@@ -480,7 +480,7 @@ struct Codes(Mutex<BTreeMap<u32, SharedCode>>);
 type SharedCode = (usize, Option<Arc<Code>>);
 
 impl Codes {
-    fn new(parts: &[Stretch]) -> Codes {
+    fn new(parts: &[StreamPart]) -> Codes {
         let mut all = BTreeMap::new();
         for p in parts {
             all.entry(p.image).or_insert((0, None)).0 += 1;

@@ -44,12 +44,12 @@ impl Scan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Stretch;
+    use super::super::TimeSpan;
     use super::*;
 
     #[test]
     fn time_goes_with_instructions_between_events() {
-        let stretch = |first, last, since, until| Stretch {
+        let stretch = |first, last, since, until| TimeSpan {
             first,
             last,
             since,

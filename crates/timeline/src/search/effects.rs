@@ -1,6 +1,6 @@
 //! Which instructions of one thread stop a run, and what they access.
 
-use super::hit::{Hit, Stretch};
+use super::hit::{Hit, SearchRange};
 use crate::access::{Done, FEW};
 use crate::base::STRIDE;
 use crate::engine::Engine;
@@ -103,7 +103,7 @@ impl Wants {
     pub fn first_break(
         &self,
         player: &mut Player,
-        s: Stretch,
+        s: SearchRange,
         stops: &mut Stops,
     ) -> Result<Option<Hit>> {
         let mut found = None;

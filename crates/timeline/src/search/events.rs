@@ -1,6 +1,6 @@
 //! Stops in a stretch of a thread that are not effects of instructions.
 
-use super::hit::{Hit, Stretch};
+use super::hit::{Hit, SearchRange};
 use super::known;
 use crate::model::memory::Detail;
 use crate::model::stops::*;
@@ -12,7 +12,7 @@ use crate::{Filter, Kind, KindOf, Result, ThreadId};
 /// The first or last of these stops. A write of the kernel counts only if it changed the value.
 pub fn event(
     view: &mut Viewpoint,
-    s: Stretch,
+    s: SearchRange,
     stops: &Stops,
     direction: Direction,
 ) -> Result<Option<Hit>> {
@@ -39,7 +39,7 @@ pub fn event(
 /// writes do not count.
 fn any_event(
     view: &Viewpoint,
-    s: Stretch,
+    s: SearchRange,
     stops: &Stops,
     direction: Direction,
     passed: &[u64],

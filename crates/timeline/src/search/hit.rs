@@ -16,7 +16,7 @@ pub struct Hit {
 
 /// A stretch of one thread that is to be searched.
 #[derive(Clone, Copy, Debug)]
-pub struct Stretch {
+pub struct SearchRange {
     pub thread: ThreadId,
     /// The effects of instructions `lo..hi` count.
     pub lo: u64,

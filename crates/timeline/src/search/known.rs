@@ -1,6 +1,6 @@
 //! Stops that are known without a replay: the kernel's writes, and calls and returns that were found before.
 
-use super::hit::Stretch;
+use super::hit::SearchRange;
 use crate::engine::Engine;
 use crate::model::stops::*;
 use crate::scan::Scan;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub fn offer_all(
     engine: &Arc<Engine>,
     scan: &Scan,
-    s: Stretch,
+    s: SearchRange,
     (stops, passed): (&Stops, &[u64]),
     forward: bool,
     offer: &mut dyn FnMut(u64, Reason),
@@ -58,7 +58,7 @@ pub fn offer_all(
 /// The kernel's writes to watched memory: count, address, length.
 fn written(
     scan: &Scan,
-    s: Stretch,
+    s: SearchRange,
     w: &Watchpoint,
     forward: bool,
     passed: &[u64],

@@ -2,7 +2,7 @@
 
 use super::effects::Wants;
 use super::events;
-use super::hit::{Hit, Stretch};
+use super::hit::{Hit, SearchRange};
 use super::writers::Writers;
 use crate::Result;
 use crate::index::Touching;
@@ -14,7 +14,11 @@ use std::sync::Arc;
 /// who goes from one stop to the next often has the next one near.
 const NEAR: u64 = 1 << 16;
 
-pub fn forward_in(view: &mut Viewpoint, mut s: Stretch, stops: &mut Stops) -> Result<Option<Hit>> {
+pub fn forward_in(
+    view: &mut Viewpoint,
+    mut s: SearchRange,
+    stops: &mut Stops,
+) -> Result<Option<Hit>> {
     let event = events::event(view, s, stops, Direction::Forward)?;
     if let Some(e) = &event {
         s.hi = e.count;
@@ -43,7 +47,7 @@ pub fn forward_in(view: &mut Viewpoint, mut s: Stretch, stops: &mut Stops) -> Re
             }
         };
         let end = s.hi.min(end.max(lo + 1));
-        let mut stretch = Stretch {
+        let mut stretch = SearchRange {
             lo,
             hi: end.min(lo.saturating_add(piece)),
             ..s
@@ -118,7 +122,11 @@ fn in_interval(
     Ok(None)
 }
 
-pub fn backward_in(view: &mut Viewpoint, mut s: Stretch, stops: &mut Stops) -> Result<Option<Hit>> {
+pub fn backward_in(
+    view: &mut Viewpoint,
+    mut s: SearchRange,
+    stops: &mut Stops,
+) -> Result<Option<Hit>> {
     let event = events::event(view, s, stops, Direction::Backward)?;
     if let Some(e) = &event {
         s.lo = e.count;

@@ -1,6 +1,6 @@
 //! The next or previous stop among several threads, in the total order.
 
-use super::hit::{Hit, Stretch};
+use super::hit::{Hit, SearchRange};
 use super::thread::{backward_in, forward_in};
 use crate::model::stops::*;
 use crate::play::Viewpoint;
@@ -55,7 +55,7 @@ pub fn forward(view: &mut Viewpoint, scope: Scope, stops: &mut Stops) -> Result<
             if let Some((p, _)) = &best {
                 hi = hi.min(engine.count_at(*t, *p)?.unwrap_or(scan.from));
             }
-            let stretch = Stretch {
+            let stretch = SearchRange {
                 thread: *t,
                 lo: state.0,
                 hi,
@@ -124,7 +124,7 @@ pub fn backward(view: &mut Viewpoint, scope: Scope, stops: &mut Stops) -> Result
                     .max(engine.count_at(*t, *p)?.unwrap_or(scan.from))
                     .min(high);
             }
-            let stretch = Stretch {
+            let stretch = SearchRange {
                 thread: *t,
                 lo,
                 hi: high,

@@ -1,7 +1,7 @@
 //! The instructions that access watched memory. A search learns them on the way, and then meets them as breakpoints.
 
 use super::effects::Wants;
-use super::hit::{Hit, Stretch};
+use super::hit::{Hit, SearchRange};
 use crate::Result;
 use crate::access::Done;
 use crate::model::stops::*;
@@ -93,7 +93,7 @@ impl Writers {
         &mut self,
         wants: &Wants,
         player: &mut Player,
-        s: Stretch,
+        s: SearchRange,
         stops: &mut Stops,
     ) -> Result<Option<Hit>> {
         let met = (stops, s.first);

@@ -22,7 +22,7 @@ use crate::recording::maps::What;
 use crate::scan::{Instant, When};
 use crate::{Position, Result, ThreadId};
 use hindsight_isa::observe::MARK;
-use left::{Left, LineView, Stretch};
+use left::{InstructionRange, Left, LineView};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ struct Asker<'a> {
     mapped: &'a Mapped,
     views: HashMap<(usize, u64, u32, usize), Option<Rc<LineView>>>,
     /// Whether the bytes of a word still hold what they held in a stretch of a thread.
-    lasting: HashMap<(u64, usize, Stretch), bool>,
+    lasting: HashMap<(u64, usize, InstructionRange), bool>,
     /// What the cursor's thread knows at the cursor: its index in the list, the beginning of its marks, marks and
     /// cells.
     here: Option<(usize, u64, [Vec<u8>; 3])>,
@@ -361,7 +361,7 @@ impl Asker<'_> {
         let of = |mask: u64| mask & (1 << byte) != 0;
         let within = |c: &(u64, u64)| c.0 <= at && at - c.0 < c.1;
         // The steps that begin after the floor. The step before them may have accessed the byte on both sides of it.
-        let begun = |s: &&(usize, Stretch)| s.1.0 > floor || floor <= view.from;
+        let begun = |s: &&(usize, InstructionRange)| s.1.0 > floor || floor <= view.from;
         let valid = view.steps.len() - view.steps.iter().filter(begun).count();
         let unclear = valid > 0 && floor < view.steps[valid - 1].1.1;
         let cut = view.masks.is_none();

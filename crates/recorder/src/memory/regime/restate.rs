@@ -62,7 +62,7 @@ const OF_FILE: u64 = 1 << 61;
 const WORDS: usize = 1024;
 
 /// Whole pages.
-struct Stretch {
+struct PageRun {
     range: Range<u64>,
     /// They lie in a file that is named. If nothing were said of them, they would hold what the
     /// file has.
@@ -74,7 +74,7 @@ struct Stretch {
 struct Plan {
     files: Vec<(Region, backing::File)>,
     /// In ascending order within each region.
-    pages: Vec<Stretch>,
+    pages: Vec<PageRun>,
     /// Bytes in `pages`.
     bytes: u64,
     /// Bytes in `files`.
@@ -378,7 +378,7 @@ impl Plan {
             Some(last) if (last.range.end, last.of_file) == (range.start, of_file) => {
                 last.range.end = range.end;
             }
-            _ => self.pages.push(Stretch { range, of_file }),
+            _ => self.pages.push(PageRun { range, of_file }),
         }
     }
 }

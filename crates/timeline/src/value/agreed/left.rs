@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A stretch of a thread: instructions `.0 .. .1`.
-pub type Stretch = (u64, u64);
+pub type InstructionRange = (u64, u64);
 
 /// What an interval of a thread says of a line, up to where the thread is.
 pub struct LineView {
@@ -19,7 +19,7 @@ pub struct LineView {
     pub page: u32,
     pub line: usize,
     /// The steps that may have accessed the line: their numbers, beginnings and ends.
-    pub steps: Vec<(usize, Stretch)>,
+    pub steps: Vec<(usize, InstructionRange)>,
     /// For steps that were asked about: the bytes that they only read, and those that they wrote.
     accessed: RefCell<HashMap<usize, [u64; 2]>>,
     /// How the line was accessed last, if the interval is over.
@@ -43,7 +43,7 @@ pub struct Left {
     pub from: u64,
     pub to: u64,
     /// It accessed the byte in this stretch. It did not do so later, except perhaps in its present step.
-    pub sure: Option<Stretch>,
+    pub sure: Option<InstructionRange>,
     pub value: u8,
     pub write: bool,
     /// It may have written an unknown value there. Playing the stretch shows that.
@@ -56,7 +56,7 @@ pub struct Left {
 
 impl Left {
     /// A certain access in a stretch, with none after it.
-    pub fn known(k: usize, stretch: Stretch, value: u8, write: bool) -> Left {
+    pub fn known(k: usize, stretch: InstructionRange, value: u8, write: bool) -> Left {
         Left {
             k,
             from: stretch.0,
@@ -176,7 +176,7 @@ impl Left {
     /// left of this entry.
     pub fn take(
         &mut self,
-        (since, to): Stretch,
+        (since, to): InstructionRange,
         [read, written]: [u8; 2],
         cell: u8,
     ) -> Option<bool> {
