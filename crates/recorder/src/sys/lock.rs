@@ -15,26 +15,21 @@
 //! - If something may be half done, after the value has been mended.
 //! - If the value cannot be mended, the recording ends with a message.
 
+#[cfg(all(test, loom))]
+mod models;
+mod word;
+
 use crate::line;
-use crate::sys::{self, fail};
+use crate::sys::fail;
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*, compiler_fence};
+use word::{MOST_PATIENCE, PATIENCE, SPINS, Word, pause};
 
 /// Bit of [`Lock::owner`]: the value may have been changed.
 const CHANGED: u64 = 1;
-
-/// How often a thread looks at the lock between two pauses in which another thread may run.
-const SPINS: u32 = 64;
-
-/// Number of pauses before the first look at whether the owner lives. Before each further look it
-/// is doubled. Nearly always the owner was gone before anybody waited, and looks keep living owners
-/// from mapping memory.
-const PATIENCE: u32 = 4;
-/// The most pauses between two looks.
-const MOST_PATIENCE: u32 = 1024;
 
 /// Who owns a lock.
 pub trait Owner {
@@ -61,53 +56,63 @@ pub fn ask(find: Find) {
 }
 
 /// A value that one thread at a time may use.
-pub struct Lock<T> {
+pub struct Lock<T, W = AtomicU64> {
     /// An address on the owner's stack, and [`CHANGED`]. 0: the lock is free.
-    owner: AtomicU64,
+    owner: W,
     /// Makes the value whole again, after somebody was killed while changing it.
     mend: Option<fn(&mut T)>,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: a thread reaches the value only while `owner` names it.
-unsafe impl<T: Send> Sync for Lock<T> {}
+unsafe impl<T: Send, W: Word> Sync for Lock<T, W> {}
 
 /// Access to a locked value. The lock is given back when this is dropped.
-pub struct Guard<'a, T>(&'a Lock<T>);
+pub struct Guard<'a, T, W: Word = AtomicU64>(&'a Lock<T, W>);
 
 impl<T> Lock<T> {
     /// A lock whose value cannot be mended: if somebody is killed while changing it, the recording
     /// ends.
     pub const fn new(value: T) -> Lock<T> {
-        Lock {
-            owner: AtomicU64::new(0),
-            mend: None,
-            value: UnsafeCell::new(value),
-        }
+        Lock::of(AtomicU64::new(0), value, None)
     }
 
     /// A lock whose value `mend` makes whole again, if its owner was killed while changing it.
     /// `mend` must not rely on parts of the value that may be half changed.
     pub const fn mended(value: T, mend: fn(&mut T)) -> Lock<T> {
+        Lock::of(AtomicU64::new(0), value, Some(mend))
+    }
+}
+
+impl<T, W> Lock<T, W> {
+    /// A free lock. `owner` is 0.
+    const fn of(owner: W, value: T, mend: Option<fn(&mut T)>) -> Lock<T, W> {
         Lock {
-            owner: AtomicU64::new(0),
-            mend: Some(mend),
+            owner,
+            mend,
             value: UnsafeCell::new(value),
         }
     }
+}
 
+impl<T, W: Word> Lock<T, W> {
     fn take(&self, me: u64) -> bool {
         self.owner.compare_exchange(0, me, Acquire, Relaxed).is_ok()
     }
 
     /// The value, if the lock is free.
-    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+    pub fn try_lock(&self) -> Option<Guard<'_, T, W>> {
         self.take(here()).then(|| Guard(self))
     }
 
     /// Waits until the lock is free.
-    pub fn lock(&self) -> Guard<'_, T> {
-        let me = here();
+    pub fn lock(&self) -> Guard<'_, T, W> {
+        self.lock_as(here())
+    }
+
+    /// The same for a thread that is known by the address `me`.
+    #[inline]
+    fn lock_as(&self, me: u64) -> Guard<'_, T, W> {
         if !self.take(me) {
             self.wait(me);
         }
@@ -115,7 +120,7 @@ impl<T> Lock<T> {
     }
 
     /// Waits until the lock is free. The value counts as changed from here on.
-    pub fn lock_to_change(&self) -> Guard<'_, T> {
+    pub fn lock_to_change(&self) -> Guard<'_, T, W> {
         let mut guard = self.lock();
         let _: &mut T = &mut guard;
         guard
@@ -131,7 +136,7 @@ impl<T> Lock<T> {
                 }
                 core::hint::spin_loop();
             }
-            sys::sched_yield();
+            pause();
             pauses += 1;
             if pauses == patience {
                 if self.inherit(me) {
@@ -214,7 +219,7 @@ fn here() -> u64 {
     sp & !7
 }
 
-impl<T> Deref for Guard<'_, T> {
+impl<T, W: Word> Deref for Guard<'_, T, W> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: the lock is held while the guard lives.
@@ -222,7 +227,7 @@ impl<T> Deref for Guard<'_, T> {
     }
 }
 
-impl<T> DerefMut for Guard<'_, T> {
+impl<T, W: Word> DerefMut for Guard<'_, T, W> {
     fn deref_mut(&mut self) -> &mut T {
         let word = self.0.owner.load(Relaxed);
         self.0.owner.store(word | CHANGED, Relaxed);
@@ -234,7 +239,7 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-impl<T> Drop for Guard<'_, T> {
+impl<T, W: Word> Drop for Guard<'_, T, W> {
     fn drop(&mut self) {
         self.0.owner.store(0, Release);
     }

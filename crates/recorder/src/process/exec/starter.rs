@@ -226,3 +226,10 @@ fn config_offset() -> Option<u64> {
         .find(|p| (p.p_vaddr..p.p_vaddr + p.p_filesz).contains(&at))
         .map(|p| (at - p.p_vaddr + p.p_offset) as u64)
 }
+
+/// Stands for what the crate `image` has, so that tests can be linked.
+#[cfg(test)]
+mod image {
+    #[unsafe(no_mangle)]
+    static hindsight_configured: u8 = 0;
+}
