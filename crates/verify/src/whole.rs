@@ -20,9 +20,12 @@ use std::time::{Duration, Instant};
 /// What is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checks {
-    /// Everything that the recording says twice. Besides [`Checks::Digests`] this is: system calls with their
-    /// arguments, the bytes that the program wrote to files and others, the order numbers, which must be
-    /// unique and grow, and the copies of the program's files.
+    /// Everything that the recording says twice. Besides [`Checks::Digests`] this is:
+    ///
+    /// - system calls with their arguments;
+    /// - the bytes that the program wrote to files and others;
+    /// - the order numbers, which must be unique and grow;
+    /// - the copies of the program's files.
     #[default]
     Full,
     /// The digests of registers, the registers at key frames, and the kind of the instruction at each event.
