@@ -9,9 +9,10 @@ const IOVEC: u64 = 16;
 const MSGHDR: u64 = 56;
 const MMSGHDR: u64 = 64;
 
-type Place = (u64, u64);
+/// An address and a number of bytes.
+type Extent = (u64, u64);
 
-fn meet(a: Place, b: Place) -> bool {
+fn meet(a: Extent, b: Extent) -> bool {
     a.1 != 0 && b.1 != 0 && a.0 < b.0.saturating_add(b.1) && b.0 < a.0.saturating_add(a.1)
 }
 
@@ -47,7 +48,7 @@ pub fn overwrites_its_buffers(nr: u32, a: &[u64; 6], memory: &dyn Memory) -> boo
 }
 
 /// Whether buffers in an array overlap any of `kept`.
-fn buffers(o: &Out, array: Place, kept: &[Place]) -> bool {
+fn buffers(o: &Out, array: Extent, kept: &[Extent]) -> bool {
     (0..array.1 / IOVEC).any(|i| {
         let at = array.0.wrapping_add(i * IOVEC);
         match (o.u64_at(at), o.u64_at(at.wrapping_add(8))) {
@@ -58,7 +59,7 @@ fn buffers(o: &Out, array: Place, kept: &[Place]) -> bool {
 }
 
 /// Whether the parts of a message overlap its array of buffers, or its header, which is in `headers`.
-fn message(o: &Out, at: u64, headers: Place) -> bool {
+fn message(o: &Out, at: u64, headers: Extent) -> bool {
     let field = |offset: u64| o.u64_at(at.wrapping_add(offset)).unwrap_or(0);
     let array = (field(16), field(24).min(IOV_MAX) * IOVEC);
     let kept = [headers, array];

@@ -37,11 +37,11 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
 }
 
 /// Runs all commands on a file. None may exceed the bounds. Returns what they said.
-fn all(place: &Place, name: &str, bytes: &[u8]) -> Vec<(String, Done)> {
-    let file = place.write(&format!("store/{name}.hst"), bytes);
+fn all(home: &Home, name: &str, bytes: &[u8]) -> Vec<(String, Done)> {
+    let file = home.write(&format!("store/{name}.hst"), bytes);
     let mut out = Vec::new();
     for c in commands(&file) {
-        let done = place.run(&c);
+        let done = home.run(&c);
         let what = c.join(" ");
         assert!(
             done.kib <= MOST_KIB,
@@ -58,7 +58,7 @@ fn all(place: &Place, name: &str, bytes: &[u8]) -> Vec<(String, Done)> {
             !done.output.contains("panicked"),
             "{name}: {what}: {done:?}"
         );
-        let _ = std::fs::remove_file(place.path("exported"));
+        let _ = std::fs::remove_file(home.path("exported"));
         out.push((what, done));
     }
     std::fs::remove_file(file).unwrap();
@@ -80,10 +80,10 @@ const LOOP: &[u8] = &[0xeb, 0xfe];
 
 #[test]
 fn a_window_that_is_touched_everywhere_is_an_error() {
-    let place = Place::new();
+    let home = Home::new();
     let pages = 1u64 << 20;
     let bytes = |s| program(TOUCH, &start(pages, 0), &[], &[], 4 * pages, s);
-    let answers = all(&place, "touch", &bytes(summary()));
+    let answers = all(&home, "touch", &bytes(summary()));
     for command in ["replay --verify", "index"] {
         let done = said(&answers, command);
         assert_eq!(done.code(), Some(2), "{done:?}");
@@ -92,9 +92,9 @@ fn a_window_that_is_touched_everywhere_is_an_error() {
     // A user who trusts the recording allows more. A recording of a program with that much memory gets more, too.
     let small = 1u64 << 16;
     let few = |s| program(TOUCH, &start(small, 0), &[], &[], 4 * small, s);
-    let file = place.write("few.hst", &few(summary()));
+    let file = home.write("few.hst", &few(summary()));
     let file = file.to_str().unwrap();
-    let verify = |more: &[&str]| place.run(&[&["replay", "--verify", file], more].concat());
+    let verify = |more: &[&str]| home.run(&[&["replay", "--verify", file], more].concat());
     let done = verify(&[]);
     assert_eq!(done.code(), Some(0), "{done:?}");
     let done = verify(&["--max-memory", "128M"]);
@@ -107,7 +107,7 @@ fn a_window_that_is_touched_everywhere_is_an_error() {
 
 #[test]
 fn what_a_recording_says_that_it_needed_is_allowed() {
-    let place = Place::new();
+    let home = Home::new();
     let pages = (3u64 << 29) / 4096;
     let said = Summary {
         peak_memory_kib: 3 << 19,
@@ -115,15 +115,15 @@ fn what_a_recording_says_that_it_needed_is_allowed() {
     };
     let bytes = |s| program(TOUCH, &start(pages, 0), &[], &[], 4 * pages, s);
     for (s, status) in [(summary(), 2), (said, 0)] {
-        let file = place.write("touch.hst", &bytes(s));
-        let done = place.run(&["replay", "--verify", file.to_str().unwrap()]);
+        let file = home.write("touch.hst", &bytes(s));
+        let done = home.run(&["replay", "--verify", file.to_str().unwrap()]);
         assert_eq!(done.code(), Some(status), "{done:?}");
     }
 }
 
 #[test]
 fn what_is_laid_out_takes_memory_only_where_it_is_not_zero() {
-    let place = Place::new();
+    let home = Home::new();
     let mut made = Made::new(&header());
     let hash = ModuleHash::of(b"hello");
     made.module("/lib/small.so", hash, 5);
@@ -152,9 +152,9 @@ fn what_is_laid_out_takes_memory_only_where_it_is_not_zero() {
     ));
     program_in(&mut made, LOOP, &start(0, 0), &[], &events, 10);
     let bytes = made.finish(&[(1, 1), (2, 1)], summary());
-    let file = place.write("laid.hst", &bytes);
+    let file = home.write("laid.hst", &bytes);
     for c in [&["replay", "--verify"][..], &["index"]] {
-        let done = place.run(&[c, &[file.to_str().unwrap()]].concat());
+        let done = home.run(&[c, &[file.to_str().unwrap()]].concat());
         assert_eq!(done.code(), Some(0), "{done:?}");
         assert!(done.kib < 512 << 10, "{done:?}");
     }
@@ -162,10 +162,10 @@ fn what_is_laid_out_takes_memory_only_where_it_is_not_zero() {
 
 #[test]
 fn more_instructions_than_time_are_refused() {
-    let place = Place::new();
+    let home = Home::new();
     for (name, end) in [("endless", 1 << 60), ("long", 1 << 40)] {
         let bytes = program(LOOP, &start(0, 0), &[], &[], end, summary());
-        for (what, done) in all(&place, name, &bytes) {
+        for (what, done) in all(&home, name, &bytes) {
             let fails = !["info", "ls", "export"].iter().any(|c| what.starts_with(c));
             assert_eq!(
                 done.code(),
@@ -190,8 +190,8 @@ fn more_instructions_than_time_are_refused() {
         let whole = whole(time);
         let summary = chunks(&whole).pop().unwrap().0;
         let cut = whole.len() - 64 - summary.stored_len as usize;
-        let file = place.write("cut.hst", &whole[..cut]);
-        let done = place.run(&["events", file.to_str().unwrap()]);
+        let file = home.write("cut.hst", &whole[..cut]);
+        let done = home.run(&["events", file.to_str().unwrap()]);
         assert_eq!(done.code(), Some(if refused { 2 } else { 0 }), "{done:?}");
     }
     // A loop of some minutes is replayed.
@@ -202,11 +202,11 @@ fn more_instructions_than_time_are_refused() {
         };
         program(LOOP, &start(0, 0), &[], &[], end, s)
     };
-    let file = place.write("loop.hst", &bytes(200_000_000, 0));
-    let done = place.run(&["replay", "--verify", file.to_str().unwrap()]);
+    let file = home.write("loop.hst", &bytes(200_000_000, 0));
+    let done = home.run(&["replay", "--verify", file.to_str().unwrap()]);
     assert_eq!(done.code(), Some(0), "{done:?}");
     // A recording that says that it took years is replayed until somebody stops it.
-    let file = place.write("years.hst", &bytes(1 << 60, 1 << 40));
+    let file = home.write("years.hst", &bytes(1 << 60, 1 << 40));
     let file = file.to_str().unwrap();
     for c in [
         &["replay", "--verify", file][..],
@@ -216,7 +216,7 @@ fn more_instructions_than_time_are_refused() {
         &["writes", file, "0x10000", "8"],
         &["calls", file, "0x400000"],
     ] {
-        let started = place.start(c);
+        let started = home.start(c);
         std::thread::sleep(Duration::from_millis(700));
         // SAFETY: sends a signal to a process that has not been waited for.
         unsafe { libc::kill(started.0, libc::SIGINT) };
@@ -228,12 +228,12 @@ fn more_instructions_than_time_are_refused() {
 
 #[test]
 fn descriptions_are_not_longer_than_a_recordings() {
-    let place = Place::new();
+    let home = Home::new();
     let many = Header {
         argv: vec![Text::default(); 3 << 20],
         ..header()
     };
-    let answers = all(&place, "arguments", &Made::new(&many).bytes);
+    let answers = all(&home, "arguments", &Made::new(&many).bytes);
     assert_eq!(said(&answers, "info").code(), Some(2));
     assert!(said(&answers, "info").kib < 512 << 10, "{answers:?}");
 
@@ -246,12 +246,12 @@ fn descriptions_are_not_longer_than_a_recordings() {
         made
     };
     let made = repeated(60 << 20, 100);
-    let answers = all(&place, "paths", &made.bytes);
+    let answers = all(&home, "paths", &made.bytes);
     assert!(said(&answers, "info").kib < 512 << 10, "{answers:?}");
 
     // Each of these has the largest allowed length. All together have more than that.
     let made = repeated(1_000_000, 3000);
-    let answers = all(&place, "more_paths", &made.bytes);
+    let answers = all(&home, "more_paths", &made.bytes);
     let info = said(&answers, "info");
     assert!(info.output.contains("damaged at byte"), "{}", info.status);
     assert!(info.kib < 512 << 10 && said(&answers, "ls").kib < 256 << 10);
@@ -259,7 +259,7 @@ fn descriptions_are_not_longer_than_a_recordings() {
 
 #[test]
 fn modules_are_unpacked_as_far_as_they_are_stored() {
-    let place = Place::new();
+    let home = Home::new();
     let mut made = Made::new(&header());
     let (size, step) = (1000u64 << 20, 1 << 20);
     // All of it is zeros, under the name of something else. Nobody may try to find that out.
@@ -294,7 +294,7 @@ fn modules_are_unpacked_as_far_as_they_are_stored() {
     program_in(&mut made, LOOP, &start(0, 0), &maps, &[], 10);
     let bytes = made.finish(&[(1, 1), (2, 1)], summary());
     assert!(bytes.len() < 2 << 20);
-    all(&place, "modules", &bytes);
+    all(&home, "modules", &bytes);
 }
 
 fn header_of(chunk: &[u8]) -> hindsight_trace::chunk::ChunkHeader {
@@ -303,8 +303,8 @@ fn header_of(chunk: &[u8]) -> hindsight_trace::chunk::ChunkHeader {
 
 #[test]
 fn paths_of_a_recording_lead_to_files_only() {
-    let place = Place::new();
-    let pipe = place.pipe("pipe");
+    let home = Home::new();
+    let pipe = home.pipe("pipe");
     let paths = [
         "/dev/zero",
         "/dev/tty",
@@ -337,18 +337,18 @@ fn paths_of_a_recording_lead_to_files_only() {
         .collect();
     program_in(&mut made, LOOP, &start(0, 0), &maps, &[], 10);
     let bytes = made.finish(&[(1, 1), (2, 1)], summary());
-    all(&place, "paths", &bytes);
+    all(&home, "paths", &bytes);
     // The files beside a recording may be anything, too.
     for (index, marks) in [("x.hsx", "x.hst.marks"), ("x.hst.marks", "x.hsx")] {
-        let place = Place::new();
-        place.pipe(&format!("store/{index}"));
-        std::os::unix::fs::symlink("/dev/zero", place.path(&format!("store/{marks}"))).unwrap();
-        place.pipe("store/files");
-        all(&place, "x", &bytes);
+        let home = Home::new();
+        home.pipe(&format!("store/{index}"));
+        std::os::unix::fs::symlink("/dev/zero", home.path(&format!("store/{marks}"))).unwrap();
+        home.pipe("store/files");
+        all(&home, "x", &bytes);
     }
     // So may the recording itself.
     for command in commands(&pipe) {
-        let done = place.run(&command);
+        let done = home.run(&command);
         let code = if command[0] == "ls" { 0 } else { 2 };
         assert_eq!(done.code(), Some(code), "{command:?}: {done:?}");
     }
@@ -356,14 +356,14 @@ fn paths_of_a_recording_lead_to_files_only() {
 
 #[test]
 fn many_of_anything_end_in_bounds() {
-    let place = Place::new();
+    let home = Home::new();
     // Threads and processes that only begin. Each is a child of the one before.
     let mut made = Made::new(&header());
     for i in 1..20_000 {
         made.begin(2 * i, StreamKind::Image, i, i - 1);
         made.begin(2 * i + 1, StreamKind::Thread, i, i - 1);
     }
-    all(&place, "processes", &made.bytes);
+    all(&home, "processes", &made.bytes);
 
     // System calls that compress well: half a gigabyte of them in few bytes.
     let calls: Vec<_> = (0..60_000)
@@ -388,11 +388,7 @@ fn many_of_anything_end_in_bounds() {
         made.bytes.extend(h.to_bytes());
         made.bytes.extend_from_slice(&one[64..]);
     }
-    all(
-        &place,
-        "calls",
-        &made.finish(&[(1, 1), (2, 400)], summary()),
-    );
+    all(&home, "calls", &made.finish(&[(1, 1), (2, 400)], summary()));
 
     // Mappings.
     let path = b"/x/y.so";
@@ -411,7 +407,7 @@ fn many_of_anything_end_in_bounds() {
         })
         .collect();
     let bytes = program(LOOP, &start(0, 0), &maps, &[], 10, summary());
-    all(&place, "mappings", &bytes);
+    all(&home, "mappings", &bytes);
 
     // Mappings and gaps of impossible sizes.
     let huge: Vec<_> = (0..100u64)
@@ -449,10 +445,10 @@ fn many_of_anything_end_in_bounds() {
         ),
     ];
     let bytes = program(LOOP, &start(0, 0), &huge, &events, 10, summary());
-    all(&place, "huge", &bytes);
+    all(&home, "huge", &bytes);
 
     // One instruction that goes over all memory.
     let store: &[u8] = &[0xf3, 0xaa, 0xeb, 0xfe];
     let bytes = program(store, &start(1 << 45, 0x1000), &[], &[], 10, summary());
-    all(&place, "string", &bytes);
+    all(&home, "string", &bytes);
 }

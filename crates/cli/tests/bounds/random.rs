@@ -1,6 +1,6 @@
 //! A recording of a program, changed at random, with checksums that fit.
 
-use crate::watch::{MOST_KIB, Place};
+use crate::watch::{Home, MOST_KIB};
 use hindsight_fuzz::Rng;
 use hindsight_fuzz::made::{chunk, chunks};
 use hindsight_fuzz::mutate::{change, odd};
@@ -37,10 +37,10 @@ fn changed_recordings_end_in_bounds() {
     let number = |name: &str, usual| std::env::var(name).map_or(usual, |s| s.parse().expect(name));
     let seconds = number("HINDSIGHT_FUZZ_SECONDS", 5);
     let seed = number("HINDSIGHT_FUZZ_SEED", 0x005e_ed0f_bad1_dea5);
-    let place = Place::new();
-    let honest = place.path("honest.hst");
+    let home = Home::new();
+    let honest = home.path("honest.hst");
     let honest = honest.to_str().unwrap();
-    let done = place.run(&["record", "-q", "-o", honest, "--", "/bin/true"]);
+    let done = home.run(&["record", "-q", "-o", honest, "--", "/bin/true"]);
     assert_eq!(done.code(), Some(0), "{done:?}");
     let list = chunks(&std::fs::read(honest).unwrap());
     let mut r = Rng(seed);
@@ -66,18 +66,18 @@ fn changed_recordings_end_in_bounds() {
             }
             bytes.extend(chunk(h, &raw));
         }
-        let file = place.write("store/changed.hst", &bytes);
+        let file = home.write("store/changed.hst", &bytes);
         let all = crate::commands(&file);
         // gdb takes long, and reads only what its server has read.
         let some = [0; 2].map(|_| r.below(all.len() as u64 - 1) as usize);
         for c in some.map(|i| &all[i]) {
-            let done = place.run(c);
+            let done = home.run(c);
             let what = format!("seed {seed:#x}, round {rounds}, {}", c.join(" "));
             assert!(done.kib <= MOST_KIB, "{what}: {done:?}");
             assert!(done.code().is_some_and(|c| c <= 3), "{what}: {done:?}");
             assert!(!done.output.contains("panicked"), "{what}: {done:?}");
         }
-        let _ = std::fs::remove_file(place.path("exported"));
-        let _ = std::fs::remove_file(place.path("store/changed.hsx"));
+        let _ = std::fs::remove_file(home.path("exported"));
+        let _ = std::fs::remove_file(home.path("store/changed.hsx"));
     }
 }

@@ -17,7 +17,7 @@ pub const MOST_KIB: i64 = (1 << 20) + (192 << 10);
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The folder of a test, with its files and its store.
-pub struct Place {
+pub struct Home {
     pub dir: tempfile::TempDir,
 }
 
@@ -40,11 +40,11 @@ impl Done {
     }
 }
 
-impl Place {
-    pub fn new() -> Place {
+impl Home {
+    pub fn new() -> Home {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("store")).unwrap();
-        Place { dir }
+        Home { dir }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

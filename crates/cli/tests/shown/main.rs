@@ -43,11 +43,11 @@ const FILTERS: &[(&str, &str)] = &[
     (r" {2,}", "  "),
 ];
 
-struct Place(tempfile::TempDir);
+struct Home(tempfile::TempDir);
 
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
+impl Home {
+    fn new() -> Home {
+        Home(tempfile::tempdir().unwrap())
     }
 
     fn path(&self, name: &str) -> String {
@@ -92,23 +92,23 @@ fn same(name: &str, text: &str, filters: &[(&str, &str)]) {
 
 #[test]
 fn help() {
-    let place = Place::new();
-    let whole = place.text(&["--help"]);
+    let home = Home::new();
+    let whole = home.text(&["--help"]);
     let commands = whole.lines().skip_while(|l| *l != "Commands:").skip(1);
     let commands = commands.map_while(|l| l.split_whitespace().next());
     let commands: Vec<&str> = commands.filter(|c| *c != "help").collect();
     assert!(commands.len() > 15, "{commands:?}");
     same("help", &whole, &[]);
     for command in commands {
-        let text = place.text(&[command, "--help"]);
+        let text = home.text(&[command, "--help"]);
         same(&format!("help_{command}"), &text, &[]);
     }
 }
 
 #[test]
 fn wrong_arguments() {
-    let place = Place::new();
-    std::fs::write(place.path("no.hst"), "no recording").unwrap();
+    let home = Home::new();
+    std::fs::write(home.path("no.hst"), "no recording").unwrap();
     let wrong: &[&[&str]] = &[
         &[],
         &["recrod"],
@@ -127,14 +127,14 @@ fn wrong_arguments() {
         &["gdbserver", "no.hst"],
         &["completions", "cmd"],
     ];
-    let texts: Vec<String> = wrong.iter().map(|args| place.text(args)).collect();
+    let texts: Vec<String> = wrong.iter().map(|args| home.text(args)).collect();
     same("wrong_arguments", &texts.join("\n"), &[]);
 }
 
 /// A recording of `shown.c`, in the store.
-fn record(place: &Place) -> Output {
+fn record(home: &Home) -> Output {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/shown");
-    std::fs::copy(folder.join("shown.c"), place.path("shown.c")).unwrap();
+    std::fs::copy(folder.join("shown.c"), home.path("shown.c")).unwrap();
     let flags = [
         "-g",
         "-O0",
@@ -148,28 +148,28 @@ fn record(place: &Place) -> Output {
     let compiled = Command::new("gcc")
         .args(flags)
         .args(["-o", "shown", "shown.c"])
-        .current_dir(place.0.path())
+        .current_dir(home.0.path())
         .status()
         .unwrap();
     assert!(compiled.success());
-    place.run(&["record", "./shown"])
+    home.run(&["record", "./shown"])
 }
 
 #[test]
 fn a_recording() {
-    let place = Place::new();
-    let recorded = record(&place);
+    let home = Home::new();
+    let recorded = record(&home);
     assert_eq!(recorded.status.code(), Some(6), "{recorded:?}");
     let said = String::from_utf8(recorded.stderr).unwrap();
-    let said = said.replace(place.0.path().to_str().unwrap(), "DIR");
+    let said = said.replace(home.0.path().to_str().unwrap(), "DIR");
     same("record", &said, FILTERS);
-    let name = std::fs::read_dir(place.path("store")).unwrap();
+    let name = std::fs::read_dir(home.path("store")).unwrap();
     let name = name.map(|e| e.unwrap().file_name().into_string().unwrap());
     let name = name.filter_map(|n| n.strip_suffix(".hst").map(String::from));
     let name = name.collect::<Vec<_>>().remove(0);
 
     // The position of the second call of `add`, and where it gave back its value.
-    let calls = place.text(&["calls", "add"]);
+    let calls = home.text(&["calls", "add"]);
     let second = calls.lines().nth(2).unwrap();
     let second = second.split_whitespace().next().unwrap();
     let commands: &[(&str, &[&str])] = &[
@@ -187,7 +187,7 @@ fn a_recording() {
         ("index", &["index"]),
     ];
     for (snapshot, args) in commands {
-        same(snapshot, &place.text(args), FILTERS);
+        same(snapshot, &home.text(args), FILTERS);
     }
     let wrong: &[&[&str]] = &[
         &["at", "nowhere"],
@@ -200,7 +200,7 @@ fn a_recording() {
         &["calls", "ad"],
         &["events", "--kind", "rain"],
     ];
-    let texts: Vec<String> = wrong.iter().map(|args| place.text(args)).collect();
+    let texts: Vec<String> = wrong.iter().map(|args| home.text(args)).collect();
     same("wrong_questions", &texts.join("\n"), FILTERS);
-    same("rm", &place.text(&["rm", &name]), FILTERS);
+    same("rm", &home.text(&["rm", &name]), FILTERS);
 }
