@@ -225,6 +225,7 @@ fn event_json(h: &Happening) -> Json {
         Kind::Regime { quiet, reason } => {
             json!({"kind": "regime", "quiet": quiet, "reason": reason})
         }
+        other => json!({"kind": "other", "text": other.to_string()}),
     };
     j["position"] = h.position.to_string().into();
     j["thread"] = h.thread.0.into();

@@ -53,6 +53,7 @@ pub use variables::Variable;
 
 /// Why a file has no symbols to offer.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The file cannot be read as an ELF file.
     #[error("not an ELF file: {0}")]

@@ -5,7 +5,7 @@
 //! also tells who accessed memory last or first.
 //!
 //! ```no_run
-//! use hindsight_timeline::{Direction, Options, Timeline};
+//! use hindsight_timeline::{Options, Timeline};
 //! let t = Timeline::open("trace.hst", Options::default())?;
 //! let mut c = t.cursor()?;
 //! c.seek(t.range()?.1)?;

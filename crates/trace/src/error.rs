@@ -3,6 +3,7 @@ use hindsight_text::Shown;
 
 /// Why a trace could not be read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The file could not be read at all.
     #[error(transparent)]

@@ -50,6 +50,7 @@ pub struct Process {
 
 /// How a thread ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Ending {
     /// By `exit` or `exit_group` with this status.
     Exit(u32),
@@ -150,6 +151,7 @@ pub struct Happening {
 
 /// What happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Kind {
     /// A system call.
     Syscall {
@@ -243,6 +245,7 @@ pub struct Filter {
 
 /// Kinds of happenings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum KindOf {
     /// System calls.
     Syscall,

@@ -21,6 +21,7 @@ use std::time::Duration;
 ///
 /// With a program image chosen, all of these count within it.
 #[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
 pub enum Place {
     /// A position.
     Position(Position),
@@ -46,6 +47,7 @@ pub enum Place {
 
 /// The text names no place.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ParsePlaceError {
     #[error(
         "{0} is no place: expected a position such as 1A2:3F, a part of the run such as 50%, `begin`, `end`, \

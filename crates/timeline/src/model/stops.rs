@@ -256,6 +256,7 @@ pub struct Stops<'a> {
 
 /// Why a run or step ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Reason {
     /// The step is done.
     Step,
