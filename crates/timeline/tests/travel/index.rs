@@ -12,8 +12,8 @@ fn open(trace: &Path) -> Timeline {
     crate::open(trace, 3000)
 }
 
-/// The questions for each index: the last writer of a stack slot, and memory. Whether a byte was read or written last, or
-/// a key frame tells it, is left out: that depends on where intervals begin.
+/// The questions for each index: the last writer of a stack slot, and memory. Why a byte is known is left out: that
+/// depends on what the index has.
 pub fn answer(t: &Timeline) -> String {
     let mut c = t.cursor().unwrap();
     let end = t.threads().unwrap()[0].to;
@@ -25,9 +25,7 @@ pub fn answer(t: &Timeline) -> String {
         let w = c.last_write(rsp, 8).unwrap();
         let mut m = c.memory(rsp, 64).unwrap();
         for b in m.bytes.iter_mut().flatten() {
-            if matches!(b.ground, Ground::Written | Ground::Restated) {
-                b.ground = Ground::Read;
-            }
+            b.ground = Ground::Read;
         }
         out += &format!("{w:?} {m:?}\n");
     }

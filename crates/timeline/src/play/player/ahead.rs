@@ -15,6 +15,8 @@ use hindsight_replay::{Machine, Stop};
 /// A key frame that is farther away is no place to begin. Making the index takes three times as long, but serves other
 /// questions.
 const FAR: u64 = 12 << 30;
+/// A part with fewer intervals than this is indexed in less than a second. The index says more about why a byte is known.
+const LEAST: u64 = 32;
 /// The player itself plays this many intervals rather than let the machine run ahead.
 const NEAR: u64 = 4;
 /// The machine stays where it is for the next question, if it has at most this much memory, in bytes.
@@ -38,7 +40,7 @@ impl Player {
 
     /// Whether a machine that runs ahead comes to `count` sooner than a player that plays on from here.
     pub(super) fn begins_ahead(&self, need: Need, count: u64) -> Result<bool> {
-        let far = count - self.count() > NEAR * index::span(&self.engine, self.thread);
+        let far = count - self.count() > NEAR * self.span();
         Ok(far && need != Need::Marks && self.frame_for(count)?.is_some())
     }
 
@@ -46,10 +48,13 @@ impl Player {
     /// be made.
     pub(super) fn start_ahead(&mut self, part: usize, count: u64, need: Need) -> Result<bool> {
         let thread = self.thread;
-        let Some((at, chunk)) = self.frame_for(count)?.filter(|_| need != Need::Marks) else {
+        let span = self.span();
+        if need == Need::Marks || self.ranges[part].len() < LEAST * span {
+            return Ok(false);
+        }
+        let Some((at, chunk)) = self.frame_for(count)? else {
             return Ok(false);
         };
-        let span = index::span(&self.engine, thread);
         let to = count.saturating_sub(span).max(at);
         let fail = |e| replay(thread, e);
         let ready = |a: &Ahead| a.part == part && (at..=to).contains(&a.machine.position());
