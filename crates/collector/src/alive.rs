@@ -38,10 +38,38 @@ pub fn thread(pid: i32, tid: i32) -> bool {
 
 /// Whether a thread has a processor or waits for one. True if that cannot be known.
 pub fn running(pid: i32, tid: i32) -> bool {
-    matches!(
-        state(&format!("/proc/{pid}/task/{tid}/stat")),
-        Some(b'R') | None
-    )
+    stat(pid, tid).is_none_or(|(state, _)| state == b'R')
+}
+
+/// The letter of a thread's state (`R`: it has a processor or waits for one), and when it began, in
+/// clock ticks since the system's start. `None` if that cannot be known.
+pub fn stat(pid: i32, tid: i32) -> Option<(u8, u64)> {
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let fields = behind_name(&text)?;
+    let began = fields.split(|b| *b == b' ').nth(19)?;
+    let began = std::str::from_utf8(began).ok()?.parse().ok()?;
+    Some((*fields.first()?, began))
+}
+
+/// Whether a signal with a value reaches a thread as it was sent. It does not while a debugger
+/// traces the thread, which would see it first, or when the limit on signals that wait is used up:
+/// then the value is lost. True if that cannot be known.
+pub fn takes_signals(pid: i32, tid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).map_or(true, |s| reaches(&s))
+}
+
+/// [`takes_signals`] of what `status` says.
+fn reaches(status: &str) -> bool {
+    let field = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name));
+        line.map(str::trim)
+    };
+    let room = |queue: &str| {
+        let (used, limit) = queue.split_once('/')?;
+        let [used, limit] = [used, limit].map(|n| n.parse::<u64>());
+        Some(used.ok()? < limit.ok()?)
+    };
+    field("TracerPid:").is_none_or(|t| t == "0") && field("SigQ:").and_then(room) != Some(false)
 }
 
 /// Sends a recorded thread the signal that makes the recorder leave translated code.
@@ -84,9 +112,13 @@ fn zombie(stat: &str) -> bool {
 
 /// The letter of the state in a `stat` file.
 fn state(stat: &str) -> Option<u8> {
-    let text = fs::read(stat).ok()?;
-    let end = text.iter().rposition(|b| *b == b')')?;
-    text.get(end + 2).copied()
+    behind_name(&fs::read(stat).ok()?)?.first().copied()
+}
+
+/// What a `stat` file says behind the name, which may hold anything.
+fn behind_name(stat: &[u8]) -> Option<&[u8]> {
+    let end = stat.iter().rposition(|b| *b == b')')?;
+    stat.get(end + 2..)
 }
 
 #[cfg(test)]
@@ -105,5 +137,27 @@ mod tests {
         assert!(!thread(pid, pid));
         child.wait().unwrap();
         assert!(!process(pid) && !thread(pid, pid) && !thread(me, pid));
+    }
+
+    #[test]
+    fn this_thread_runs_since_it_began() {
+        let me = std::process::id() as i32;
+        // SAFETY: the call uses no memory.
+        let tid = unsafe { libc::gettid() };
+        let (state, began) = stat(me, tid).unwrap();
+        assert_eq!(state, b'R');
+        assert_eq!(stat(me, tid).unwrap().1, began);
+        assert!(began > 0 && stat(me, i32::MAX).is_none());
+        assert!(takes_signals(me, tid));
+    }
+
+    #[test]
+    fn no_signal_goes_to_who_is_traced_or_has_no_room() {
+        let status = |tracer, queue| format!("Name:\tx\nTracerPid:\t{tracer}\nSigQ:\t{queue}\n");
+        assert!(reaches(&status("0", "3/96000")));
+        assert!(reaches("Name:\tx\n"));
+        assert!(!reaches(&status("17", "3/96000")));
+        assert!(!reaches(&status("0", "0/0")));
+        assert!(!reaches(&status("0", "96000/96000")));
     }
 }

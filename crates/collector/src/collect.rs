@@ -2,6 +2,7 @@ mod cut;
 mod positions;
 mod prune;
 mod reap;
+mod summons;
 
 use crate::collected::{Collected, Requests};
 use crate::images::Images;
@@ -55,6 +56,10 @@ pub struct Collector<'c, W: Write> {
     lanes: Vec<Lane>,
     /// Rings that had something in them at the last look.
     hot: Vec<usize>,
+    /// Threads are to have key frames.
+    has_keyframes: bool,
+    /// When it was last looked which threads have not come to the recorder for long.
+    summoned: Instant,
     /// When all rings were last looked at.
     looked: Instant,
     /// A time before that look. Rings that are new since then had nothing in them.
@@ -133,6 +138,8 @@ impl<'c, W: Write> Collector<'c, W> {
             origin,
             lanes: Vec::new(),
             hot: Vec::new(),
+            has_keyframes: header.keyframe_interval != 0,
+            summoned: Instant::now(),
             looked: Instant::now(),
             vacant: origin,
             thrifty: false,
@@ -195,6 +202,7 @@ impl<'c, W: Write> Collector<'c, W> {
                 self.economise();
                 self.flush(now);
                 self.prune(now, stop);
+                self.summon_still(now, stop);
             }
             self.answer(stop);
             // A ring that is this full has more by now.

@@ -1,6 +1,7 @@
 //! One ring, as the collector sees it.
 
 use crate::futex;
+use crate::still::Still;
 use hindsight_events::consumer::{Consumer, Counts, Nonsense, Who};
 use hindsight_events::ring::{Header, RING_BYTES};
 use hindsight_events::{EndKind, Event};
@@ -195,6 +196,11 @@ impl Open {
         }
     }
 
+    /// Whether the thread goes on unrecorded.
+    pub fn is_in_gap(&self) -> bool {
+        self.gap.is_some()
+    }
+
     fn end_gap(&mut self, pos: u64) {
         self.gaps = self.gaps_until(pos);
         self.gap = None;
@@ -272,6 +278,8 @@ pub struct Lane {
     pub broken: bool,
     /// When something was last seen to happen.
     pub active: Instant,
+    /// Whether its thread has come to the recorder.
+    pub still: Still,
 }
 
 impl Lane {
@@ -283,6 +291,7 @@ impl Lane {
             open: None,
             broken: false,
             active: Instant::now(),
+            still: Still::new(),
         }
     }
 

@@ -28,6 +28,7 @@ mod lane;
 mod locks;
 mod modules;
 mod output;
+mod still;
 
 pub use collect::Collector;
 pub use collected::{Collected, MappedFile, Refusal, Requests};

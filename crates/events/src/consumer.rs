@@ -83,6 +83,7 @@ pub fn let_go(c: &Ctl) -> Option<&AtomicU32> {
     let head = c.head.load(Acquire);
     c.tail.store(head, Release);
     c.taken.store(head, Release);
+    c.wishes.fetch_and(!wish::WAIT, Release);
     waiter(c)
 }
 
@@ -210,6 +211,21 @@ impl Consumer {
     /// Whether the thread has not yet done so.
     pub fn wants_position(&self) -> bool {
         self.ctl().wishes.load(Acquire) & wish::POSITION != 0
+    }
+
+    /// Asks the thread to begin no system call of the program until [`Consumer::let_call`].
+    pub fn hold_calls(&self) {
+        self.ctl().wishes.fetch_or(wish::WAIT, SeqCst);
+    }
+
+    /// Lets the thread begin system calls again.
+    pub fn let_call(&self) {
+        self.ctl().wishes.fetch_and(!wish::WAIT, Release);
+    }
+
+    /// Position of the thread when it last left translated code, as it says.
+    pub fn position(&self) -> u64 {
+        self.ctl().position.load(Relaxed)
     }
 
     /// Does not want that any more.

@@ -273,6 +273,9 @@ pub mod wish {
     pub const KEYFRAME: u32 = 1;
     /// An event at its position, as soon as possible. A thread that only computes has no events otherwise.
     pub const POSITION: u32 = 2;
+    /// To begin no system call of the program meanwhile: the collector is about to signal the thread, and the signal
+    /// must not come in a call, which it might end. The collector clears this one itself.
+    pub const WAIT: u32 = 4;
 }
 
 /// States of a ring.
@@ -328,7 +331,8 @@ pub struct Ctl {
     pub translated: AtomicU64,
     /// How often the translation cache was emptied.
     pub flushes: AtomicU64,
-    /// Bits of [`wish`]. The collector sets them, and the thread clears each when it has done what was asked.
+    /// Bits of [`wish`]. The collector sets them, and the thread clears each but [`wish::WAIT`] when it has done what was
+    /// asked.
     pub wishes: AtomicU32,
     /// Nonzero: the image came by `execve`. Zero: by `fork`.
     pub executed: AtomicU32,

@@ -26,6 +26,7 @@ mod own_errors;
 mod processes;
 mod quiet;
 mod rings;
+mod safepoints;
 mod sharing;
 mod signals;
 mod sinks;

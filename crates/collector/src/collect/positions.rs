@@ -2,7 +2,6 @@
 //! has no event. What is known of it would end at its last event.
 
 use super::Collector;
-use crate::alive;
 use hindsight_trace::StreamKind;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -35,19 +34,19 @@ impl<W: Write> Collector<'_, W> {
         let mut next = begun + GRACE;
         loop {
             self.look(true, stop);
-            let silent: Vec<(i32, i32)> = (self.lanes.iter())
-                .filter_map(|l| Some((l.open.as_ref()?, &l.consumer)))
-                .filter(|(open, consumer)| {
+            let silent: Vec<usize> = (self.lanes.iter().enumerate())
+                .filter_map(|(i, l)| Some((i, l.open.as_ref()?, &l.consumer)))
+                .filter(|(_, open, consumer)| {
                     !open.calls && open.end.is_none() && consumer.wants_position()
                 })
-                .map(|(open, _)| (open.info.pid, open.info.tid))
+                .map(|(i, ..)| i)
                 .collect();
             let now = Instant::now();
             if silent.is_empty() || stop.load(Relaxed) || now - begun >= PATIENCE {
                 break;
             }
             if now >= next {
-                silent.iter().for_each(|(pid, tid)| self.kick(*pid, *tid));
+                self.summon(&silent, stop);
                 next = now + AGAIN;
             }
             std::thread::sleep(NAP);
@@ -56,14 +55,5 @@ impl<W: Write> Collector<'_, W> {
             lane.consumer.forget_position();
         }
         self.look(true, stop);
-    }
-
-    /// Makes a thread leave translated code. The thread has been there for [`GRACE`], and has a
-    /// processor or waits for one. So the signal does not come in a system call, which it might
-    /// end.
-    fn kick(&self, pid: i32, tid: i32) {
-        if pid > 1 && alive::running(pid, tid) && self.control.is_shared_with(pid) {
-            alive::kick(pid, tid);
-        }
     }
 }

@@ -39,6 +39,9 @@ unsafe extern "C" {
 /// Ends the stream of the thread, which stands before the instruction at `ctx.rip`, and parks it
 /// for the command line. Returns only if a signal has to be delivered first.
 pub fn rest(t: &mut Thread) {
+    // A signal of the collector must not wait when the process goes on without a handler for it. The
+    // collector sends none to a process that is traced by now.
+    t.emit.give_way();
     sys::set_signal_mask(!0);
     if pass::waiting(t) {
         return;

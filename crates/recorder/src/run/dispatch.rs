@@ -216,6 +216,7 @@ fn system_call(t: &mut Thread, desc: &Desc) {
     regime::before_call(t, nr as u32, &args);
     t.sequence();
     t.event(&Event::Syscall { nr, args });
+    t.emit.give_way();
     t.code.leave();
     chaos::point(t);
     if perform::perform(t) == Flow::Next {

@@ -153,6 +153,25 @@ impl Emitter {
         }
     }
 
+    /// Waits while the collector is about to signal this thread, until it has done so. To be called behind the event of a
+    /// system call of the program and before that call: the collector signals no thread of which it has seen that event.
+    pub fn give_way(&self) {
+        if self.wishes() & wish::WAIT != 0 {
+            self.await_signal();
+        }
+    }
+
+    #[cold]
+    fn await_signal(&self) {
+        let mut alive = Watch::new();
+        while self.wishes() & wish::WAIT != 0 {
+            sys::sleep_us(100);
+            alive.check();
+        }
+        // If the signal has been sent, it waits by now, and comes at the end of this call.
+        sys::sched_yield();
+    }
+
     /// Whether the collector could not get the content of a file of which it was told.
     pub fn lost_file(&self) -> bool {
         self.ctl.is_some_and(|c| c.lost_file.load(Acquire) != 0)
