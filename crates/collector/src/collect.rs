@@ -127,11 +127,15 @@ impl<'c, W: Write> Collector<'c, W> {
 
     fn with(
         control: &'c Control,
-        output: Output<W>,
+        mut output: Output<W>,
         header: &Header,
         tell: impl Fn(&str) + Send + 'c,
     ) -> Collector<'c, W> {
         control.take_consumers();
+        if let Output::Ring(ring) = &mut output {
+            let interval = ring.interval().unwrap_or(0);
+            control.header().interval.store(interval, Relaxed);
+        }
         let origin = origin(header);
         Collector {
             control,
@@ -306,6 +310,8 @@ impl<'c, W: Write> Collector<'c, W> {
             return;
         };
         ring.trim();
+        let interval = ring.interval().unwrap_or(0);
+        self.control.header().interval.store(interval, Relaxed);
         let wishes = ring.take_wishes();
         let carried = |l: &Lane| l.open.as_ref().map(|o| o.info.stream);
         for lane in &self.lanes {

@@ -151,6 +151,9 @@ pub struct Header {
     pub chaos_since: AtomicU64,
     /// With `--chaos`: how long threads of all processes have slept since then, in microseconds.
     pub chaos_slept: AtomicU64,
+    /// Bytes of a ring after which its thread needs another key frame, so that a circular recording keeps something. 0: no
+    /// number is too large. The collector sets it.
+    pub interval: AtomicU64,
     /// Rings that are taken. The collector looks only at these. For producers it is a hint: the ring's
     /// [`Ctl::state`] decides.
     pub live: RingSet,

@@ -275,6 +275,7 @@ impl Thread {
         if !core::mem::take(&mut self.window.untouched) {
             self.empty_window();
         }
+        self.emit.framed();
         self.schedule.keyframe_written(self.pos);
         self.shared_pages.begin(self.pos);
     }

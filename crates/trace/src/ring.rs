@@ -45,6 +45,10 @@ pub enum Limit {
 /// A thread's share of the ring has room for this many key-frame intervals.
 const INTERVALS: u64 = 4;
 
+/// A thread makes a key frame by itself when it has written its share of the ring divided by this. Events that do not
+/// compress take a bit more when packed, and the thread goes on while it is about to make one.
+const HALF: u64 = 2;
+
 /// Bytes of a stream between two requests for a key frame, at least.
 const LEAST_INTERVAL: u64 = 64 << 10;
 
@@ -329,6 +333,15 @@ impl Ring {
             self.active = (n.max(1) as u64, Some(now));
         }
         self.active.0
+    }
+
+    /// Bytes of events after which each thread should make a key frame by itself. What waits in queues is not counted
+    /// here, so asking comes too late if a thread fills a small ring quickly. `None` if the ring has no limit in bytes.
+    pub fn interval(&mut self) -> Option<u64> {
+        match self.limit {
+            Limit::Bytes(n) => Some((n / HALF / self.active()).max(LEAST_INTERVAL)),
+            Limit::Time(_) => None,
+        }
     }
 
     /// Streams whose threads are to make a key frame as soon as possible.

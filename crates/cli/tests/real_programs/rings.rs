@@ -60,6 +60,28 @@ fn a_quiet_program_begins_at_any_key_frame_that_is_left() {
     check_ring(&scene.info(&trace));
 }
 
+/// What waits in queues may fill a small ring before the thread is asked for a key frame. So it makes some by itself.
+#[test]
+fn a_small_ring_keeps_something_however_fast_it_is_filled() {
+    let scene = Scene::new();
+    let program = scene.compile("noise.c", &[]);
+    let trace = scene.path("ring.hst");
+    for run in 0..12 {
+        let done = record(
+            &scene,
+            &["--quiet", "--ring=1M"],
+            &trace,
+            &program,
+            &["4", "3"],
+        );
+        assert_eq!(done.status.code(), Some(3), "{}", done.messages());
+        scene.must_verify(&trace);
+        let info = scene.info(&trace);
+        assert!(info["instructions"].as_u64() > Some(0), "{run}: {info}");
+        check_ring(&info);
+    }
+}
+
 #[test]
 fn processes_of_the_past_are_forgotten() {
     let scene = Scene::new();

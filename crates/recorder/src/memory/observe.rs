@@ -12,9 +12,11 @@ impl Thread {
         // What the kernel has just written belongs to what came before. So a key frame waits for
         // the next instruction.
         let apart = self.emit.position() < self.pos;
-        let due = self.schedule.is_keyframe_due(self.pos);
+        let due = self.schedule.is_keyframe_due(self.pos) || self.emit.is_long();
         if apart && due && self.regime.quiet {
             regime::restate(self);
+            // Whether there was a key frame or not: it is not tried again at once.
+            self.emit.framed();
         } else if apart && !self.regime.quiet && (due || self.emit.wants_keyframe()) {
             self.keyframe();
         } else if self.schedule.is_digest_due(self.pos) {

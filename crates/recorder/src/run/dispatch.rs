@@ -256,6 +256,7 @@ fn fetch_fault(t: &mut Thread) {
 fn due(t: &Thread) -> bool {
     let wishes = t.emit.wishes();
     let keyframe = wishes & wish::KEYFRAME != 0 && !t.is_plain() && !t.regime.quiet;
+    let keyframe = keyframe || t.emit.is_long() && !t.is_unrecorded();
     let position = wishes & wish::POSITION != 0 && !t.is_unrecorded();
     t.schedule.is_due(t.pos) || keyframe || position
 }

@@ -84,7 +84,8 @@ impl Thread {
         let s = &self.schedule;
         let interval = config::get().digest_interval;
         let late = s.digest.saturating_add(interval.saturating_mul(LATE));
-        s.is_keyframe_due(self.pos) || self.pos >= late || self.emit.wishes() != 0
+        let asked = self.emit.wishes() != 0 || self.emit.is_long();
+        s.is_keyframe_due(self.pos) || self.pos >= late || asked
     }
 
     /// Computes from which position on [`Thread::observe`] has something to do.

@@ -85,7 +85,7 @@ fn what_was_before_is_not_known() {
 fn what_a_ring_has_lost_is_not_known() {
     let scene = Scene::new();
     let (program, trace) = (compile(&scene), scene.path("ring.hst"));
-    let mut record = scene.hindsight(&["record", "--ring=8M", "--keep-on=always", "-o"]);
+    let mut record = scene.hindsight(&["record", "--ring=1M", "--keep-on=always", "-o"]);
     let done = scene.run(record.arg(&trace).arg("--").arg(program).arg("random"));
     assert!(done.status.success(), "{}", done.messages());
     let lost = open(&trace, 0).threads().unwrap();

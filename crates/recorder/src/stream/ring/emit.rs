@@ -39,6 +39,10 @@ pub struct Emitter {
     looked: u64,
     /// Bytes of the ring's data whose pages are present in this process.
     ready: u64,
+    /// The ring's head at the last key frame.
+    framed: u64,
+    /// So much has been written since then that a circular recording needs another key frame.
+    long: bool,
 }
 
 // SAFETY: the pointers lead into the control file, which is never unmapped. An emitter is the only
@@ -55,6 +59,8 @@ impl Emitter {
             pen: Pen::default(),
             looked: 0,
             ready: 0,
+            framed: 0,
+            long: false,
         }
     }
 
@@ -71,6 +77,8 @@ impl Emitter {
             },
             looked: c.head.load(Relaxed),
             ready: 0,
+            framed: c.head.load(Relaxed),
+            long: false,
         })
     }
 
@@ -172,6 +180,25 @@ impl Emitter {
         sys::sched_yield();
     }
 
+    /// Bytes after which the stream of a circular recording needs another key frame. The maximum if it needs none.
+    pub fn interval(&self) -> u64 {
+        match header().map_or(0, |h| h.interval.load(Relaxed)) {
+            0 => u64::MAX,
+            n => n,
+        }
+    }
+
+    /// Whether that many bytes have been written since the last key frame.
+    pub fn is_long(&self) -> bool {
+        self.long
+    }
+
+    /// Notes that a key frame was written, or cannot be now.
+    pub fn framed(&mut self) {
+        let head = self.ctl.map_or(0, |c| c.head.load(Relaxed));
+        (self.framed, self.long) = (head, false);
+    }
+
     /// Whether the collector could not get the content of a file of which it was told.
     pub fn lost_file(&self) -> bool {
         self.ctl.is_some_and(|c| c.lost_file.load(Acquire) != 0)
@@ -260,7 +287,8 @@ impl Emitter {
         let room = ((RING_BYTES - MAX_EVENT) as u64 + 1).saturating_sub(at);
         self.pen.at = self.data as u64 + at;
         let free = (most - SPARE + 1).saturating_sub(used);
-        let part = self.make_ready(at);
+        let part = self.make_ready(at).min(self.interval());
+        self.long = head - self.framed >= self.interval();
         self.pen.limit = self.pen.at + room.min(free).min(part);
         room > 0
     }
