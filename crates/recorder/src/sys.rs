@@ -303,12 +303,40 @@ pub fn micros() -> u64 {
     seconds * 1_000_000 + nanos / 1000
 }
 
+/// Nanoseconds of the same clock.
+pub fn nanos() -> u64 {
+    in_nanos(monotonic())
+}
+
+/// Processor time of the calling thread, in nanoseconds.
+pub fn thread_nanos() -> u64 {
+    in_nanos(clock(CLOCK_THREAD_CPUTIME_ID))
+}
+
+/// For how many nanoseconds the calling thread could have run and did not get a processor. 0 if the kernel does not say.
+pub fn run_delay() -> u64 {
+    let Ok(fd) = open_read(c"/proc/thread-self/schedstat") else {
+        return 0;
+    };
+    let mut text = [0; 64];
+    let n = read(fd, &mut text).unwrap_or(0);
+    close(fd);
+    let field = text[..n].split(|b| *b == b' ').nth(1);
+    let digits = field.and_then(|f| core::str::from_utf8(f).ok());
+    digits.and_then(|d| d.parse().ok()).unwrap_or(0)
+}
+
+fn in_nanos([seconds, nanos]: [u64; 2]) -> u64 {
+    seconds * 1_000_000_000 + nanos
+}
+
 fn monotonic() -> [u64; 2] {
+    clock(CLOCK_MONOTONIC)
+}
+
+fn clock(which: u32) -> [u64; 2] {
     let mut ts = [0; 2];
-    let _ = call(
-        __NR_clock_gettime,
-        [CLOCK_MONOTONIC as u64, ts.as_mut_ptr() as u64],
-    );
+    let _ = call(__NR_clock_gettime, [which as u64, ts.as_mut_ptr() as u64]);
     ts
 }
 

@@ -32,9 +32,10 @@ pub struct Record {
     /// recording that is to be replayed on other machines.
     #[arg(long, default_value = "host", value_parser = baseline)]
     pub cpu: Baseline,
-    /// Instructions between points from which replay can start, in the checked regime; 0: only from the beginning. Behind
-    /// each point all that is read is recorded again. So they are at least 64 instructions apart for each byte of memory
-    /// that the process has had. For travel, see `index --range`. [default: 1000000000]
+    /// Instructions between points from which replay can start, at least; 0: only from the beginning. In the checked regime
+    /// all that is read is recorded again behind each point. So they are at least 64 instructions apart for each byte of
+    /// memory that the process has had. In the quiet regime (with this option: only if --regime asks for it) they take at
+    /// most a fortieth of the time. For travel, see `index --range`. [default: 1000000000]
     #[arg(long, value_name = "N")]
     pub keyframe_interval: Option<u64>,
     /// Instructions between digests of all registers, which replay compares; 0: none.

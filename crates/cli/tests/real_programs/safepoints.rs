@@ -61,3 +61,27 @@ fn calls_behind_a_long_loop_go_on() {
     must_have(&CHECKED, &["between", "12"], 1);
     must_have(&QUIET, &["between", "12"], 1);
 }
+
+/// There is no limit on memory. Only the first key frame restates all of it.
+#[test]
+fn processes_with_much_memory_have_key_frames() {
+    let scene = Scene::new();
+    let program = scene.compile("large.c", &["-O1"]);
+    let argv = words(&program, &["520", "30"]);
+    let native = scene.native(&argv);
+    let trace = scene.path("t.hst");
+    let mut record = scene.hindsight(&["record", "--quiet", "--restate-every", "10000000", "-o"]);
+    let done = scene.run(record.arg(&trace).arg("--").args(&argv));
+    assert_eq!(done.text(), native.text(), "{}", done.messages());
+    let mut c = scene.hindsight(&["replay", "--verify", "--jobs", "2", "--json"]);
+    let done = scene.run(c.arg(&trace));
+    assert!(done.status.success(), "{}", done.text() + &done.messages());
+    let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert!(report["parts"].as_u64() > Some(2), "{report}");
+    // Events before compression. 64 pages change between two key frames, of which each restates what has changed since
+    // an older one.
+    let info = scene.info(&trace);
+    let streams = info["streams"].as_array().unwrap();
+    let raw: u64 = streams.iter().filter_map(|s| s["raw_bytes"].as_u64()).sum();
+    assert!((520 << 20..600 << 20).contains(&raw), "{raw}");
+}

@@ -16,6 +16,7 @@
 //! memory holds shows when it is read.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+mod budget;
 mod others;
 mod pages;
 mod restate;
@@ -70,7 +71,7 @@ pub fn begin(t: &mut Thread, written: &[Range<u64>]) {
     });
     t.regime.quiet = true;
     t.regime.meddling = ring::meddling();
-    restate::schedule(t);
+    restate::begin(t);
     t.regime.leaves_after = config::get().quiet_for;
     if let Some(why) = backing::inherited() {
         return leave(t, why);

@@ -9,6 +9,7 @@
 //! A hash of each page tells which have. That works with every kernel, and does not touch the
 //! program, as write protection would.
 
+use super::budget::{Budget, Running};
 use super::pages::Pages;
 use crate::memory::backing;
 use crate::memory::maps::{Region, regions};
@@ -21,18 +22,13 @@ use hindsight_events::Event;
 use hindsight_events::event::MAX_BYTES;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// A key frame costs as much as this many instructions per byte of memory that is restated.
-const COST: u64 = 200;
-/// The same per byte that is looked at to find out whether it has changed.
-const COST_OF_LOOK: u64 = 64;
+/// A key frame restates at most one byte for so many instructions, on average. So the recording grows by what the program
+/// changes, and in the worst case by that.
+const GROWTH: u64 = 100;
 /// The same per byte of a file that is named. Replay lays the file out when it begins there.
-const COST_OF_FILES: u64 = 40;
-/// Bytes. No more is restated, since the program stands still meanwhile.
-const MOST: u64 = 512 << 20;
-/// Bytes. No more is looked at, for the same reason.
-const MOST_LOOKED_AT: u64 = 2 << 30;
-/// A key frame that would cost this many times what was paid for it waits.
-const TOO_DEAR: u64 = 2;
+const GROWTH_OF_FILES: u64 = 40;
+/// A key frame that was put off is not considered again sooner than after this part of the interval.
+const SOON: u64 = 8;
 /// Addresses from here on do not fit into the table of pages.
 const HIGHEST: u64 = 1 << 48;
 
@@ -43,15 +39,14 @@ struct Chain {
     key: u64,
     /// Bytes that a key frame usually restates.
     usual: u64,
-    /// The next key frame was put off already, since it was too dear.
-    waited: bool,
+    budget: Budget,
 }
 
 static CHAIN: Lock<Chain> = Lock::new(Chain {
     pages: Pages::new(),
     key: 0,
     usual: 0,
-    waited: false,
+    budget: Budget::new(),
 });
 
 /// Bits of a page's word in `pagemap`.
@@ -83,8 +78,14 @@ struct Plan {
     unsteady: Vec<Range<u64>>,
 }
 
+/// Schedules the first key frame of a thread that becomes quiet.
+pub fn begin(t: &mut Thread) {
+    CHAIN.lock().budget.open();
+    schedule(t);
+}
+
 /// Schedules the next key frame.
-pub fn schedule(t: &mut Thread) {
+fn schedule(t: &mut Thread) {
     t.regime.restated = t.pos;
     t.schedule_quiet(least());
 }
@@ -117,13 +118,17 @@ pub fn restate(t: &mut Thread) {
     if t.regime.ends_soon() {
         return;
     }
-    let Some(plan) = plan().filter(|p| p.bytes <= MOST_LOOKED_AT) else {
+    let mut clock = Budget::start(t.emit.waited());
+    let Some(plan) = plan() else {
         return t.schedule_quiet(least());
     };
-    let done = try_restate(t, &plan, &mut CHAIN.lock());
+    let mut chain = CHAIN.lock();
+    let done = try_restate(t, &plan, &mut chain, &mut clock);
+    chain.budget.tried(&mut clock, t.emit.waited());
+    drop(chain);
     match done {
         Ok(()) => schedule(t),
-        Err(Put::Off(to)) => t.schedule_quiet(to.saturating_sub(t.pos).max(1)),
+        Err(Put::Off(to)) => t.schedule_quiet(to.saturating_sub(t.pos).max(least() / SOON)),
         Err(Put::Never) => super::leave_soon(t, "memory that cannot be read"),
     }
 }
@@ -137,39 +142,40 @@ enum Put {
 }
 
 /// Writes a key frame, or says why not.
-fn try_restate(t: &mut Thread, plan: &Plan, c: &mut Chain) -> Result<(), Put> {
-    let forced = config::get().restate_every != 0;
+fn try_restate(t: &mut Thread, plan: &Plan, c: &mut Chain, clock: &mut Running) -> Result<(), Put> {
+    let interval = t.emit.interval();
+    // A ring that has nothing behind its last key frame but what it cannot hold would keep nothing.
+    let needed = t.emit.is_long() && plan.bytes < interval / 2;
+    let forced = config::get().restate_every != 0 || needed;
     if c.pages.is_worn() || config::get().whole_frames != 0 {
         c.pages.restart();
     }
     let whole = c.pages.next() == 0;
     let usual = if whole { plan.bytes } else { c.usual };
-    if usual > MOST {
-        return Err(Put::Off(t.pos.saturating_add(least())));
-    }
-    // What is written as well costs little more for the look.
-    let looked_at = if whole { 0 } else { plan.bytes * COST_OF_LOOK };
-    let fixed = looked_at + plan.file_bytes * COST_OF_FILES;
-    let due = t.regime.restated.saturating_add(fixed + usual * COST);
-    if !forced && t.pos < due {
-        return Err(Put::Off(due));
+    c.budget.note(t.pos);
+    if !forced {
+        let growth = usual * GROWTH + plan.file_bytes * GROWTH_OF_FILES;
+        let paid = c.budget.due(t.pos, c.budget.cost(plan.bytes, usual));
+        let due = t.regime.restated.saturating_add(growth).max(paid);
+        if t.pos < due {
+            return Err(Put::Off(due));
+        }
     }
     look(plan, c)?;
+    c.budget.looked(plan.bytes, clock, t.emit.waited());
     let what = what(&c.pages);
-    let (cost, paid) = (fixed + what.bytes * COST, t.pos - t.regime.restated);
-    let dear = cost > paid.saturating_mul(TOO_DEAR) && !c.waited;
-    if what.bytes > MOST || !forced && dear {
-        c.waited = true;
-        c.usual = what.bytes.min(MOST);
-        return Err(Put::Off(t.regime.restated.saturating_add(cost)));
+    let cost = c.budget.cost(0, what.bytes);
+    if !forced && !Budget::bears(c.budget.left(), cost) {
+        c.usual = what.bytes;
+        return Err(Put::Off(c.budget.due(t.pos, cost)));
     }
-    c.waited = false;
     // The cost of key frames with much is spread over the next ones.
     c.usual = match whole {
         true => what.bytes / 3,
         false => (3 * c.usual + what.bytes) / 4,
     };
     write(t, plan, &what, c.pages.back())?;
+    c.budget.wrote(what.bytes, clock, t.emit.waited());
     c.pages.written();
     Ok(())
 }
@@ -287,7 +293,7 @@ impl Files {
 fn write(t: &mut Thread, plan: &Plan, what: &What, back: u32) -> Result<(), Put> {
     log!(
         Debug,
-        "restates {} of {} bytes of memory, and names {} of files",
+        "restates {} of {} bytes of memory, and names {} of files; back {back}",
         what.bytes,
         plan.bytes,
         plan.file_bytes

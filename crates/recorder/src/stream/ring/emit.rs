@@ -43,6 +43,8 @@ pub struct Emitter {
     framed: u64,
     /// So much has been written since then that a circular recording needs another key frame.
     long: bool,
+    /// Nanoseconds for which this emitter has waited for room.
+    waited: u64,
 }
 
 // SAFETY: the pointers lead into the control file, which is never unmapped. An emitter is the only
@@ -61,6 +63,7 @@ impl Emitter {
             ready: 0,
             framed: 0,
             long: false,
+            waited: 0,
         }
     }
 
@@ -79,6 +82,7 @@ impl Emitter {
             ready: 0,
             framed: c.head.load(Relaxed),
             long: false,
+            waited: 0,
         })
     }
 
@@ -178,6 +182,11 @@ impl Emitter {
         }
         // If the signal has been sent, it waits by now, and comes at the end of this call.
         sys::sched_yield();
+    }
+
+    /// For how many nanoseconds it has waited for room.
+    pub fn waited(&self) -> u64 {
+        self.waited
     }
 
     /// Bytes after which the stream of a circular recording needs another key frame. The maximum if it needs none.
@@ -343,7 +352,7 @@ impl Emitter {
     #[cold]
     fn wait(&mut self, ctl: &Ctl, most: u64) {
         log!(Debug, "ring {} is full: waits for the collector", self.ring);
-        let mut alive = Watch::new();
+        let (mut alive, began) = (Watch::new(), sys::nanos());
         producer::wait(ctl, most, |space, seen| {
             attention(self.ring);
             wake(true);
@@ -351,5 +360,6 @@ impl Emitter {
             alive.check();
             ControlFlow::Continue(())
         });
+        self.waited += sys::nanos().saturating_sub(began);
     }
 }
