@@ -5,10 +5,12 @@ use crate::hex::hex;
 use crate::numbers::{grouped, total};
 use crate::out::println;
 use crate::{args, confine, limits, say, store};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hindsight_replay::StreamEnd;
 use hindsight_trace::Trace;
-use hindsight_verify::{Checks, Options, OrderReport, Report, Suspect, check_order, verify};
+use hindsight_verify::{
+    Checks, Options, OrderReport, Processors, Report, Suspect, check_order, verify,
+};
 use serde_json::json;
 use std::path::Path;
 
@@ -25,8 +27,21 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     if let Some(jobs) = a.jobs {
         options.jobs = jobs;
     }
-    limits::allow(&trace, options.jobs);
     options.count = a.count;
+    options.processors = match a.processor {
+        args::Processor::Auto if hindsight_replay::is_native_possible() => Processors::Native,
+        args::Processor::Auto | args::Processor::Interpreter => Processors::Interpreter,
+        args::Processor::Native => Processors::Native,
+        args::Processor::Both => Processors::Both,
+    };
+    if a.count && options.processors == Processors::Interpreter {
+        bail!("--count needs the native processor: the interpreter does not count");
+    }
+    let copies = match options.processors {
+        Processors::Both => 2,
+        _ => 1,
+    };
+    limits::allow(&trace, options.jobs.saturating_mul(copies));
     if a.verify == Some(args::Checks::Digests) {
         options.checks = Checks::Digests;
     }
@@ -41,6 +56,12 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     let ordered = order.as_ref().is_none_or(|o| o.wrong == 0);
     if a.json {
         let mut json = as_json(&path, &trace, &report);
+        json["processor"] = match options.processors {
+            Processors::Native => "native",
+            Processors::Interpreter => "interpreter",
+            Processors::Both => "both",
+        }
+        .into();
         json["checks"] = match options.checks {
             Checks::Full => "full",
             Checks::Digests => "digests",

@@ -21,6 +21,7 @@ pub mod predictor;
 pub mod regs;
 pub mod state;
 pub mod string;
+#[cfg(target_arch = "x86_64")]
 pub mod xsave;
 
 pub use ctx::{Ctx, Executed};

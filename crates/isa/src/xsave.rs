@@ -159,6 +159,11 @@ impl Layout {
         v
     }
 
+    /// Where an area has the mask registers, the upper halves of zmm0 to zmm15, and zmm16 to zmm31.
+    pub fn offsets(&self) -> [usize; 3] {
+        [self.opmask, self.zmm_hi, self.hi16]
+    }
+
     /// Compares the states of two areas by parts (see [`crate::state::change`]). Writes the parts
     /// of `to` that differ from `from` to `out`. Returns their mask and the number of bytes
     /// written.

@@ -16,6 +16,26 @@ pub fn show(s: &CpuState) -> String {
     list.join(" ")
 }
 
+/// The registers that differ between two states, without the status flags: those of the first, and those of the second.
+pub fn differing(
+    (want, want_vec): (&CpuState, &VecState),
+    (found, found_vec): (&CpuState, &VecState),
+) -> Option<(String, String)> {
+    let (a, b) = (want.comparable().words(), found.comparable().words());
+    let differ: Vec<usize> = (0..20).filter(|i| a[*i] != b[*i]).collect();
+    if !differ.is_empty() {
+        let list = |w: &[u64; 20]| {
+            let all: Vec<_> = differ
+                .iter()
+                .map(|i| format!("{}={:x}", CPU_WORDS[*i], w[*i]))
+                .collect();
+            all.join(" ")
+        };
+        return Some((list(&a), list(&b)));
+    }
+    (want_vec != found_vec).then(|| vector_difference(want_vec, found_vec))
+}
+
 /// Compares the processor's state, with these vector registers, with the state in a key frame.
 pub fn compare(
     cpu: &Cpu,
@@ -23,26 +43,10 @@ pub fn compare(
     want: &CpuState,
     want_vec: &VecState,
 ) -> Result<(), Error> {
-    let (a, b) = (
-        want.comparable().words(),
-        cpu.registers().comparable().words(),
-    );
-    let differ: Vec<usize> = (0..20).filter(|i| a[*i] != b[*i]).collect();
-    if !differ.is_empty() {
-        let list = |w: &[u64; 20]| {
-            differ
-                .iter()
-                .map(|i| format!("{}={:x}", CPU_WORDS[*i], w[*i]))
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
-        return Err(cpu.difference(list(&a), list(&b)));
+    match differing((want, want_vec), (&cpu.registers(), found_vec)) {
+        Some((want, found)) => Err(cpu.difference(want, found)),
+        None => Ok(()),
     }
-    if want_vec != found_vec {
-        let (want, found) = vector_difference(want_vec, found_vec);
-        return Err(cpu.difference(want, found));
-    }
-    Ok(())
 }
 
 /// The first vector, mask or x87 register that differs, as text.

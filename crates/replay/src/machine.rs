@@ -6,10 +6,11 @@ use crate::access_marks::ShowPage;
 use crate::code::Code;
 use crate::cost::Ticks;
 use crate::cpu::{Cpu, Observe};
+use crate::interpreted::Interpreted;
 use crate::library::Library;
 use crate::lines::Lines;
 use crate::native::Native;
-use crate::processor::Processor;
+use crate::processor::{Choice, Processor};
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::restated::Before;
 use crate::sequence::Sequence;
@@ -79,29 +80,53 @@ pub struct Machine<'a> {
     pub(crate) digests_only: bool,
     /// Time spent in comparisons.
     pub(crate) compared: Ticks,
+    /// A run ends behind each digest.
+    pub(crate) stops_at_digests: bool,
 }
 
 impl<'a> Machine<'a> {
     /// Makes a processor with this size of window that executes `code`.
     pub fn new(code: Arc<Code>, predictor: Predictor) -> Result<Machine<'a>, Error> {
-        Machine::make(code, predictor, Observe::Not)
+        Machine::with(Choice::Native, code, predictor)
+    }
+
+    /// The same with this processor.
+    pub fn with(
+        choice: Choice,
+        code: Arc<Code>,
+        predictor: Predictor,
+    ) -> Result<Machine<'a>, Error> {
+        Machine::make(choice, code, predictor, Observe::Not)
+    }
+
+    /// Ends a run, with [`Stop::Position`], behind each digest of registers that was compared.
+    pub fn stop_at_digests(&mut self) {
+        self.stops_at_digests = true;
     }
 
     /// Makes a processor with a window of 2^32 cells that marks each byte it reads or writes. Each access
     /// takes a few instructions more.
     pub fn observing(code: Arc<Code>) -> Result<Machine<'a>, Error> {
-        Machine::make(code, Predictor::WINDOW, Observe::Anywhere)
+        Machine::make(Choice::Native, code, Predictor::WINDOW, Observe::Anywhere)
     }
 
     /// Like [`Machine::observing`], for a machine that executes much. If it is the only one in the process,
     /// it marks writes with less code.
     pub fn observing_much(code: Arc<Code>) -> Result<Machine<'a>, Error> {
-        Machine::make(code, Predictor::WINDOW, Observe::Near)
+        Machine::make(Choice::Native, code, Predictor::WINDOW, Observe::Near)
     }
 
-    fn make(code: Arc<Code>, predictor: Predictor, observe: Observe) -> Result<Machine<'a>, Error> {
+    fn make(
+        choice: Choice,
+        code: Arc<Code>,
+        predictor: Predictor,
+        observe: Observe,
+    ) -> Result<Machine<'a>, Error> {
         let cpu = Cpu::new(code, predictor, observe)?;
-        let processor = Box::new(Native::new(predictor, cpu.marking)?);
+        let processor: Box<dyn Processor> = match choice {
+            Choice::Native => Box::new(Native::new(predictor, cpu.marking)?),
+            Choice::Interpreter => Box::new(Interpreted::new()),
+        };
         let nothing = Queue::new(Box::new(Vec::new().into_iter()));
         Ok(Machine {
             cpu,
@@ -124,6 +149,7 @@ impl<'a> Machine<'a> {
             order: None,
             digests_only: false,
             compared: Ticks::default(),
+            stops_at_digests: false,
         })
     }
 

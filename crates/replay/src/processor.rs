@@ -8,8 +8,24 @@ use crate::code::Code;
 use crate::cpu::Cpu;
 use crate::library::Library;
 use crate::queue::Queue;
+use hindsight_isa::xsave::Layout;
 use hindsight_isa::{Executed, VecState};
 use std::sync::Arc;
+
+/// Which processor a machine has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Choice {
+    /// Translates code into instructions of the host.
+    #[default]
+    Native,
+    /// Executes instructions one by one, and needs no feature of the host.
+    Interpreter,
+}
+
+/// Whether this machine can run the native processor at all.
+pub fn is_native_possible() -> bool {
+    Layout::detect().is_some()
+}
 
 /// Executes the instructions of a thread. The vector and x87 registers are here, all other state is in the [`Cpu`].
 /// All methods get the same one.

@@ -164,6 +164,7 @@ impl Window {
     }
 
     /// Pointer to the cell of `addr`. At least 4096 bytes from there are cells.
+    #[inline(always)]
     fn cell(&self, addr: u64) -> *mut u8 {
         let offset = self.predictor.cell(addr) as usize;
         // SAFETY: a cell's offset is less than the window's size, and the alias page follows the window.
@@ -186,6 +187,22 @@ impl Window {
             // a call of memcpy.
             unsafe { p.add(i).write_volatile((value >> (8 * i)) as u8) }
         }
+    }
+
+    /// The `N` cells from `addr` on.
+    #[inline(always)]
+    pub fn cells<const N: usize>(&self, addr: u64) -> [u8; N] {
+        const { assert!(N <= ALIAS) };
+        // SAFETY: `cell` guarantees ALIAS bytes.
+        unsafe { self.cell(addr).cast::<[u8; N]>().read_unaligned() }
+    }
+
+    /// Writes `N` cells from `addr` on.
+    #[inline(always)]
+    pub fn set_cells<const N: usize>(&mut self, addr: u64, bytes: [u8; N]) {
+        const { assert!(N <= ALIAS) };
+        // SAFETY: as in `cells`.
+        unsafe { self.cell(addr).cast::<[u8; N]>().write_unaligned(bytes) }
     }
 
     /// Copies the cells from `addr` on.

@@ -14,4 +14,4 @@ mod whole;
 
 pub use order_proof::{OrderError, OrderReport, Violation, check_order};
 pub use suspects::Suspect;
-pub use whole::{Checks, Located, Options, Report, verify};
+pub use whole::{Checks, Located, Options, Processors, Report, verify};

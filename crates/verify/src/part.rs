@@ -1,6 +1,6 @@
 //! Parts of streams. Each part is replayed independently.
 
-use hindsight_replay::{Difference, Error, Machine, Source, Stop, StreamEnd, excerpt};
+use hindsight_replay::{Difference, Error, Machine, Source, Stop, StreamEnd, differing, excerpt};
 use hindsight_trace::{ChunkMeta, Completeness, StreamId, Trace};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -99,14 +99,18 @@ pub fn split(trace: &Trace, stream: StreamId, jobs: usize) -> Vec<StreamPart> {
         .collect()
 }
 
+/// The machine that plays, and one with another processor that must come to the same.
+pub type Machines<'m, 'a> = (&'m mut Machine<'a>, Option<&'m mut Machine<'a>>);
+
+/// Plays a part.
 pub fn play<'a>(
-    machine: &mut Machine<'a>,
+    machines: Machines<'_, 'a>,
     trace: &'a Trace,
     part: &StreamPart,
     done: &AtomicU64,
     skip: &dyn Fn() -> bool,
 ) -> Outcome {
-    match play_part(machine, trace, part, done, skip) {
+    match play_part(machines, trace, part, done, skip) {
         Ok(end) => Outcome::Equal {
             end,
             last: part.until.is_none(),
@@ -133,13 +137,16 @@ pub fn play<'a>(
 }
 
 fn play_part<'a>(
-    machine: &mut Machine<'a>,
+    (machine, mut second): Machines<'_, 'a>,
     trace: &'a Trace,
     part: &StreamPart,
     done: &AtomicU64,
     skip: &dyn Fn() -> bool,
 ) -> Result<Option<StreamEnd>, Error> {
     machine.from_keyframe(source(trace, part))?;
+    if let Some(second) = &mut second {
+        second.from_keyframe(source(trace, part))?;
+    }
     loop {
         let before = machine.position();
         let target = part
@@ -148,9 +155,16 @@ fn play_part<'a>(
             .min(before.saturating_add(STEP));
         let stop = machine.run_to(target);
         done.fetch_add(machine.position().saturating_sub(before), Relaxed);
-        match stop? {
+        let stop = stop?;
+        if let Some(second) = &mut second {
+            follow(machine, second, target, &stop)?;
+        }
+        match stop {
             Stop::Position if part.until == Some(machine.position()) => {
                 machine.finish_at_keyframe()?;
+                if let Some(second) = &mut second {
+                    second.finish_at_keyframe()?;
+                }
                 return Ok(None);
             }
             Stop::Position if skip() => return Ok(None),
@@ -159,4 +173,25 @@ fn play_part<'a>(
             Stop::OutOfEvents => return Ok(None),
         }
     }
+}
+
+/// Runs the second machine to where the first one is, and compares their registers.
+fn follow(machine: &Machine, second: &mut Machine, target: u64, stop: &Stop) -> Result<(), Error> {
+    let other = second.run_to(target)?;
+    let (a, b) = (machine.state(), second.state());
+    let differ = match differing((&a.cpu, &a.vec), (&b.cpu, &b.vec)) {
+        None if a.position == b.position && *stop == other => return Ok(()),
+        None => (
+            format!("{stop:?} at {}", a.position),
+            format!("{other:?} at {}", b.position),
+        ),
+        Some(differ) => differ,
+    };
+    Err(Error::Difference(Box::new(Difference {
+        position: b.position,
+        pc: b.cpu.rip,
+        expected: format!("what the native processor has, {}", differ.0),
+        found: format!("what the interpreter has, {}", differ.1),
+        unread: false,
+    })))
 }

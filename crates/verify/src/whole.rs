@@ -7,7 +7,7 @@ use crate::symbols::{self, Location};
 use hindsight_events::event::tag;
 use hindsight_isa::{Executed, Predictor};
 use hindsight_replay::{
-    Code, Counts, Difference, Error, Library, Machine, Numbers, Sequence, StreamEnd,
+    Choice, Code, Counts, Difference, Error, Library, Machine, Numbers, Sequence, StreamEnd,
 };
 use hindsight_text::Shown;
 use hindsight_trace::{Completeness, StreamId, Trace};
@@ -33,6 +33,16 @@ pub enum Checks {
     Digests,
 }
 
+/// Which processors replay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Processors {
+    #[default]
+    Native,
+    Interpreter,
+    /// Both, with their registers compared at every digest.
+    Both,
+}
+
 /// How to verify.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -41,6 +51,8 @@ pub struct Options {
     pub jobs: usize,
     /// Whether to count the memory operands that are read. It takes a tenth more time.
     pub count: bool,
+    /// Only the native processor can count.
+    pub processors: Processors,
 }
 
 impl Default for Options {
@@ -49,6 +61,7 @@ impl Default for Options {
             checks: Checks::Full,
             jobs: hindsight_guard::processors(),
             count: false,
+            processors: Processors::Native,
         }
     }
 }
@@ -275,7 +288,19 @@ impl<'a> Job<'a> {
     fn work(&self) -> Result<(), Error> {
         let watch = Watch::start();
         let bits = self.trace.header().predictor_bits;
-        let mut machine = Machine::new(Arc::default(), Predictor { bits })?;
+        let choice = match self.options.processors {
+            Processors::Native | Processors::Both => Choice::Native,
+            Processors::Interpreter => Choice::Interpreter,
+        };
+        let predictor = Predictor { bits };
+        let mut machine = Machine::with(choice, Arc::default(), predictor)?;
+        let mut second = match self.options.processors {
+            Processors::Both => {
+                machine.stop_at_digests();
+                Some(second(predictor, self.is_full())?)
+            }
+            _ => None,
+        };
         match self.is_full() {
             true => {
                 machine.check_order(Arc::clone(&self.order));
@@ -305,8 +330,13 @@ impl<'a> Job<'a> {
             if skip() {
                 continue;
             }
-            machine.set_code(self.codes.of(self.trace, part.image)?);
-            let outcome = part::play(&mut machine, self.trace, part, &self.done, &skip);
+            let code = self.codes.of(self.trace, part.image)?;
+            if let Some(m) = &mut second {
+                m.set_code(Arc::clone(&code));
+            }
+            machine.set_code(code);
+            let machines = (&mut machine, second.as_mut());
+            let outcome = part::play(machines, self.trace, part, &self.done, &skip);
             if !matches!(outcome, Outcome::Equal { .. }) {
                 self.first_bad.fetch_min(i, Relaxed);
             }
@@ -412,6 +442,17 @@ impl<'a> Job<'a> {
             location,
         })
     }
+}
+
+/// The machine that replays the same again. It does not look at order numbers, which are unique only once.
+fn second<'a>(predictor: Predictor, full: bool) -> Result<Machine<'a>, Error> {
+    let mut machine = Machine::with(Choice::Interpreter, Arc::default(), predictor)?;
+    machine.stop_at_digests();
+    match full {
+        true => machine.compare_memory(),
+        false => machine.digests_only(),
+    }
+    Ok(machine)
 }
 
 /// Replays all threads of `trace`. Now and then calls `progress` with the number of instructions done and the

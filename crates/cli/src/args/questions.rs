@@ -33,6 +33,19 @@ pub enum Checks {
     Digests,
 }
 
+/// What executes the instructions in `replay --verify`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Processor {
+    /// The native one where this machine can run it, otherwise the interpreter
+    Auto,
+    /// Code translated for this machine
+    Native,
+    /// One instruction after the other, without any feature of this machine
+    Interpreter,
+    /// Both, with all registers compared at each digest
+    Both,
+}
+
 #[derive(ClapArgs)]
 pub struct Replay {
     /// File, or name in the store; default: the latest recording in the store.
@@ -61,6 +74,17 @@ pub struct Replay {
     /// little longer.
     #[arg(long, requires = "verify")]
     pub count: bool,
+    /// What executes the instructions. The interpreter is slower, and ends with status 2 at an instruction that it does
+    /// not support.
+    #[arg(
+        long,
+        value_name = "PROCESSOR",
+        value_enum,
+        default_value = "auto",
+        requires = "verify",
+        hide_default_value = true
+    )]
+    pub processor: Processor,
     /// Processors to use, where the recording has key frames; default: all.
     #[arg(long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<usize>,

@@ -26,6 +26,7 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["mem", f, "end", "0x10000", "64"],
         &["writes", f, "0x10000", "8"],
         &["replay", "--verify", f],
+        &["replay", "--verify", "--processor", "interpreter", f],
         &["replay", "--verify", "--check-order", "--jobs", "2", f],
         &["index", f],
         &["export", "-o", "exported", f],

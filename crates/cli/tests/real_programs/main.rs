@@ -14,6 +14,7 @@ mod groups;
 mod hangs;
 mod hiding;
 mod hostile;
+mod interpreter;
 mod joint;
 mod kills;
 mod loading;

@@ -94,7 +94,12 @@ impl Machine<'_> {
                 _ if next.pos > self.cpu.pos => {}
                 _ if next.pos < self.cpu.pos => return Err(self.late()),
                 Op::Other(at) => {
+                    let stops = self.stops_at_digests
+                        && matches!(self.queue.event(at)?, Event::Digest { .. });
                     self.event(at)?;
+                    if stops {
+                        return Ok(Stop::Position);
+                    }
                     continue;
                 }
                 Op::BadNumber(number) => {

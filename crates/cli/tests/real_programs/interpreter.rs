@@ -1,0 +1,79 @@
+//! The interpreter verifies recordings of real programs, and has the same registers as the native processor.
+
+use hindsight_lab::Scene;
+use std::ffi::OsStr;
+use std::path::Path;
+
+fn verify(scene: &Scene, trace: &Path, processor: &str) {
+    let mut command = scene.hindsight(&["replay", "--verify", "--processor", processor]);
+    let done = scene.run(command.arg(trace));
+    assert_eq!(
+        done.status.code(),
+        Some(0),
+        "{processor}: {}{}",
+        done.text(),
+        done.messages()
+    );
+}
+
+#[test]
+fn programs_verify_with_both_processors() {
+    let scene = Scene::new();
+    let words = scene.path("words");
+    let text: String = (0..3000)
+        .map(|n| format!("{} word\n", n * 7919 % 1013))
+        .collect();
+    std::fs::write(&words, text).unwrap();
+    let words = words.to_str().unwrap();
+    let sqlite = "create table t(a, b); with recursive c(x) as (values(1) union all select x + 1 from c where x < 900) \
+                  insert into t select x, x * 1.5 from c; select count(*), sum(a * b), avg(b), printf('%.3f', 2.0 / 3) from t;";
+    let all: [&[&str]; 5] = [
+        &["true"],
+        &["sort", "-n", words],
+        &["gzip", "-c", words],
+        &[
+            "awk",
+            "{ s += $1 / 3; t = t substr($2, 1, 1) } END { print s, length(t) }",
+            words,
+        ],
+        &["sqlite3", ":memory:", sqlite],
+    ];
+    for argv in all {
+        let argv: Vec<&OsStr> = argv.iter().map(OsStr::new).collect();
+        let (done, trace) = scene.record(&argv);
+        assert_eq!(done.status.code(), Some(0), "{argv:?}: {}", done.messages());
+        verify(&scene, &trace, "both");
+        verify(&scene, &trace, "interpreter");
+    }
+}
+
+#[test]
+fn threads_and_processes_verify_in_the_interpreter() {
+    let scene = Scene::new();
+    let program = scene.compile("joint.c", &["-O1", "-pthread"]);
+    let seen = scene.path("seen");
+    let (_, trace) = scene.record(&[program.as_os_str(), OsStr::new("threads"), seen.as_os_str()]);
+    verify(&scene, &trace, "both");
+}
+
+#[test]
+fn an_instruction_that_it_does_not_support_is_named() {
+    let scene = Scene::new();
+    let source = scene.path("sine.c");
+    std::fs::write(
+        &source,
+        "int main(int n, char **v) { long double x = n; __asm__(\"fsin\" : \"+t\"(x)); return x < 0; }",
+    )
+    .unwrap();
+    let program = scene.path("sine");
+    let mut compiler = std::process::Command::new("cc");
+    compiler.arg("-o").arg(&program).arg(&source);
+    assert!(compiler.status().unwrap().success());
+    let (_, trace) = scene.record(&[program.as_os_str()]);
+    scene.must_verify(&trace);
+    let mut command = scene.hindsight(&["replay", "--verify", "--processor", "interpreter"]);
+    let done = scene.run(command.arg(&trace));
+    assert_eq!(done.status.code(), Some(2), "{}", done.text());
+    let said = done.messages();
+    assert!(said.contains("Fsin") && said.contains("position"), "{said}");
+}

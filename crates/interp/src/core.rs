@@ -1,0 +1,64 @@
+//! The registers of a virtual processor, as instructions use them.
+
+use crate::fault::Fault;
+use crate::flags::Flags;
+use crate::word::Lane;
+use crate::x87::unit::X87;
+
+/// Slots of [`Core::gpr`] besides the general purpose registers, which have their hardware numbers.
+pub mod slot {
+    /// Always zero: no base, no index, a segment without a base.
+    pub const ZERO: u8 = 16;
+    pub const FS: u8 = 17;
+    pub const GS: u8 = 18;
+}
+
+/// The registers.
+pub struct Core {
+    /// The general purpose registers, and what else an address may be made of (see [`slot`]).
+    pub gpr: [u64; 32],
+    pub rip: u64,
+    pub flags: Flags,
+    /// RFLAGS without the status flags.
+    pub other_flags: u64,
+    pub zmm: [[Lane; 4]; 32],
+    pub k: [u64; 8],
+    pub mxcsr: u32,
+    pub x87: X87,
+    /// Why the last instruction faulted.
+    pub fault: Option<Fault>,
+    /// Where XSAVE's components lie in an area that is not compacted.
+    pub xsave: Offsets,
+}
+
+/// Offsets in an XSAVE area that is not compacted. Makers of processors differ in them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offsets {
+    /// Of the mask registers.
+    pub opmask: usize,
+    /// Of the upper halves of zmm0 to zmm15.
+    pub zmm_hi: usize,
+    /// Of zmm16 to zmm31.
+    pub hi16: usize,
+}
+
+impl Default for Core {
+    fn default() -> Core {
+        Core {
+            gpr: [0; 32],
+            rip: 0,
+            flags: Flags::default(),
+            other_flags: 0,
+            zmm: [[[0; 16]; 4]; 32],
+            k: [0; 8],
+            mxcsr: 0x1f80,
+            x87: X87::default(),
+            fault: None,
+            xsave: Offsets {
+                opmask: 1088,
+                zmm_hi: 1152,
+                hi16: 1664,
+            },
+        }
+    }
+}

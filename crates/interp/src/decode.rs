@@ -1,0 +1,128 @@
+//! Decoded instructions from iced's.
+
+use crate::core::{Core, slot};
+use crate::fault::Fault;
+use crate::op::{Flow, Op, Run, bit};
+use crate::{Memory, int, vec, x87};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+/// Where a block goes on behind an instruction.
+pub enum Next {
+    At(u64),
+    /// The block ends.
+    Elsewhere,
+}
+
+/// Decodes an instruction, and says where its block goes on.
+pub fn decode<M: Memory>(i: &Instruction) -> (Op<M>, Next) {
+    let mut o = Op {
+        run: refuse,
+        imm: i.code() as u64,
+        disp: 0,
+        next: i.next_ip(),
+        a: 0,
+        b: 0,
+        c: 0,
+        d: 0,
+        base: slot::ZERO,
+        index: slot::ZERO,
+        scale: 0,
+        segment: slot::ZERO,
+        bits: 0,
+        lanes: 0,
+        mask: 0,
+        element: 0,
+        size: 0,
+        rounding: 0,
+        len: i.len() as u8,
+    };
+    let memory = (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
+    let addressed = !memory || address(i, &mut o);
+    let run = match addressed {
+        true => find(i, &mut o),
+        false => None,
+    };
+    let Some(run) = run else {
+        o.imm = i.code() as u64;
+        return (o, Next::Elsewhere);
+    };
+    o.run = run;
+    let next = match i.flow_control() {
+        FlowControl::Next | FlowControl::ConditionalBranch => Next::At(o.next),
+        FlowControl::UnconditionalBranch | FlowControl::Call => Next::At(o.next),
+        _ => Next::Elsewhere,
+    };
+    (o, next)
+}
+
+/// The function that executes an instruction, with its operands in `o`.
+fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
+    int::find(i, o)
+        .or_else(|| vec::find(i, o))
+        .or_else(|| x87::find(i, o))
+}
+
+/// Sets the address of the memory operand. False for one that is made of a vector register.
+fn address<M>(i: &Instruction, o: &mut Op<M>) -> bool {
+    o.disp = i.memory_displacement64();
+    o.scale = i.memory_index_scale().trailing_zeros() as u8;
+    let (base, index) = (i.memory_base(), i.memory_index());
+    if index.is_vector_register() {
+        // Gathers and scatters take their index registers from `c`.
+        o.c = index.number() as u8;
+    } else if index != Register::None {
+        o.index = index.number() as u8;
+    }
+    match base {
+        Register::None | Register::RIP | Register::EIP => {}
+        b => o.base = b.number() as u8,
+    }
+    if i.memory_displ_size() == 4 && base == Register::None && index == Register::None
+        || base.is_gpr32()
+        || index.is_gpr32()
+        || base == Register::EIP
+    {
+        o.bits |= bit::SHORT;
+    }
+    o.segment = segment(i);
+    true
+}
+
+/// The slot of the segment's base.
+pub fn segment(i: &Instruction) -> u8 {
+    match i.memory_segment() {
+        Register::FS => slot::FS,
+        Register::GS => slot::GS,
+        _ => slot::ZERO,
+    }
+}
+
+/// The number of a general purpose register, with 0x80 for a high byte.
+pub fn gpr(r: Register) -> u8 {
+    let high = matches!(r, Register::AH | Register::CH | Register::DH | Register::BH);
+    r.full_register().number() as u8 | (high as u8) << 7
+}
+
+/// Executes nothing: says why.
+fn refuse<M: Memory>(c: &mut Core, _: &mut M, o: &Op<M>) -> Flow {
+    c.fault = Some(fault(o.imm));
+    Flow::Fault
+}
+
+/// Why the instruction with this code is not executed.
+fn fault(code: u64) -> Fault {
+    use Mnemonic::*;
+    let Ok(code) = Code::try_from(code as usize) else {
+        return Fault::NoInstruction;
+    };
+    match code.mnemonic() {
+        Syscall => Fault::Outside("a system call".to_string()),
+        Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar => {
+            Fault::Outside(format!("{:?}", code.mnemonic()))
+        }
+        Ud0 | Ud1 | Ud2 => Fault::Exception(6),
+        Int3 => Fault::Exception(3),
+        Hlt | Rdpmc => Fault::Exception(13),
+        m => Fault::Unsupported(format!("{m:?} ({code:?})")),
+    }
+}

@@ -1,0 +1,241 @@
+//! Shifts and rotations.
+//!
+//! A count of zero changes no flag. OF is defined for a count of one only. For others it is what the formula of one
+//! gives, as processors do.
+
+use super::form::{At, Binary, Ternary, at, size, sized, three, two};
+use crate::Memory;
+use crate::core::Core;
+use crate::decode::gpr;
+use crate::flags::Flags;
+use crate::op::{A, Flow, Int, Mem, Op, Place, Run};
+use hindsight_isa::regs::RCX;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+/// The bits of a count that an operand of this size uses.
+fn count<T: Int>(b: T) -> u32 {
+    (b.wide() as u32) & if T::BITS == 64 { 63 } else { 31 }
+}
+
+/// `v << n`, also for large `n`.
+fn left(v: u64, n: u32) -> u64 {
+    v.checked_shl(n).unwrap_or(0)
+}
+
+/// `v >> n`, also for large `n`.
+fn right(v: u64, n: u32) -> u64 {
+    v.checked_shr(n).unwrap_or(0)
+}
+
+fn shifted<T: Int>(c: &mut Core, r: T, cf: bool, of: bool) -> T {
+    c.flags = Flags::logic(r);
+    c.flags.set_cf_of(cf, of);
+    r
+}
+
+struct Shl;
+impl Binary for Shl {
+    #[inline(always)]
+    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
+        let n = count(b);
+        if n == 0 {
+            return a;
+        }
+        let r = T::of(left(a.wide(), n));
+        let cf = n <= T::BITS && right(a.wide(), T::BITS - n) & 1 != 0;
+        shifted(c, r, cf, r.top() != cf)
+    }
+}
+
+struct Shr;
+impl Binary for Shr {
+    #[inline(always)]
+    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
+        let n = count(b);
+        if n == 0 {
+            return a;
+        }
+        let r = T::of(right(a.wide(), n));
+        let cf = right(a.wide(), n - 1) & 1 != 0;
+        shifted(
+            c,
+            r,
+            cf,
+            (r.wide() << 1 ^ r.wide()) >> (T::BITS - 1) & 1 != 0,
+        )
+    }
+}
+
+struct Sar;
+impl Binary for Sar {
+    #[inline(always)]
+    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
+        let n = count(b);
+        if n == 0 {
+            return a;
+        }
+        let v = a.signed() as i64;
+        shifted(c, T::of((v >> n) as u64), v >> (n - 1) & 1 != 0, false)
+    }
+}
+
+/// Rotations change only CF and OF.
+struct Rol;
+impl Binary for Rol {
+    #[inline(always)]
+    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
+        let n = count(b);
+        if n == 0 {
+            return a;
+        }
+        let k = n % T::BITS;
+        let r = T::of(left(a.wide(), k) | right(a.wide(), T::BITS - k));
+        let cf = r.wide() & 1 != 0;
+        c.flags.set_cf_of(cf, r.top() != cf);
+        r
+    }
+}
+
+struct Ror;
+impl Binary for Ror {
+    #[inline(always)]
+    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
+        let n = count(b);
+        if n == 0 {
+            return a;
+        }
+        let k = n % T::BITS;
+        let r = T::of(right(a.wide(), k) | left(a.wide(), T::BITS - k));
+        c.flags
+            .set_cf_of(r.top(), r.top() != (r.wide() >> (T::BITS - 2) & 1 != 0));
+        r
+    }
+}
+
+/// Rotations through CF, which is one bit more.
+struct Rcl;
+impl Binary for Rcl {
+    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
+        let n = count(b) % (T::BITS + 1);
+        if count(b) == 0 {
+            return a;
+        }
+        let all = (c.flags.cf() as u128) << T::BITS | a.wide() as u128;
+        let all = all << n | all >> (T::BITS + 1 - n);
+        let (r, cf) = (T::of(all as u64), all >> T::BITS & 1 != 0);
+        c.flags.set_cf_of(cf, r.top() != cf);
+        r
+    }
+}
+
+struct Rcr;
+impl Binary for Rcr {
+    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
+        let n = count(b) % (T::BITS + 1);
+        if count(b) == 0 {
+            return a;
+        }
+        let all = (c.flags.cf() as u128) << T::BITS | a.wide() as u128;
+        let all = all >> n | all << (T::BITS + 1 - n);
+        let (r, cf) = (T::of(all as u64), all >> T::BITS & 1 != 0);
+        let of = (r.wide() >> (T::BITS - 1) ^ r.wide() >> (T::BITS - 2)) & 1 != 0;
+        c.flags.set_cf_of(cf, of);
+        r
+    }
+}
+
+/// The shifts of BMI2 change no flag. The count is `x`, but for RORX, which has a constant.
+macro_rules! flagless {
+    ($($name:ident: |$x:ident, $y:ident| $r:expr;)*) => {
+        $(
+            struct $name;
+            impl Ternary for $name {
+                fn apply<T: Int>(_: &mut Core, $x: T, $y: T) -> T {
+                    let $x = count($x);
+                    $r
+                }
+            }
+        )*
+    };
+}
+
+flagless! {
+    Shlx: |x, y| T::of(left(y.wide(), x));
+    Shrx: |x, y| T::of(right(y.wide(), x));
+    Sarx: |x, y| T::of((y.signed() as i64 >> x) as u64);
+    Rorx: |x, y| T::of(right(y.wide(), x) | left(y.wide(), T::BITS - x));
+}
+
+/// SHLD (`LEFT`) and SHRD: bits of register `b` are shifted in. The count is `imm`, or CL.
+fn double<M: Memory, T: Int, D: Place, const LEFT: bool>(
+    c: &mut Core,
+    m: &mut M,
+    o: &Op<M>,
+) -> Flow {
+    let by = if o.c == 1 { c.gpr[RCX] } else { o.imm };
+    let n = by as u32 & if T::BITS == 64 { 63 } else { 31 };
+    if n == 0 {
+        // A register of 32 bits is written nevertheless.
+        let same: T = D::get(c, m, o);
+        D::set(c, m, o, same);
+        return Flow::Next;
+    }
+    let a: T = D::get(c, m, o);
+    let b = T::held(c, o.b);
+    let (x, y) = (a.wide() as u128, b.wide() as u128);
+    let bits = T::BITS;
+    // Of 16 bits, a count above 16 is undefined: processors go on with the second operand.
+    let (r, cf) = match LEFT {
+        true => {
+            let all = (x << bits | y) << bits | y;
+            let all = if bits == 16 { all } else { x << bits | y };
+            let width = if bits == 16 { 48 } else { 2 * bits };
+            let r = T::of((all << n >> (width - bits)) as u64);
+            (r, all >> (width - n) & 1 != 0)
+        }
+        false => {
+            let all = match bits {
+                16 => (y << 16 | y) << 16 | x,
+                _ => y << bits | x,
+            };
+            (T::of((all >> n) as u64), all >> (n - 1) & 1 != 0)
+        }
+    };
+    // Then CF is undefined, and zero.
+    let cf = cf && n <= bits;
+    shifted(c, r, cf, r.top() != a.top());
+    D::set(c, m, o, r);
+    Flow::Next
+}
+
+fn find_double<M: Memory, const LEFT: bool>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
+    o.a = gpr(i.op0_register());
+    o.b = gpr(i.op1_register());
+    match i.op2_kind() {
+        OpKind::Register if i.op2_register() == Register::CL => o.c = 1,
+        _ => o.imm = i.immediate(2),
+    }
+    match at(i, 0) {
+        At::Memory => sized!(size(i, 0), T => double::<M, T, Mem, LEFT>),
+        _ => sized!(size(i, 0), T => double::<M, T, A, LEFT>),
+    }
+}
+
+pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
+    match i.mnemonic() {
+        Mnemonic::Shl | Mnemonic::Sal => two::<M, Shl>(i, o),
+        Mnemonic::Shr => two::<M, Shr>(i, o),
+        Mnemonic::Sar => two::<M, Sar>(i, o),
+        Mnemonic::Rol => two::<M, Rol>(i, o),
+        Mnemonic::Ror => two::<M, Ror>(i, o),
+        Mnemonic::Rcl => two::<M, Rcl>(i, o),
+        Mnemonic::Rcr => two::<M, Rcr>(i, o),
+        Mnemonic::Shlx => three::<M, Shlx>(i, o, 2),
+        Mnemonic::Shrx => three::<M, Shrx>(i, o, 2),
+        Mnemonic::Sarx => three::<M, Sarx>(i, o, 2),
+        Mnemonic::Rorx => three::<M, Rorx>(i, o, 2),
+        Mnemonic::Shld => find_double::<M, true>(i, o),
+        Mnemonic::Shrd => find_double::<M, false>(i, o),
+        _ => None,
+    }
+}

@@ -1,0 +1,50 @@
+//! Instructions on vectors: SSE, AVX, and the forms of AVX-512 that they have.
+//!
+//! An operation is written once, for one lane of 16 bytes. The forms with wider registers, a third operand, a mask or
+//! a broadcast follow from the encoding.
+
+mod compare;
+mod convert;
+mod crypto;
+mod element;
+mod float;
+mod form;
+mod fused;
+mod gather;
+mod integer;
+mod mask;
+mod moves;
+mod numbers;
+mod shifts;
+mod shuffle;
+mod text;
+mod wide;
+
+use crate::Memory;
+use crate::op::{Op, Run};
+use iced_x86::{Instruction, OpKind};
+
+/// The function that executes an instruction of this kind, with its operands in `o`.
+pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
+    let mmx =
+        (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && i.op_register(n).is_mm());
+    if mmx {
+        return None;
+    }
+    if i.memory_index().is_vector_register() {
+        return gather::find(i, o);
+    }
+    form::operands(i, o)?;
+    moves::find(i, o)
+        .or_else(|| integer::find(i, o))
+        .or_else(|| shifts::find(i, o))
+        .or_else(|| shuffle::find(i, o))
+        .or_else(|| float::find(i, o))
+        .or_else(|| compare::find(i, o))
+        .or_else(|| convert::find(i, o))
+        .or_else(|| fused::find(i, o))
+        .or_else(|| wide::find(i, o))
+        .or_else(|| mask::find(i, o))
+        .or_else(|| text::find(i, o))
+        .or_else(|| crypto::find(i, o))
+}

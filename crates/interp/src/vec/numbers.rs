@@ -1,0 +1,364 @@
+//! Floating-point numbers of vectors: operations on one element, with rounding and exceptions as MXCSR says.
+//!
+//! The host's arithmetic is used where it must give the same: to nearest, on normal numbers, with a normal result, and
+//! if the flag of inexact results is set already. Everything else is computed by `soft`.
+
+use super::element::Element;
+use crate::core::Core;
+use crate::fault::Fault;
+use crate::op::{Flow, Int, Op, bit};
+use crate::soft::flag::{DE, IE, PE, UE, ZE};
+use crate::soft::{self, F32, F64, Format, Number, Round, Rounded};
+use std::cmp::Ordering;
+
+/// SIMD floating-point exception.
+const EXCEPTION: u8 = 19;
+/// Denormal operands are zeros.
+const DAZ: u32 = 1 << 6;
+/// Tiny results are zeros.
+const FTZ: u32 = 1 << 15;
+
+/// An element that is a number, as its bits.
+pub trait Float: Element + Int + Default {
+    const FORMAT: Format;
+    fn host_add(self, b: Self) -> Self;
+    fn host_sub(self, b: Self) -> Self;
+    fn host_mul(self, b: Self) -> Self;
+    fn host_div(self, b: Self) -> Self;
+    fn host_sqrt(self) -> Self;
+    fn host_fma(self, b: Self, c: Self) -> Self;
+    /// The exponent's field.
+    fn field(self) -> u32;
+    const TOP: u32;
+}
+
+macro_rules! float {
+    ($t:ty, $f:ty, $format:expr, $shift:literal, $top:literal) => {
+        impl Float for $t {
+            const FORMAT: Format = $format;
+            const TOP: u32 = $top;
+            #[inline(always)]
+            fn host_add(self, b: $t) -> $t {
+                (<$f>::from_bits(self) + <$f>::from_bits(b)).to_bits()
+            }
+            #[inline(always)]
+            fn host_sub(self, b: $t) -> $t {
+                (<$f>::from_bits(self) - <$f>::from_bits(b)).to_bits()
+            }
+            #[inline(always)]
+            fn host_mul(self, b: $t) -> $t {
+                (<$f>::from_bits(self) * <$f>::from_bits(b)).to_bits()
+            }
+            #[inline(always)]
+            fn host_div(self, b: $t) -> $t {
+                (<$f>::from_bits(self) / <$f>::from_bits(b)).to_bits()
+            }
+            #[inline(always)]
+            fn host_sqrt(self) -> $t {
+                <$f>::from_bits(self).sqrt().to_bits()
+            }
+            fn host_fma(self, b: $t, c: $t) -> $t {
+                <$f>::from_bits(self)
+                    .mul_add(<$f>::from_bits(b), <$f>::from_bits(c))
+                    .to_bits()
+            }
+            #[inline(always)]
+            fn field(self) -> u32 {
+                (self >> $shift) as u32 & $top
+            }
+        }
+    };
+}
+
+float!(u32, f32, F32, 23, 0xff);
+float!(u64, f64, F64, 52, 0x7ff);
+
+/// Whether it is zero.
+#[inline(always)]
+fn is_zero<T: Float>(v: T) -> bool {
+    v.plus(v) == T::of(0)
+}
+
+/// Whether it is a normal number or zero.
+#[inline(always)]
+fn plain<T: Float>(v: T) -> bool {
+    v.field().wrapping_sub(1) < T::TOP - 1 || is_zero(v)
+}
+
+/// Whether it is a normal number, but not the least: that could be a tiny result that was rounded.
+#[inline(always)]
+fn normal<T: Float>(v: T) -> bool {
+    v.field().wrapping_sub(2) < T::TOP - 2
+}
+
+/// How one instruction computes, and the exceptions that it has met.
+pub struct Env {
+    pub mode: Round,
+    daz: bool,
+    ftz: bool,
+    /// The host's arithmetic can be used.
+    fast: bool,
+    silent: bool,
+    pub flags: u32,
+}
+
+impl Env {
+    #[inline(always)]
+    pub fn of<M>(c: &Core, o: &Op<M>) -> Env {
+        let mode = match o.rounding {
+            0 => Round::of(c.mxcsr >> 13),
+            n => Round::of(n as u32 - 1),
+        };
+        let silent = o.has(bit::SILENT);
+        Env {
+            mode,
+            daz: c.mxcsr & DAZ != 0,
+            ftz: c.mxcsr & FTZ != 0 && c.mxcsr & UE << 7 != 0,
+            fast: mode == Round::Nearest && (silent || c.mxcsr & PE != 0),
+            silent,
+            flags: 0,
+        }
+    }
+
+    /// Notes the exceptions. False if one is not masked: nothing must be stored then.
+    #[inline(always)]
+    pub fn finish(&self, c: &mut Core) -> bool {
+        if self.silent || self.flags & !c.mxcsr == 0 {
+            return true;
+        }
+        if self.flags & !(c.mxcsr >> 7) & 0x3f != 0 {
+            c.fault = Some(Fault::Exception(EXCEPTION));
+            return false;
+        }
+        c.mxcsr |= self.flags;
+        true
+    }
+
+    /// Reads a number. The flag: a denormal.
+    pub fn unpack<T: Float>(&self, v: T) -> (Number, bool) {
+        let (n, denormal) = Number::unpack(v.wide(), T::FORMAT);
+        match denormal && self.daz {
+            true => (
+                Number::Zero {
+                    negative: n.negative(),
+                },
+                false,
+            ),
+            false => (n, denormal),
+        }
+    }
+
+    fn denormal(&mut self, is: bool) {
+        if is {
+            self.flags |= DE;
+        }
+    }
+
+    /// Rounds a result.
+    pub fn pack<T: Float>(&mut self, r: Rounded) -> T {
+        let rounded = soft::round(r.number, T::FORMAT, self.mode, self.ftz);
+        self.flags |= r.flags | rounded.flags;
+        T::of(rounded.number.pack(T::FORMAT))
+    }
+
+    /// The result if an operand is a NaN: the first one that is.
+    fn nan<T: Float>(&mut self, operands: &[Number]) -> Option<T> {
+        let nan = operands.iter().find(|n| n.is_nan())?;
+        if operands.iter().any(|n| n.is_signaling()) {
+            self.flags |= IE;
+        }
+        Some(T::of(nan.quiet().pack(T::FORMAT)))
+    }
+
+    fn slow<T: Float>(
+        &mut self,
+        a: T,
+        b: T,
+        f: impl FnOnce(Number, Number, Round) -> Rounded,
+    ) -> T {
+        let ((a, at), (b, bt)) = (self.unpack(a), self.unpack(b));
+        if let Some(nan) = self.nan(&[a, b]) {
+            return nan;
+        }
+        let r = f(a, b, self.mode);
+        self.denormal((at || bt) && r.flags & (IE | ZE) == 0);
+        self.pack(r)
+    }
+
+    #[inline(always)]
+    pub fn add<T: Float>(&mut self, a: T, b: T) -> T {
+        let r = a.host_add(b);
+        if self.fast && plain(a) && plain(b) && (normal(r) || is_zero(r)) {
+            return r;
+        }
+        self.slow(a, b, soft::add)
+    }
+
+    #[inline(always)]
+    pub fn sub<T: Float>(&mut self, a: T, b: T) -> T {
+        let r = a.host_sub(b);
+        if self.fast && plain(a) && plain(b) && (normal(r) || is_zero(r)) {
+            return r;
+        }
+        self.slow(a, b, |a, b, mode| {
+            soft::add(a, b.with_sign(!b.negative()), mode)
+        })
+    }
+
+    #[inline(always)]
+    pub fn mul<T: Float>(&mut self, a: T, b: T) -> T {
+        let r = a.host_mul(b);
+        if self.fast && plain(a) && plain(b) && (normal(r) || is_zero(a) || is_zero(b)) {
+            return r;
+        }
+        self.slow(a, b, |a, b, _| soft::mul(a, b))
+    }
+
+    #[inline(always)]
+    pub fn div<T: Float>(&mut self, a: T, b: T) -> T {
+        let r = a.host_div(b);
+        if self.fast && plain(a) && plain(b) && !is_zero(b) && (normal(r) || is_zero(a)) {
+            return r;
+        }
+        self.slow(a, b, |a, b, _| soft::div(a, b))
+    }
+
+    #[inline(always)]
+    pub fn sqrt<T: Float>(&mut self, b: T) -> T {
+        if self.fast && normal(b) && !b.top() {
+            return b.host_sqrt();
+        }
+        let (n, denormal) = self.unpack(b);
+        if let Some(nan) = self.nan(&[n]) {
+            return nan;
+        }
+        let r = soft::sqrt(n);
+        self.denormal(denormal && r.flags & IE == 0);
+        self.pack(r)
+    }
+
+    /// `a * b + c` with one rounding, the product and `c` with these signs. Of several NaNs the result is the first
+    /// of `order`.
+    pub fn fma<T: Float>(
+        &mut self,
+        (a, b, c): (T, T, T),
+        negates: (bool, bool),
+        order: [usize; 3],
+    ) -> T {
+        if self.fast && plain(a) && plain(b) && plain(c) {
+            let sign = T::of(1 << (T::BITS - 1));
+            let x = if negates.0 { a ^ sign } else { a };
+            let z = if negates.1 { c ^ sign } else { c };
+            let r = x.host_fma(b, z);
+            if normal(r) {
+                return r;
+            }
+        }
+        let all = [a, b, c].map(|v| self.unpack(v));
+        let n = all.map(|v| v.0);
+        if n.iter().any(|n| n.is_nan()) {
+            if let (false, Number::Nan { .. }) = (n[0].is_nan() || n[1].is_nan(), n[2])
+                && soft::mul(n[0], n[1]).flags & IE != 0
+            {
+                self.flags |= IE;
+            }
+            return self.nan(&order.map(|i| n[i])).unwrap_or_default();
+        }
+        let product = soft::mul(n[0], n[1]);
+        let r = match product.flags & IE {
+            0 => {
+                let p = product.number;
+                let p = p.with_sign(p.negative() != negates.0);
+                let z = n[2].with_sign(n[2].negative() != negates.1);
+                soft::add(p, z, self.mode)
+            }
+            _ => product,
+        };
+        self.denormal(all.iter().any(|v| v.1) && r.flags & IE == 0);
+        self.pack(r)
+    }
+
+    /// MIN and MAX give the second operand if they cannot decide. `wanted` is how the first must compare.
+    pub fn pick<T: Float>(&mut self, a: T, b: T, wanted: Ordering) -> T {
+        let ((x, xt), (y, yt)) = (self.unpack(a), self.unpack(b));
+        let Some(order) = soft::compare(x, y) else {
+            self.flags |= IE;
+            return T::of(y.pack(T::FORMAT));
+        };
+        self.denormal(xt || yt);
+        let n = if order == wanted { x } else { y };
+        T::of(n.pack(T::FORMAT))
+    }
+
+    /// Compares. `None`: one is a NaN. `signals`: a quiet one is invalid, too.
+    pub fn compare<T: Float>(&mut self, a: T, b: T, signals: bool) -> Option<Ordering> {
+        let ((x, xt), (y, yt)) = (self.unpack(a), self.unpack(b));
+        let order = soft::compare(x, y);
+        if order.is_none() && (signals || x.is_signaling() || y.is_signaling()) {
+            self.flags |= IE;
+        }
+        self.denormal((xt || yt) && order.is_some());
+        order
+    }
+
+    /// Rounds to a whole number.
+    pub fn integral<T: Float>(&mut self, v: T, mode: Round, exact: bool) -> T {
+        let (n, _) = self.unpack(v);
+        if let Some(nan) = self.nan(&[n]) {
+            return nan;
+        }
+        let r = soft::integral(n, mode);
+        if !exact {
+            self.flags |= r.flags;
+        }
+        T::of(r.number.pack(T::FORMAT))
+    }
+
+    /// To another format.
+    pub fn convert<S: Float, T: Float>(&mut self, v: S) -> T {
+        let (n, denormal) = self.unpack(v);
+        if n.is_nan() {
+            return self.nan(&[n]).unwrap_or_default();
+        }
+        self.denormal(denormal);
+        self.pack(Rounded {
+            number: n,
+            flags: 0,
+            up: false,
+        })
+    }
+
+    /// To an integer of so many bits. What does not fit gives the highest bit alone, or all bits without a sign.
+    pub fn integer<T: Float>(&mut self, v: T, mode: Round, bits: u32, signed: bool) -> u64 {
+        let (n, _) = self.unpack(v);
+        match soft::to_integer(n, mode, bits, signed) {
+            Some((v, flags, _)) => {
+                self.flags |= flags;
+                v
+            }
+            None => {
+                self.flags |= IE;
+                match signed {
+                    true => 1 << (bits - 1),
+                    false => u64::MAX,
+                }
+            }
+        }
+    }
+
+    /// From an integer.
+    pub fn number<T: Float>(&mut self, v: u64, signed: bool) -> T {
+        let negative = signed && v >> 63 != 0;
+        let magnitude = if negative { v.wrapping_neg() } else { v };
+        self.pack(Rounded {
+            number: soft::from_integer(negative, magnitude as u128),
+            flags: 0,
+            up: false,
+        })
+    }
+}
+
+/// Ends an instruction whose exceptions were noted.
+pub const fn flow(done: bool) -> Flow {
+    if done { Flow::Next } else { Flow::Fault }
+}

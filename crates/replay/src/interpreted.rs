@@ -1,0 +1,198 @@
+//! Executes instructions one by one, with the interpreter.
+
+use crate::Error;
+use crate::code::Code;
+use crate::cpu::Cpu;
+use crate::library::Library;
+use crate::processor::Processor;
+use crate::queue::{Op, Queue};
+use crate::window::{AccessKind, Window};
+use hindsight_interp::{Fault, Interpreter, Memory, Offsets, Ran};
+use hindsight_isa::xsave::Layout;
+use hindsight_isa::{Executed, VecState};
+use std::sync::Arc;
+
+impl Window {
+    #[inline(always)]
+    fn note(&mut self, kind: AccessKind, addr: u64, len: usize) {
+        if self.has_marks() {
+            self.set_marks(kind, addr, len as u64, hindsight_isa::observe::MARK);
+        }
+    }
+}
+
+impl Memory for Window {
+    #[inline(always)]
+    fn load<const N: usize>(&mut self, addr: u64) -> [u8; N] {
+        self.note(AccessKind::Reads, addr, N);
+        self.cells(addr)
+    }
+
+    #[inline(always)]
+    fn store<const N: usize>(&mut self, addr: u64, bytes: [u8; N]) {
+        self.note(AccessKind::Writes, addr, N);
+        self.set_cells(addr, bytes);
+    }
+
+    fn read(&mut self, addr: u64, buf: &mut [u8]) {
+        self.note(AccessKind::Reads, addr, buf.len());
+        Window::read(self, addr, buf);
+    }
+
+    fn write(&mut self, addr: u64, buf: &[u8]) {
+        self.note(AccessKind::Writes, addr, buf.len());
+        Window::write(self, addr, buf);
+    }
+}
+
+/// The code of an epoch.
+struct Epoch<'a> {
+    code: &'a Code,
+    epoch: u64,
+}
+
+impl hindsight_interp::Code for Epoch<'_> {
+    fn fetch(&self, addr: u64, buf: &mut [u8]) -> usize {
+        self.code.fetch(addr, self.epoch, buf)
+    }
+}
+
+/// An interpreter as the processor of a machine.
+pub(crate) struct Interpreted {
+    inner: Interpreter<Window>,
+    /// Something was asked for that only the native processor can do.
+    refuses: Option<&'static str>,
+}
+
+impl Interpreted {
+    pub fn new() -> Interpreted {
+        let mut inner = Interpreter::new();
+        if let Some(l) = Layout::detect() {
+            let [opmask, zmm_hi, hi16] = l.offsets();
+            inner.set_xsave(Offsets {
+                opmask,
+                zmm_hi,
+                hi16,
+            });
+        }
+        Interpreted {
+            inner,
+            refuses: None,
+        }
+    }
+
+    /// Runs as [`Processor::run`] says. The registers are in the interpreter meanwhile.
+    fn spin(&mut self, cpu: &mut Cpu, queue: &mut Queue, target: u64) -> Result<(), Error> {
+        let code = Arc::clone(&cpu.code);
+        let code = Epoch {
+            code: &code,
+            epoch: cpu.epoch,
+        };
+        loop {
+            let Some(next) = queue.peek() else {
+                return Ok(());
+            };
+            if cpu.pos >= target || cpu.at_break() {
+                return Ok(());
+            }
+            if next.pos <= cpu.pos {
+                match next.op {
+                    Op::Word(addr, value) if next.pos == cpu.pos => {
+                        cpu.window.give_word(addr, value);
+                    }
+                    Op::Bytes(addr, len, value) if next.pos == cpu.pos => {
+                        cpu.window.give_bytes(addr, len, value);
+                    }
+                    _ => return Ok(()),
+                }
+                queue.advance();
+                continue;
+            }
+            let most = match cpu.breaks().is_empty() {
+                true => next.pos.min(target) - cpu.pos,
+                false => 1,
+            };
+            let (done, ran) = self.inner.run(&mut cpu.window, &code, most);
+            cpu.pos += done;
+            cpu.executed += done;
+            cpu.rip = self.inner.rip();
+            if let Ran::Fault(fault) = ran {
+                return Err(match fault {
+                    Fault::MissingCode => cpu.missing_code(),
+                    Fault::Exception(_) | Fault::Outside(_) => {
+                        cpu.difference("no event", fault.to_string())
+                    }
+                    Fault::NoInstruction | Fault::Unsupported(_) => {
+                        cpu.unsupported(fault.to_string())
+                    }
+                });
+            }
+        }
+    }
+}
+
+impl Processor for Interpreted {
+    fn enter(&mut self, cpu: &mut Cpu) -> Result<(), Error> {
+        match self.refuses {
+            None => Ok(()),
+            Some(what) => Err(cpu.unsupported(what)),
+        }
+    }
+
+    fn leave(&mut self) {}
+
+    fn hold(&mut self, _: &mut Cpu) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn release(&mut self) {}
+
+    fn run(&mut self, cpu: &mut Cpu, queue: &mut Queue, target: u64) -> Result<bool, Error> {
+        self.inner.set_registers(&cpu.registers());
+        let done = self.spin(cpu, queue, target);
+        cpu.set_registers(&self.inner.registers());
+        done.map(|()| true)
+    }
+
+    fn vectors(&self) -> VecState {
+        self.inner.vectors()
+    }
+
+    fn set_vectors(&mut self, v: &VecState) {
+        self.inner.set_vectors(v);
+    }
+
+    fn set_epoch(&mut self, cpu: &mut Cpu, epoch: u64) {
+        for page in cpu.code.changed(cpu.epoch, epoch) {
+            self.inner.forget_page(page);
+        }
+        cpu.epoch = epoch;
+    }
+
+    fn set_code(&mut self, cpu: &mut Cpu, code: Arc<Code>) {
+        if !Arc::ptr_eq(&cpu.code, &code) {
+            let old = std::mem::replace(&mut cpu.code, code);
+            let (new, epoch) = (&cpu.code, cpu.epoch);
+            self.inner
+                .keep_pages(&mut |page| new.covers(&old, page, epoch));
+        }
+    }
+
+    fn set_breaks(&mut self, cpu: &mut Cpu, breaks: Vec<u64>) {
+        cpu.replace_breaks(breaks);
+    }
+
+    fn watch(&mut self, _: Option<u64>) {
+        self.refuses = Some("only the native processor stops before atomic operations");
+    }
+
+    fn count(&mut self) {
+        self.refuses = Some("only the native processor counts what is executed");
+    }
+
+    fn counted(&self, _: &Cpu) -> Executed {
+        Executed::default()
+    }
+
+    fn share(&mut self, _: &Cpu, _: Arc<Library>) {}
+}
