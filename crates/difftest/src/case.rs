@@ -3,12 +3,14 @@
 
 use crate::compare::{compare_bytes, compare_cpu, compare_ends, compare_vec, known, restart_flags};
 use crate::generate::{encode, generate};
+use crate::interpret::{self, Pages, Third};
 use crate::memory::{DATA, Region, Window, code_cache};
 use crate::native;
 use crate::prepare::{prepare_instruction, settle_segment, short_in_segment, unfit};
 use crate::record::{self, Outcome, Program};
 use crate::replay;
 use crate::state::{has_wide, random_cpu, random_vec};
+use hindsight_interp::Interpreter;
 use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{CpuState, Predictor, VecState};
@@ -38,6 +40,7 @@ pub struct Rig {
     caches: [u64; 2],
     translators: Vec<[Translator; 4]>,
     wide: bool,
+    interpreter: Interpreter<Pages>,
 }
 
 /// What became of a case.
@@ -114,6 +117,7 @@ impl Rig {
                 })
                 .collect(),
             wide: has_vl && has_wide(layout.mask),
+            interpreter: Interpreter::new(),
         }
     }
 
@@ -130,6 +134,7 @@ impl Rig {
         if matches!(n.end, Outcome::Fault(t) if t.signo == libc::SIGILL) {
             return Ok(Verdict::Illegal);
         }
+        self.third(&case, &n, seed)?;
         let mut verdict = Verdict::Same;
         for k in 0..5 {
             let size = match k {
@@ -152,6 +157,23 @@ impl Rig {
             }
         }
         Ok(verdict)
+    }
+
+    fn third(&mut self, case: &Case, n: &Native, seed: u64) -> Result<Third, String> {
+        interpret::compare(&mut self.interpreter, case, n)
+            .map_err(|e| format!("{e}\n{}", case.describe(seed, BITS[0], false)))
+    }
+
+    /// Like [`Rig::run`], but only on the processor and in the interpreter, which takes much less time. `None`: there is
+    /// nothing to compare.
+    pub fn interpret(&mut self, codes: &[Code], seed: u64) -> Result<Option<Third>, String> {
+        native::CASE.store(seed, Relaxed);
+        native::CODE.store(codes.first().map_or(0, |c| *c as u64), Relaxed);
+        let Some(case) = self.prepare(codes, &mut Rng(seed)) else {
+            return Ok(None);
+        };
+        let n = self.native(&case);
+        self.third(&case, &n, seed).map(Some)
     }
 
     /// An instruction of this encoding as a case has it, and the state that it would run in.

@@ -13,6 +13,7 @@ pub mod case;
 mod compare;
 pub mod confined;
 pub mod generate;
+pub mod interpret;
 pub mod memory;
 pub mod native;
 mod prepare;

@@ -1,0 +1,153 @@
+//! Runs a case in the interpreter, and compares with the processor.
+
+use crate::case::{Case, Native};
+use crate::compare::{compare_bytes, compare_cpu, compare_vec, iced_to_hardware};
+use crate::memory::{DATA, PAGE};
+use crate::prepare::short_string;
+use crate::record::Outcome;
+use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran};
+use hindsight_isa::state::STATUS_FLAGS;
+use iced_x86::Mnemonic;
+use std::collections::HashMap;
+
+/// What the interpreter made of a case.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Third {
+    Same,
+    /// There is nothing to compare with: the processor raised an exception, or an event says what happens.
+    Nothing,
+    /// It does not support the instruction.
+    Unsupported(String),
+}
+
+/// The memory of a case, by pages.
+#[derive(Default)]
+pub struct Pages {
+    pages: HashMap<u64, Box<[u8; PAGE as usize]>>,
+    /// Something else was accessed, which holds zeros here.
+    strayed: bool,
+}
+
+impl Memory for Pages {
+    fn load<const N: usize>(&mut self, addr: u64) -> [u8; N] {
+        let mut out = [0; N];
+        self.read(addr, &mut out);
+        out
+    }
+
+    fn store<const N: usize>(&mut self, addr: u64, bytes: [u8; N]) {
+        self.write(addr, &bytes);
+    }
+
+    fn read(&mut self, addr: u64, buf: &mut [u8]) {
+        for (i, b) in buf.iter_mut().enumerate() {
+            let at = addr.wrapping_add(i as u64);
+            let page = self.pages.get(&(at / PAGE));
+            self.strayed |= page.is_none();
+            *b = page.map_or(0, |p| p[(at % PAGE) as usize]);
+        }
+    }
+
+    fn write(&mut self, addr: u64, buf: &[u8]) {
+        for (i, b) in buf.iter().enumerate() {
+            let at = addr.wrapping_add(i as u64);
+            match self.pages.get_mut(&(at / PAGE)) {
+                Some(page) => page[(at % PAGE) as usize] = *b,
+                None => self.strayed = true,
+            }
+        }
+    }
+}
+
+/// The code of a case.
+struct CaseCode<'a>(&'a Case);
+
+impl Code for CaseCode<'_> {
+    fn fetch(&self, addr: u64, buf: &mut [u8]) -> usize {
+        let from = addr.wrapping_sub(self.0.cpu.rip) as usize;
+        let rest = self.0.code.get(from..).unwrap_or(&[]);
+        let n = rest.len().min(buf.len());
+        buf[..n].copy_from_slice(&rest[..n]);
+        n
+    }
+}
+
+/// Whether the instruction writes what only an event says.
+fn saves(m: Mnemonic) -> bool {
+    use Mnemonic::*;
+    matches!(
+        m,
+        Xsave
+            | Xsave64
+            | Xsavec
+            | Xsavec64
+            | Xsaveopt
+            | Xsaveopt64
+            | Fxsave
+            | Fxsave64
+            | Fnsave
+            | Fsave
+            | Fnstenv
+            | Fstenv
+            | Syscall
+    )
+}
+
+/// Runs the case.
+///
+/// # Errors
+/// The interpreter's result is another one than the processor's. The text says how.
+pub(crate) fn compare(
+    interpreter: &mut Interpreter<Pages>,
+    case: &Case,
+    n: &Native,
+) -> Result<Third, String> {
+    // A sequence may read what is mapped in this process besides the case's memory.
+    if n.end != Outcome::Boundary || case.instrs.len() > 1 {
+        return Ok(Third::Nothing);
+    }
+    let undefined = case.instrs.first().map_or(0, |i| i.rflags_undefined());
+    // See `compare::known`.
+    let short = |i| short_string(i) && case.cpu.gpr[1] as u32 == 0;
+    if case.instrs.iter().any(|i| saves(i.mnemonic()) || short(i)) {
+        return Ok(Third::Nothing);
+    }
+    let mut memory = Pages::default();
+    for at in (case.region.data..)
+        .step_by(PAGE as usize)
+        .take(DATA / PAGE as usize)
+    {
+        memory.pages.insert(at / PAGE, Box::new([0; PAGE as usize]));
+    }
+    memory.write(case.region.data, &case.data);
+    for page in [case.cpu.rip, case.cpu.rip + PAGE] {
+        interpreter.forget_page(page / PAGE * PAGE);
+    }
+    interpreter.set_registers(&case.cpu);
+    interpreter.set_vectors(&case.vec);
+    let (done, ran) = interpreter.run(&mut memory, &CaseCode(case), case.instrs.len() as u64);
+    match ran {
+        Ran::Done => {}
+        Ran::Fault(Fault::Unsupported(what)) => return Ok(Third::Unsupported(what)),
+        Ran::Fault(Fault::Outside(_)) => return Ok(Third::Nothing),
+        Ran::Fault(Fault::Exception(3)) => return Ok(Third::Nothing),
+        Ran::Fault(fault) => return Err(format!("the interpreter after {done}: {fault}\n")),
+    }
+    // Other memory of this process is there for the processor, too.
+    if memory.strayed {
+        return Ok(Third::Nothing);
+    }
+    let mut diff = String::new();
+    let flags = STATUS_FLAGS & !iced_to_hardware(undefined);
+    let found = interpreter.registers();
+    compare_cpu(&mut diff, "processor", &n.cpu, "interpreter", &found, flags);
+    let found = interpreter.vectors();
+    compare_vec(&mut diff, "processor", &n.vec, "interpreter", &found);
+    let mut data = vec![0; DATA];
+    memory.read(case.region.data, &mut data);
+    compare_bytes(&mut diff, case, "memory", &n.data, &data);
+    match diff.is_empty() {
+        true => Ok(Third::Same),
+        false => Err(format!("the interpreter differs\n{diff}")),
+    }
+}

@@ -1,0 +1,64 @@
+//! Every encoding that a 64-bit program may meet, in random states: in the interpreter and on the bare processor. The
+//! variables of the environment are those of `instructions.rs`.
+
+use hindsight_difftest::case::Rig;
+use hindsight_difftest::interpret::Third;
+use hindsight_difftest::native::watchdog;
+use hindsight_difftest::setting;
+use hindsight_random::Rng;
+use iced_x86::Code;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// How many of the encodings that this processor has are not supported. It may only become less.
+const UNSUPPORTED: usize = 446;
+
+#[test]
+fn interpreted_instructions_do_what_the_processor_does() {
+    let budget = Duration::from_secs(setting("HINDSIGHT_DIFF_SECONDS").unwrap_or(15));
+    let mut rig = Rig::new();
+    let codes = hindsight_difftest::chosen();
+    let mut rng = Rng(setting("HINDSIGHT_DIFF_SEED").unwrap_or(5));
+    let single = setting("HINDSIGHT_DIFF_CASE");
+    let mut failures: BTreeMap<Code, (u64, String)> = BTreeMap::new();
+    let (mut same, mut compared) = (0u64, BTreeSet::new());
+    let mut unsupported: BTreeSet<Code> = BTreeSet::new();
+    let begin = Instant::now();
+    loop {
+        for c in &codes {
+            let seed = single.unwrap_or_else(|| rng.u64());
+            watchdog(20);
+            match rig.interpret(&[*c], seed) {
+                Ok(Some(Third::Same)) => {
+                    same += 1;
+                    compared.insert(*c);
+                }
+                Ok(Some(Third::Unsupported(_))) => {
+                    unsupported.insert(*c);
+                }
+                Ok(_) => {}
+                Err(e) => failures.entry(*c).or_insert((0, e)).0 += 1,
+            }
+        }
+        if single.is_some() || begin.elapsed() > budget {
+            break;
+        }
+    }
+    watchdog(0);
+    println!(
+        "{same} cases are the same; {} of {} encodings compared, {} not supported",
+        compared.len(),
+        codes.len(),
+        unsupported.len()
+    );
+    println!("not supported: {unsupported:?}");
+    for (c, (n, e)) in &failures {
+        println!("==== {c:?} ({n} times): {e}\n");
+    }
+    assert!(failures.is_empty(), "{} encodings differ", failures.len());
+    assert!(
+        unsupported.len() <= UNSUPPORTED,
+        "{} encodings are not supported, more than before",
+        unsupported.len()
+    );
+}
