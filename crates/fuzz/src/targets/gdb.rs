@@ -40,16 +40,17 @@ struct Scene {
     trace: PathBuf,
 }
 
+thread_local! {
+    static SCENE: Scene = {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("made.hst");
+        std::fs::write(&trace, recording::bytes()).unwrap();
+        Scene { _folder: folder, trace }
+    };
+}
+
 /// Sends bytes to a session of a small recording.
 fn send(bytes: &[u8]) {
-    thread_local! {
-        static SCENE: Scene = {
-            let folder = tempfile::tempdir().unwrap();
-            let trace = folder.path().join("made.hst");
-            std::fs::write(&trace, recording::bytes()).unwrap();
-            Scene { _folder: folder, trace }
-        };
-    }
     let options = Options {
         unsaved: true,
         ..Options::default()
@@ -74,4 +75,33 @@ fn send(bytes: &[u8]) {
 pub fn run(bytes: &[u8]) {
     send(&packets(bytes));
     send(bytes);
+}
+
+/// Files as users have them, and one whose numbers have come to their end.
+pub fn bookmark_files() -> Vec<Vec<u8>> {
+    let files = [
+        r#"{"1": "0:10", "crash": "0:51"}"#,
+        r#"{"18446744073709551615": "FFFFFFFFFFFFFFFF:FFFFFFFFFFFFFFFF"}"#,
+        "{}",
+    ];
+    files.map(|f| f.as_bytes().to_vec()).to_vec()
+}
+
+/// Opens a session with such a file. It lists the names, goes to some, adds one and removes one.
+pub fn bookmarks(bytes: &[u8]) {
+    let beside = SCENE.with(|s| s.trace.with_extension("hst.marks"));
+    std::fs::write(&beside, bytes).unwrap();
+    let commands = [
+        "checkpoints",
+        "restart 1",
+        "restart crash",
+        "checkpoint",
+        "forget 1",
+    ];
+    let lines = commands.map(|c| {
+        let hex: String = c.bytes().map(|b| format!("{b:02x}")).collect();
+        format!("qRcmd,{hex}")
+    });
+    send(&packets(lines.join("\n").as_bytes()));
+    std::fs::remove_file(beside).unwrap();
 }

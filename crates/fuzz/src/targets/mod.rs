@@ -69,6 +69,12 @@ pub const TARGETS: &[Target] = &[
         run: gdb::run,
     },
     Target {
+        name: "bookmarks",
+        about: "the names of positions (JSON) in a file beside the trace",
+        seeds: gdb::bookmark_files,
+        run: gdb::bookmarks,
+    },
+    Target {
         name: "packets",
         about: "what comes through gdb's connection: frames and requests",
         seeds: packets::seeds,

@@ -49,7 +49,9 @@ impl Bookmarks {
     /// A name that is not in use: a number.
     pub fn next_name(&self) -> String {
         let used = self.all.keys().filter_map(|k| k.parse::<u64>().ok()).max();
-        used.map_or(1, |n| n + 1).to_string()
+        let free = |n: &u64| !self.all.contains_key(&n.to_string());
+        let next = used.map_or(Some(1), |n| n.checked_add(1));
+        next.or_else(|| (1..).find(free)).unwrap_or(0).to_string()
     }
 
     /// Sets one, and writes the file.
@@ -96,6 +98,8 @@ mod tests {
         assert_eq!((b.iter().count(), b.next_name().as_str()), (2, "2"));
         assert!(b.remove("1").unwrap());
         assert!(!b.remove("1").unwrap());
+        b.set(&u64::MAX.to_string(), Position::new(1, 2)).unwrap();
+        assert_eq!(b.next_name(), "1");
         std::fs::write(dir.path().join("a.hst.marks"), "{ no").unwrap();
         assert_eq!(Bookmarks::open(&trace).iter().count(), 0);
     }
