@@ -26,7 +26,12 @@ impl Native {
     pub(crate) fn translate(&mut self, cpu: &mut Cpu, key: Key) -> Result<(), Error> {
         let mut shared = true;
         for _ in 0..REFUSALS {
-            let pages = self.make(cpu, key, shared)?;
+            let made = self.make(cpu, key, shared);
+            // The translator adds the atomic operations that it meets.
+            if self.translator.breaks.len() != cpu.breaks().len() {
+                cpu.replace_breaks(self.translator.breaks.clone());
+            }
+            let pages = made?;
             let Err(refusal) = self.install(cpu)? else {
                 self.cache.insert(key, &self.translator.block, &pages);
                 return Ok(());

@@ -7,7 +7,7 @@ use hindsight_trace::ChunkMeta;
 use std::sync::Arc;
 
 /// Most key frames that one may build on, directly or not. The recorder needs less than half as many.
-const MOST: usize = 64;
+pub const MOST: usize = 64;
 
 /// Reads the chunk of this number of a stream. `None` if the stream has fewer.
 pub type Load<'a> = dyn FnMut(usize) -> Result<Option<Arc<Vec<u8>>>, Error> + 'a;

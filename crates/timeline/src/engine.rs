@@ -302,7 +302,7 @@ impl Engine {
         progress: &index::Progress,
     ) -> Result<Arc<IndexPart>> {
         let making = self.making(range);
-        let _alone = making.alone();
+        let _alone = making.alone(progress)?;
         if !self.unsaved {
             self.sidecar.refresh();
         }
@@ -317,9 +317,14 @@ impl Engine {
         // again.
         let why = match wish {
             Wish::Question => For::Question,
-            Wish::Background => For::Rest,
+            Wish::Background => For::Background,
         };
         let saved = !self.unsaved && matches!(self.sidecar.add(range, &encoded, why), Ok(true));
+        let wanted = wish == Wish::Question || making.waiting.load(Relaxed) > 0;
+        if !saved && !wanted {
+            // It would only take memory.
+            return Err(Error::Cancelled);
+        }
         let part = match self.sidecar.load(range).filter(|_| saved) {
             Some(p) => p,
             None => IndexPart::made(range, &encoded)?,

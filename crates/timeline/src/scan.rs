@@ -356,8 +356,11 @@ impl Scan {
         if !quiet && self.quiet_until == u64::MAX {
             self.untold(pos);
         }
+        // It begins once.
+        let ended = self.told && self.quiet_until != u64::MAX;
         self.told |= quiet;
         self.quiet_until = match quiet {
+            true if ended => self.quiet_until,
             true => u64::MAX,
             false => pos,
         };

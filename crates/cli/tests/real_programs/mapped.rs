@@ -79,7 +79,7 @@ fn a_file_that_is_written_before_its_content_was_taken() {
     assert!(done.status.success());
     let said = done.messages();
     assert!(
-        said.contains("cannot read") && said.contains("/file,"),
+        said.contains("cannot read") && said.contains("/file:"),
         "{said}"
     );
     let info = scene.info(&trace);

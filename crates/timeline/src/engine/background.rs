@@ -6,9 +6,9 @@
 use super::{Engine, Making, Wish};
 use crate::base::sync::lock;
 use crate::index::{self, PartRange};
-use crate::{Cancel, ThreadId};
-use std::sync::Arc;
+use crate::{Cancel, Error, Result, ThreadId};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Waits until all of the index is there that it makes.
+    /// Waits until all of the index is there that it makes. It never is as long as somebody asks ([`Asking`]).
     pub fn wait(mut self) {
         self.join();
     }
@@ -74,8 +74,8 @@ impl Engine {
     }
 
     fn make_all(self: &Arc<Self>, stop: &Cancel) {
-        // Beside this, a question may make a part.
-        if index::affordable(&self.recording) < 2 {
+        // Beside this, a question may make a part. What cannot be saved is left to questions.
+        if self.unsaved || index::affordable(&self.recording) < 2 {
             return;
         }
         let threads = self.threads.iter();
@@ -99,8 +99,12 @@ impl Engine {
                 }
                 !stop.is_cancelled()
             };
-            // One that cannot be made is not tried again.
-            let _ = self.build_for(range, Wish::Background, &go_on);
+            match self.build_for(range, Wish::Background, &go_on) {
+                // It cannot be saved, or nothing is wanted any more.
+                Err(Error::Cancelled) => return,
+                // One that cannot be made is not tried again: the question that needs it says why.
+                Ok(_) | Err(_) => {}
+            }
         }
     }
 
@@ -126,10 +130,17 @@ fn order(p: &PartRange, focus: Option<(ThreadId, u64)>) -> (u8, u64) {
 }
 
 impl Making {
-    /// Waits for who makes the part now.
-    pub fn alone(&self) -> std::sync::MutexGuard<'_, ()> {
+    /// Waits for who makes the part now, as long as `progress` wants that.
+    pub fn alone(&self, progress: &index::Progress) -> Result<MutexGuard<'_, ()>> {
         self.waiting.fetch_add(1, Relaxed);
-        let alone = lock(&self.lock);
+        let alone = loop {
+            match self.lock.try_lock() {
+                Ok(alone) => break Ok(alone),
+                Err(TryLockError::Poisoned(e)) => break Ok(e.into_inner()),
+                Err(TryLockError::WouldBlock) if !progress(0) => break Err(Error::Cancelled),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            }
+        };
         self.waiting.fetch_sub(1, Relaxed);
         alone
     }

@@ -61,6 +61,8 @@ pub enum For {
     Index,
     /// Somebody builds the index. Nothing else has to make room for it.
     Rest,
+    /// Nobody asked for it. Nothing has to make room for it, and nobody waits for it.
+    Background,
 }
 
 impl State {
@@ -232,7 +234,7 @@ impl Sidecar {
         begun: Option<Stream>,
     ) -> io::Result<bool> {
         let patience = match why {
-            For::Question => PATIENCE,
+            For::Question | For::Background => PATIENCE,
             For::Index | For::Rest => LONG_PATIENCE,
         };
         let mut s = lock(&self.state);
@@ -265,7 +267,7 @@ impl Sidecar {
             }
             Some(Problem::Unreadable) => return Err(io::Error::other("it cannot be read")),
             // It may be a complete index that others use.
-            Some(p @ Problem::OtherVersion) if why == For::Question => {
+            Some(p @ Problem::OtherVersion) if matches!(why, For::Question | For::Background) => {
                 return Err(io::Error::other(format!(
                     "{p}, and is not replaced for a question"
                 )));
@@ -301,7 +303,7 @@ impl Sidecar {
             s.contents.records.retain(|k, _| !is_calls(k));
             self.rewrite(&mut s, &mut alone)?;
         }
-        let may_drop = why != For::Rest && !is_calls(&key);
+        let may_drop = !matches!(why, For::Rest | For::Background) && !is_calls(&key);
         if may_drop && !fits(&s.contents) && s.contents.drop_fine(self.most, len) {
             self.rewrite(&mut s, &mut alone)?;
         }

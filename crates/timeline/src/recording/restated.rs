@@ -52,8 +52,9 @@ impl Recording {
     fn memory_in(&self, t: ThreadId, chunk: usize, cell: u64, out: &mut [u8]) -> Result<()> {
         let wire = self.chunk(t, chunk).map_err(|e| replay(t, e))?;
         let wire = wire.unwrap_or_default();
-        let (mut decoder, mut at, mut left) = (Decoder::default(), 0, out.len() as u64);
-        let end = cell + left;
+        let (mut decoder, mut at) = (Decoder::default(), 0);
+        let end = cell + out.len() as u64;
+        let mut missing = vec![true; out.len()];
         while let Some((_, event, n)) = decoder.decode(&wire[at..]) {
             at += n;
             let Event::Memory { addr, bytes } = event else {
@@ -63,11 +64,12 @@ impl Recording {
             let (from, to) = (cell.max(first), end.min(first + bytes.len() as u64));
             if from < to {
                 let part = &bytes[(from - first) as usize..(to - first) as usize];
-                out[(from - cell) as usize..(to - cell) as usize].copy_from_slice(part);
-                left = left.saturating_sub(to - from);
-            }
-            if left == 0 {
-                return Ok(());
+                let its = (from - cell) as usize..(to - cell) as usize;
+                out[its.clone()].copy_from_slice(part);
+                missing[its].fill(false);
+                if !missing.contains(&true) {
+                    return Ok(());
+                }
             }
         }
         Err(self.says_not(t, chunk))

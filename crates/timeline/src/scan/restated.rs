@@ -6,6 +6,7 @@
 
 use super::Scan;
 use hindsight_events::Event;
+use hindsight_replay::chain;
 use std::ops::Range;
 
 /// Where the content of some cells stands.
@@ -35,6 +36,8 @@ pub struct RestatingFrame {
     number: u64,
     /// How many key frames before it its base is. 0: it restates everything.
     back: u64,
+    /// How many others it builds on, directly or not.
+    depth: usize,
     /// What it says of pages, ascending.
     pages: Vec<Cells>,
     /// The files that are in memory, ascending. What any key frame of the chain says of pages lies above them.
@@ -65,6 +68,7 @@ impl Frames {
             chunk,
             number: self.number,
             back,
+            depth: 0,
             pages: Vec::new(),
             files: Vec::new(),
         });
@@ -108,10 +112,14 @@ impl Frames {
         };
         frame.pages.sort_by_key(|c| c.0.start);
         frame.files.sort_by_key(|c| c.0.start);
-        // Without its base it says only a part.
-        if frame.back == 0 || self.base(&frame).is_some() {
-            self.list.push(frame);
+        if frame.back != 0 {
+            // Without its base it says only a part.
+            let Some(base) = self.base(&frame).filter(|b| b.depth < chain::MOST) else {
+                return;
+            };
+            frame.depth = base.depth + 1;
         }
+        self.list.push(frame);
     }
 
     fn base(&self, frame: &RestatingFrame) -> Option<&RestatingFrame> {
@@ -177,6 +185,12 @@ pub struct Told<'a> {
 }
 
 impl Told<'_> {
+    /// Whether all files are recorded that were in memory.
+    pub fn is_whole(&self) -> bool {
+        let lost = |c: &Cells| c.1 == Held::Unknown;
+        self.frame.is_none_or(|f| !f.files.iter().any(lost))
+    }
+
     /// The chunk that begins there.
     pub fn chunk(&self) -> usize {
         self.frame.map_or(0, |f| f.chunk)
@@ -185,8 +199,16 @@ impl Told<'_> {
 
 impl Scan {
     /// The last instant at `count` or before at which the recording tells all memory. In the quiet regime it does so
-    /// when a program begins, too.
+    /// when a program begins, too. `None`: memory may have changed since in ways that the recording does not tell.
     pub fn told_at(&self, count: u64) -> Option<Told<'_>> {
+        let told = self
+            .last_told(count)
+            .filter(|_| count <= self.quiet_until)?;
+        let gap = |g: &Range<u64>| g.start < count && told.at < g.end;
+        (!self.gaps.iter().any(gap)).then_some(told)
+    }
+
+    fn last_told(&self, count: u64) -> Option<Told<'_>> {
         match self.frames.last(count) {
             Some(f) => Some(Told {
                 at: f.at,
@@ -241,7 +263,7 @@ impl Scan {
     /// Notes memory that is restated: it had that content before.
     fn restate(&mut self, pos: u64, addr: u64, len: u64) {
         match self.restated.last_mut() {
-            Some(r) if (r.0, r.1.wrapping_add(r.2)) == (pos, addr) => r.2 += len,
+            Some(r) if (r.0, r.1.wrapping_add(r.2)) == (pos, addr) => r.2 = r.2.saturating_add(len),
             _ => self.restated.push((pos, addr, len)),
         }
     }

@@ -148,7 +148,16 @@ pub fn one(p: &mut Player, count: u64, q: &mut Query) -> Result<()> {
     let engine = Arc::clone(p.engine());
     let mut floor = floor(&engine, p.thread, &q.m, count)?;
     restated::raise(&engine, p.thread, &q.m, count, &mut floor)?;
-    let all: Vec<usize> = (0..q.m.bytes.len()).collect();
+    // What is mapped at this very instant has not been accessed yet.
+    let all = 0..q.m.bytes.len();
+    let anew = engine.scan(p.thread)?;
+    let anew = anew.sources_of(q.m.address, q.m.bytes.len(), count.saturating_add(1));
+    let all: Vec<usize> = all
+        .filter(|i| anew[*i].is_none_or(|s| s.at < count))
+        .collect();
+    for (floor, _) in (floor.iter_mut().zip(&anew)).filter(|f| f.1.is_some_and(|s| s.at >= count)) {
+        *floor = count;
+    }
     let mut since = recent(p, (0, count), &floor, q, &all)?;
     if p.is_ahead() {
         restated::fill(p, count, &floor, q)?;

@@ -36,7 +36,9 @@ fn sources(
     let mut sources: Vec<Option<Made>> = vec![None; len];
     for (t, n) in threads {
         let scan = engine.scan(*t)?;
-        for (best, s) in sources.iter_mut().zip(scan.sources_of(address, len, *n)) {
+        // What a call maps is there as soon as it has returned.
+        let its = scan.sources_of(address, len, n.saturating_add(1));
+        for (best, s) in sources.iter_mut().zip(its) {
             let Some(s) = s else { continue };
             let at = engine.position(*t, s.at)?;
             if best.is_none_or(|b| b.0 <= at) {

@@ -9,8 +9,8 @@ use crate::engine::Engine;
 use crate::model::memory::{Ground, KnownByte, Memory};
 use crate::play::Player;
 use crate::recording::maps;
-use crate::scan::{Held, Told, When};
-use crate::{Result, ThreadId};
+use crate::scan::{Held, Origin, Source, Told, When};
+use crate::{Mapping, Result, ThreadId};
 
 const PRIVATE: u32 = 2;
 
@@ -18,10 +18,7 @@ const PRIVATE: u32 = 2;
 /// `count`.
 fn told(engine: &Engine, thread: ThreadId, count: u64) -> Result<Option<Told<'_>>> {
     let scan = engine.scan(thread)?;
-    if scan.quiet_until < count || engine.has_steps(thread) {
-        return Ok(None);
-    }
-    Ok(scan.told_at(count))
+    Ok(scan.told_at(count).filter(|_| !engine.has_steps(thread)))
 }
 
 /// A stretch of memory in one private mapping, by offsets in what is asked for.
@@ -54,7 +51,9 @@ fn stretches(
         let (map, map_end) = maps::covering(&changes, here, at);
         let to = from + ((end.min(map_end) - at) as usize).clamp(1, len - from);
         // What the kernel maps by itself changes by itself.
-        if let Some(r) = map.filter(|r| r.flags & PRIVATE != 0 && !r.path.starts_with("[v")) {
+        let known =
+            |r: &&Mapping| r.prot != 0 && r.flags & PRIVATE != 0 && !r.path.starts_with("[v");
+        if let Some(r) = map.filter(known) {
             let told = match held {
                 Held::Unknown => false,
                 // Below a stack that grows without notice there may be nothing yet.
@@ -66,6 +65,23 @@ fn stretches(
         from = to;
     }
     Ok(out)
+}
+
+/// What made each byte what it is at the instant `count`, mappings that are made there included.
+fn sources(
+    engine: &Engine,
+    thread: ThreadId,
+    (address, len): (u64, usize),
+    count: u64,
+) -> Result<Vec<Option<Source>>> {
+    Ok(engine
+        .scan(thread)?
+        .sources_of(address, len, count.saturating_add(1)))
+}
+
+/// Whether a byte was not mapped anew at `at` or after it.
+fn is_older(source: &Option<Source>, at: u64) -> bool {
+    source.is_none_or(|s| s.at < at)
 }
 
 /// Raises `floor` to the last key frame where that tells memory: nothing before it matters.
@@ -80,11 +96,10 @@ pub fn raise(
         return Ok(());
     };
     if floor.iter().any(|n| *n < f.at) {
+        let sources = sources(engine, thread, (m.address, m.bytes.len()), count)?;
         for s in stretches(engine, thread, f, (m.address, m.bytes.len()), count)? {
-            if s.told {
-                floor[s.from..s.to]
-                    .iter_mut()
-                    .for_each(|n| *n = f.at.max(*n));
+            for i in (s.from..s.to).filter(|i| s.told && is_older(&sources[*i], f.at)) {
+                floor[i] = f.at.max(floor[i]);
             }
         }
     }
@@ -102,10 +117,14 @@ pub fn fill(p: &Player, count: u64, floor: &[u64], q: &mut Query) -> Result<()> 
         return Ok(());
     };
     let since = p.since();
+    let sources = sources(engine, thread, (q.m.address, q.m.bytes.len()), count)?;
     let wanted = |q: &Query, i: usize| {
-        let may = match ahead {
-            true => f.at <= floor[i] && floor[i] < since.max(f.at + 1),
-            false => floor[i] == f.at,
+        let may = match (ahead, &sources[i]) {
+            (false, source) => floor[i] == f.at && is_older(source, f.at),
+            // The window has what a file gives here, but not yet what else happens here.
+            (true, Some(s)) if s.origin == Origin::Unknown => false,
+            (true, Some(s)) if s.at >= count && !matches!(s.origin, Origin::File { .. }) => false,
+            (true, _) => f.at <= floor[i] && floor[i] < since.max(f.at.saturating_add(1)),
         };
         may && q.open(i)
     };

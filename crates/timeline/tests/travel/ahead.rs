@@ -4,7 +4,8 @@ use crate::questions::Rng;
 use hindsight_lab::Scene;
 use hindsight_oracle::plain::{self as oracle, Log, Why};
 use hindsight_timeline::{
-    Breakpoint, Direction, Ground, Options, Scope, Stops, ThreadId, Timeline, index_path,
+    Breakpoint, Direction, Filter, Ground, Kind, KindOf, Options, Scope, Stops, ThreadId, Timeline,
+    index_path,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -248,4 +249,94 @@ fn questions_and_the_background_make_the_same_index() {
     // One that is dropped at once ends.
     fs::remove_file(index_path(&trace)).unwrap();
     drop(open(&trace, INTERVAL).index_in_background());
+}
+
+/// Maps memory in several ways, fills it before, and says where it is. Its calls of `close` tell addresses.
+const MAPS: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static volatile long sink;
+static void work(void) { for (int i = 0; i < 30000; i++) sink += i; }
+static void tell(int what, void *p) { syscall(SYS_close, -77, what, p); }
+int main(int argc, char **argv) {
+    int fd = open(argv[1], O_RDONLY);
+    char *a = mmap(0, 8192, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *b = mmap(0, 8192, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *c = mmap(0, 8192, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *none = mmap(0, 8192, 0, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(a, 'a', 8192);
+    memset(b, 'b', 8192);
+    memset(c, 'c', 8192);
+    tell(0, none);
+    work();
+    char *f = mmap(0, 8192, 3, MAP_PRIVATE, fd, 0);
+    tell(1, f);
+    mmap(a, 8192, 3, MAP_PRIVATE | MAP_FIXED, fd, 0);
+    tell(2, a);
+    madvise(b, 8192, MADV_DONTNEED);
+    tell(3, b);
+    char *m = mremap(c, 8192, 65536, MREMAP_MAYMOVE);
+    tell(4, m);
+    work();
+    return f[0] + a[0] + b[0] + m[0] == 0;
+}
+"#;
+
+/// Just behind a call that maps memory, a key frame from before it does not tell that memory.
+#[test]
+fn what_is_mapped_at_the_instant_itself_is_not_what_a_key_frame_said() {
+    let s = Scene::new();
+    let (file, source) = (s.path("file"), s.path("maps.c"));
+    fs::write(&file, [b'f'; 8192]).unwrap();
+    fs::write(&source, MAPS).unwrap();
+    let program = s.path("maps");
+    let mut gcc = std::process::Command::new("gcc");
+    gcc.args(["-O1", "-static", "-o"])
+        .arg(&program)
+        .arg(&source);
+    assert!(gcc.status().unwrap().success());
+    let trace = s.path("t.hst");
+    let mut record = s.hindsight(&["record", "--quiet", "--restate-every", "9000", "-o"]);
+    let done = s.run(record.arg(&trace).arg("--").arg(&program).arg(&file));
+    assert!(done.status.success(), "{}", done.messages());
+    for interval in [250, 100_000_000] {
+        let _ = fs::remove_file(index_path(&trace));
+        let t = open(&trace, interval);
+        let filter = Filter {
+            kinds: vec![KindOf::Syscall],
+            ..Filter::default()
+        };
+        let calls = t.events(&filter).unwrap();
+        let mut c = t.cursor().unwrap();
+        let mut before = 0;
+        for h in calls {
+            let Kind::Syscall { args, number, .. } = h.kind else {
+                continue;
+            };
+            if number != 3 || args[0] as i32 != -77 {
+                // The instant behind the call before the one that tells.
+                before = t.locate(h.position).unwrap().count + 1;
+                continue;
+            }
+            let thread = ThreadId(t.trace().threads()[0]);
+            let held = |c: &mut hindsight_timeline::Cursor, count: u64| -> Vec<Option<u8>> {
+                c.seek_count(thread, count).unwrap();
+                let m = c.known_memory(args[2], 16).unwrap();
+                m.bytes.iter().map(|b| b.map(|k| k.value)).collect()
+            };
+            let told = t.locate(h.position).unwrap().count;
+            let want = [None, Some(b'f'), Some(b'f'), Some(0), Some(b'c')][args[1] as usize];
+            let later = held(&mut c, told + 1);
+            // Of memory that was moved it need not be known.
+            let moved = args[1] == 4 && later == [None; 16];
+            assert!(moved || later == [want; 16], "{}: {later:?}", args[1]);
+            let then = held(&mut c, before);
+            let right = |b: &Option<u8>| b.is_none() || *b == want;
+            assert!(then.iter().all(right), "{} at {before}: {then:?}", args[1]);
+        }
+    }
 }

@@ -32,15 +32,14 @@ impl Player {
     /// The key frame from which a machine is to run ahead: its position, and its chunk.
     fn frame_for(&self, count: u64) -> Result<Option<(u64, usize)>> {
         let scan = self.engine.scan(self.thread)?;
-        if scan.quiet_until < count || self.engine.has_steps(self.thread) {
-            return Ok(None);
-        }
-        Ok(scan.told_at(count).map(|t| (t.at, t.chunk())))
+        let alone = !self.engine.has_steps(self.thread);
+        let told = scan.told_at(count).filter(|t| alone && t.is_whole());
+        Ok(told.map(|t| (t.at, t.chunk())))
     }
 
     /// Whether a machine that runs ahead comes to `count` sooner than a player that plays on from here.
     pub(super) fn begins_ahead(&self, need: Need, count: u64) -> Result<bool> {
-        let far = count - self.count() > NEAR * self.span();
+        let far = count - self.count() > self.span().saturating_mul(NEAR);
         Ok(far && need != Need::Marks && self.frame_for(count)?.is_some())
     }
 
@@ -49,7 +48,7 @@ impl Player {
     pub(super) fn start_ahead(&mut self, part: usize, count: u64, need: Need) -> Result<bool> {
         let thread = self.thread;
         let span = self.span();
-        if need == Need::Marks || self.ranges[part].len() < LEAST * span {
+        if need == Need::Marks || self.ranges[part].len() < span.saturating_mul(LEAST) {
             return Ok(false);
         }
         let Some((at, chunk)) = self.frame_for(count)? else {
@@ -125,7 +124,7 @@ impl Player {
         let at = self.at.filter(|at| at.ahead && at.count <= count)?;
         let range = self.ranges[at.part];
         let within = range.from <= count && (count < range.to || range.last);
-        let near = count - at.count <= 2 * self.span();
+        let near = count - at.count <= self.span().saturating_mul(2);
         let built = || self.engine.nearest_if_built(range, count);
         (within && near && built().is_none()).then_some(at.count)
     }
