@@ -99,11 +99,10 @@ impl Engine {
                 }
                 !stop.is_cancelled()
             };
-            match self.build_for(range, Wish::Background, &go_on) {
-                // It cannot be saved, or nothing is wanted any more.
-                Err(Error::Cancelled) => return,
-                // One that cannot be made is not tried again: the question that needs it says why.
-                Ok(_) | Err(_) => {}
+            // It cannot be saved, or nothing is wanted any more. What fails otherwise is not tried again: the question
+            // that needs it says why.
+            if let Err(Error::Cancelled) = self.build_for(range, Wish::Background, &go_on) {
+                return;
             }
         }
     }
