@@ -75,7 +75,7 @@ impl Engine {
 
     fn make_all(self: &Arc<Self>, stop: &Cancel) {
         // Beside this, a question may make a part. What cannot be saved is left to questions.
-        if self.unsaved || index::affordable(&self.recording) < 2 {
+        if self.unsaved || index::affordable_coarse(&self.recording) < 2 {
             return;
         }
         let threads = self.threads.iter();

@@ -126,12 +126,11 @@ impl Engine {
         };
         std::thread::scope(|s| {
             // Long parts take a multiple of the program's memory.
-            let long = ranges.iter().any(PartRange::is_coarse);
-            let most = match long {
-                true => engine.affordable_jobs(),
-                false => engine.jobs,
+            let most = match ranges.iter().any(PartRange::is_coarse) {
+                true => index::affordable_coarse(&engine.recording),
+                false => usize::MAX,
             };
-            let n = most.min(ranges.len());
+            let n = engine.jobs.min(most).min(ranges.len());
             let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
             all.into_iter().try_for_each(joined)
         })

@@ -27,6 +27,8 @@ const MOST: usize = 8;
 /// its window, in the marks of reads, in those of writes, and in what its packer knows.
 const MEMORY_KIB: u64 = 2 << 20;
 const TIMES: u64 = 4;
+/// The same for a part with a coarse level. What changed in its long intervals comes on top.
+const TIMES_COARSE: u64 = 8;
 
 /// Makes the index of a part within a budget. Up to `jobs` threads play, and as many pack. `stream` takes the sections
 /// as they are made, if there is one stretch only.
@@ -116,11 +118,20 @@ pub fn by_several(
 
 /// How many stretches may be made at the same time. Each takes a multiple of the program's memory.
 pub fn affordable(recording: &Recording) -> usize {
+    within_memory(recording, TIMES)
+}
+
+/// How many parts with a coarse level may be made at the same time.
+pub fn affordable_coarse(recording: &Recording) -> usize {
+    within_memory(recording, TIMES_COARSE)
+}
+
+fn within_memory(recording: &Recording, times: u64) -> usize {
     let had = recording
         .trace
         .summary()
         .map_or(u64::MAX, |s| s.peak_memory_kib.max(1));
-    usize::try_from(MEMORY_KIB / TIMES / had)
+    usize::try_from(MEMORY_KIB / times / had)
         .unwrap_or(1)
         .max(1)
 }
