@@ -125,12 +125,11 @@ impl Engine {
             }
         };
         std::thread::scope(|s| {
-            // Long parts take a multiple of the program's memory.
             let most = match ranges.iter().any(PartRange::is_coarse) {
-                true => index::affordable_coarse(&engine.recording),
-                false => usize::MAX,
+                true => engine.affordable_jobs(),
+                false => engine.jobs,
             };
-            let n = engine.jobs.min(most).min(ranges.len());
+            let n = most.min(ranges.len());
             let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
             all.into_iter().try_for_each(joined)
         })
@@ -170,8 +169,9 @@ impl Engine {
         })
     }
 
-    /// How many parts are made at the same time. Each takes a multiple of the program's memory.
+    /// How many parts of a long thread are made at the same time. Each takes a multiple of the program's memory.
     fn affordable_jobs(&self) -> usize {
-        self.jobs.min(index::affordable(&self.recording)).max(1)
+        let most = index::affordable_coarse(&self.recording);
+        self.jobs.min(most).max(1)
     }
 }
