@@ -392,6 +392,11 @@ impl Engine {
         let lengths = self.threads.iter().map(|t| length(&self.trace, t.0));
         let total = lengths.fold(0, u64::saturating_add);
         let share = range.len() as f64 / total.max(1) as f64;
+        // Some parts of a long thread change much memory, and others next to none.
+        let share = match range.level {
+            Level::Coarse => (share * 1.5).min(1.0),
+            _ => share,
+        };
         // The rest of the file, around the parts, is small.
         (self.most as f64 * 0.9 * share) as u64
     }

@@ -43,6 +43,6 @@ pub use page_access::PageAccess;
 pub use part::{Body, Bytes, IndexPart, IntervalSet, Pages, Past, Touching, encode};
 pub use ranges::{Level, PartRange, SPAN, part_ranges, span};
 pub use sidecar::{For, Sidecar, Stream};
-pub use split::{affordable, affordable_coarse, by_several};
+pub use split::{affordable_coarse, by_several};
 pub use summary::{IntervalSummary, OpenedSummary};
 pub use tracks::{MOST as MOST_CALLS, NEVER, Track, Tracks};

@@ -117,7 +117,7 @@ pub fn by_several(
 }
 
 /// How many stretches may be made at the same time. Each takes a multiple of the program's memory.
-pub fn affordable(recording: &Recording) -> usize {
+fn affordable(recording: &Recording) -> usize {
     within_memory(recording, TIMES)
 }
 
