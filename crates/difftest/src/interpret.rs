@@ -7,6 +7,7 @@ use crate::prepare::short_string;
 use crate::record::Outcome;
 use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran};
 use hindsight_isa::state::STATUS_FLAGS;
+use hindsight_translate::effective::stores_state;
 use iced_x86::Mnemonic;
 use std::collections::HashMap;
 
@@ -74,23 +75,7 @@ impl Code for CaseCode<'_> {
 
 /// Whether the instruction writes what only an event says.
 fn saves(m: Mnemonic) -> bool {
-    use Mnemonic::*;
-    matches!(
-        m,
-        Xsave
-            | Xsave64
-            | Xsavec
-            | Xsavec64
-            | Xsaveopt
-            | Xsaveopt64
-            | Fxsave
-            | Fxsave64
-            | Fnsave
-            | Fsave
-            | Fnstenv
-            | Fstenv
-            | Syscall
-    )
+    stores_state(m) || m == Mnemonic::Syscall
 }
 
 /// Runs the case.

@@ -5,7 +5,7 @@ use hindsight_isa::regs::{RAX, RCX, RDI, RDX, RSI};
 use hindsight_isa::string::{Kind, Repeat, StringOp};
 use hindsight_isa::xsave::{COMPONENTS, Layout};
 use hindsight_isa::{CpuState, VecState};
-use hindsight_translate::effective::Registers;
+use hindsight_translate::effective::{Registers, stores_state};
 use hindsight_translate::vsib::{Elements, gathers};
 use iced_x86::{
     Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
@@ -101,7 +101,7 @@ impl Finder {
                 len: size(&i, m, cpu) as u64,
                 read,
                 write,
-                unknown: write && saves(&i),
+                unknown: write && stores_state(i.mnemonic()),
             };
             match masked(&i, vec) {
                 Some((step, bits)) => elements(access, step, bits, out),
@@ -188,26 +188,6 @@ pub fn kinds(a: OpAccess) -> (bool, bool) {
         OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
         OpAccess::None | OpAccess::NoMemAccess => (false, false),
     }
-}
-
-/// Whether the instruction stores state of the processor.
-fn saves(i: &Instruction) -> bool {
-    use Mnemonic::*;
-    matches!(
-        i.mnemonic(),
-        Xsave
-            | Xsave64
-            | Xsavec
-            | Xsavec64
-            | Xsaveopt
-            | Xsaveopt64
-            | Fxsave
-            | Fxsave64
-            | Fnsave
-            | Fsave
-            | Fnstenv
-            | Fstenv
-    )
 }
 
 /// Bytes of an access. Covers instructions for which the library gives no size.

@@ -156,6 +156,26 @@ impl Sum {
     }
 }
 
+/// Whether an instruction stores state of the processor: in a layout, and partly of values, that its operands do not tell.
+pub fn stores_state(m: Mnemonic) -> bool {
+    use Mnemonic::*;
+    matches!(
+        m,
+        Xsave
+            | Xsave64
+            | Xsavec
+            | Xsavec64
+            | Xsaveopt
+            | Xsaveopt64
+            | Fxsave
+            | Fxsave64
+            | Fnsave
+            | Fsave
+            | Fnstenv
+            | Fstenv
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

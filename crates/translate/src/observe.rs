@@ -6,7 +6,7 @@
 //!   map is at an absolute address. Writes are rarer than reads.
 
 use crate::asm::{based, ctx};
-use crate::effective::{is_bit_string, popped};
+use crate::effective::{is_bit_string, popped, stores_state};
 use crate::regs::{self, SCR, gpr};
 use crate::translator::{Translator, slot};
 use hindsight_isa::ctx::d;
@@ -382,21 +382,7 @@ pub(crate) fn inline(i: &Instruction, list: &[UsedMemory]) -> bool {
             i.mnemonic(),
             Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq | Maskmovq | Maskmovdqu | Vmaskmovdqu
         );
-    let unknown = matches!(
-        i.mnemonic(),
-        Xsave
-            | Xsave64
-            | Xsavec
-            | Xsavec64
-            | Xsaveopt
-            | Xsaveopt64
-            | Fxsave
-            | Fxsave64
-            | Fnsave
-            | Fsave
-            | Fnstenv
-            | Fstenv
-    );
+    let unknown = stores_state(i.mnemonic());
     let plain = |r: Register| r == Register::None || (r.is_gpr() && r.size() >= 4);
     !elsewhere
         && !masked

@@ -99,7 +99,7 @@ pub fn chunk_of(recording: &Recording, thread: ThreadId, from: u64) -> usize {
 /// A part begins with all that memory holds. So it is to have this many instructions for each byte that the program had.
 const PER_BYTE: u64 = 200;
 /// The same in a long thread. A question there waits for the part that it needs, not for all of them. Laying out memory
-/// then takes up to a sixth of the time.
+/// is then a small part of the time.
 const PER_BYTE_OF_LONG: u64 = 20;
 
 /// Whether a thread is long. Where threads share memory, searches begin at steps. An interval of the coarse level would

@@ -12,8 +12,7 @@ use crate::{Error, Result};
 use hindsight_isa::Predictor;
 use hindsight_replay::{Machine, Stop};
 
-/// A key frame that is farther away is no place to begin. Making the index takes three times as long, but serves other
-/// questions.
+/// A key frame that is farther away is no place to begin. The index takes longer to make, but serves other questions.
 const FAR: u64 = 12 << 30;
 /// A part with fewer intervals than this is indexed in less than a second. The index says more about why a byte is known.
 const LEAST: u64 = 32;
