@@ -39,8 +39,6 @@ pub struct Open {
     gaps: Gaps,
     /// The gap in which the thread is: where it began, and whether it is a big one.
     gap: Option<(u64, bool)>,
-    /// The thread is in a system call, as far as its events say.
-    pub calls: bool,
     /// Instructions in gaps that [`Open::tell`] has reported.
     told: u64,
     /// For a thread: the epoch of the code that it executes.
@@ -91,7 +89,6 @@ impl Open {
             end: None,
             gaps: Gaps::default(),
             gap: None,
-            calls: false,
             told: 0,
             epoch: None,
             inherited: None,
@@ -152,11 +149,6 @@ impl Open {
     pub fn see(&mut self, pos: u64, event: &Event) {
         self.first.get_or_insert(pos);
         match *event {
-            Event::Syscall { .. } => self.calls = true,
-            // Each of these completes a call, or comes in its place.
-            Event::SyscallRet { .. } | Event::SetState { .. } | Event::Signal { .. } => {
-                self.calls = false;
-            }
             Event::End {
                 kind,
                 code,
@@ -194,6 +186,11 @@ impl Open {
             }
             _ => {}
         }
+    }
+
+    /// Whether the thread is in a system call, as far as its events say.
+    pub fn is_in_call(&self) -> bool {
+        self.builder.is_in_call()
     }
 
     /// Whether the thread goes on unrecorded.

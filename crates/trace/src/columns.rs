@@ -149,7 +149,7 @@ pub struct ChunkBuilder {
     /// Bytes of the chunk's events in wire form.
     taken: usize,
     keyframe: bool,
-    /// A system call began, and its result has not come.
+    /// A system call began, and neither its result nor a signal has come.
     calling: bool,
     /// Position of the last event to which replay goes. Order numbers and times do not make it go anywhere.
     reached: u64,
@@ -226,6 +226,11 @@ impl ChunkBuilder {
     /// Position of the last event.
     pub fn position(&self) -> u64 {
         self.pos
+    }
+
+    /// Whether the thread is in a system call, as far as its events say.
+    pub fn is_in_call(&self) -> bool {
+        self.calling
     }
 
     /// Bytes of memory that the builder holds.
@@ -379,6 +384,8 @@ impl ChunkBuilder {
             Event::SetState { .. } => {
                 self.completes = std::mem::take(&mut self.calling);
             }
+            // Comes in place of the result of a call that it interrupts.
+            Event::Signal { .. } => self.calling = false,
             _ => {}
         }
         Some(len)

@@ -37,7 +37,7 @@ impl<W: Write> Collector<'_, W> {
             let silent: Vec<usize> = (self.lanes.iter().enumerate())
                 .filter_map(|(i, l)| Some((i, l.open.as_ref()?, &l.consumer)))
                 .filter(|(_, open, consumer)| {
-                    !open.calls && open.end.is_none() && consumer.wants_position()
+                    !open.is_in_call() && open.end.is_none() && consumer.wants_position()
                 })
                 .map(|(i, ..)| i)
                 .collect();

@@ -26,11 +26,13 @@ const EVERY: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// A thread that may be in translated code which is recorded: its stream, process and thread id.
+/// Before its first event it has no handler yet, and the signal would kill it.
 fn computes(lane: &Lane) -> Option<(StreamId, i32, i32)> {
     let open = lane.open.as_ref().filter(|_| !lane.broken)?;
     let info = &open.info;
     let thread = info.kind == StreamKind::Thread && open.end.is_none();
-    let known = thread && !open.calls && !open.is_in_gap() && info.pid > 1;
+    let inside = !open.is_in_call() && !open.is_in_gap();
+    let known = thread && open.first.is_some() && inside && info.pid > 1;
     known.then_some((info.stream, info.pid, info.tid))
 }
 

@@ -187,12 +187,17 @@ impl Outcome {
 
 /// Collects what `produce` writes.
 pub fn collect(disk: Disk, produce: impl FnOnce(&Control, &Disk)) -> Outcome {
+    collect_with(disk, &Header::default(), produce)
+}
+
+/// [`collect`] into a trace that begins with `header`.
+pub fn collect_with(disk: Disk, header: &Header, produce: impl FnOnce(&Control, &Disk)) -> Outcome {
     let control = Control::new().unwrap();
     let me = std::process::id() as i32;
     control.header().guest_pid.store(me, Relaxed);
     let told = Mutex::new(Vec::new());
     let tell = |m: &str| told.lock().unwrap().push(m.to_string());
-    let collector = Collector::new(&control, disk.clone(), &Header::default(), tell).unwrap();
+    let collector = Collector::new(&control, disk.clone(), header, tell).unwrap();
     let (ended, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let collected = std::thread::scope(|s| {
         let c = s.spawn(|| collector.run(&ended, &stop));
