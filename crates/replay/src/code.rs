@@ -7,48 +7,189 @@ use hindsight_trace::Trace;
 use std::borrow::Cow;
 
 const PAGE: u64 = 4096;
-/// Most versions of all pages together. They take a gigabyte.
-const MAX_VERSIONS: usize = 1 << 18;
+/// Bytes of a page that have versions of their own. A program that replaces a function of a few bytes again and again
+/// needs no more memory than this each time.
+const PART: usize = 64;
+/// The most bytes that all code may take.
+const MOST: usize = 1 << 30;
 
-/// The content of a page from an epoch on.
+/// Code bytes, as far as the recording has them.
 #[derive(Clone)]
-struct Version {
-    epoch: u64,
-    bytes: Box<[u8; PAGE as usize]>,
+struct Bytes {
+    bytes: Box<[u8]>,
     /// A bit for each byte: set if the recording has the byte.
-    known: [u64; PAGE as usize / 64],
+    known: Box<[u64]>,
 }
 
-impl Version {
-    fn knows(&self, i: usize) -> bool {
-        self.known[i / 64] & (1 << (i % 64)) != 0
+impl Bytes {
+    /// `len` bytes, none of which is known. `len` is a multiple of 64.
+    fn new(len: usize) -> Bytes {
+        Bytes {
+            bytes: vec![0; len].into(),
+            known: vec![0; len / 64].into(),
+        }
     }
 
-    fn set(&mut self, i: usize, byte: u8) {
-        self.bytes[i] = byte;
-        self.known[i / 64] |= 1 << (i % 64);
+    /// What is known of the bytes from `at` on. `at` and `len` are multiples of 64.
+    fn part(&self, at: usize, len: usize) -> Bytes {
+        Bytes {
+            bytes: self.bytes[at..at + len].into(),
+            known: self.known[at / 64..(at + len) / 64].into(),
+        }
+    }
+
+    /// The memory that it takes, in bytes.
+    fn size(&self) -> usize {
+        self.bytes.len() + 8 * self.known.len() + size_of::<(u64, Bytes)>()
+    }
+
+    fn get(&self, i: usize) -> Option<u8> {
+        (self.known[i / 64] & (1 << (i % 64)) != 0).then(|| self.bytes[i])
     }
 
     /// Sets the bytes from offset `start` on.
     fn put(&mut self, start: usize, bytes: &[u8]) {
-        if bytes.len() == PAGE as usize {
-            self.bytes.copy_from_slice(bytes);
-            self.known = [u64::MAX; PAGE as usize / 64];
+        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+        if bytes.len() == self.bytes.len() {
+            self.known.fill(u64::MAX);
             return;
         }
-        for (i, b) in bytes.iter().enumerate() {
-            self.set(start + i, *b);
+        for i in start..start + bytes.len() {
+            self.known[i / 64] |= 1 << (i % 64);
+        }
+    }
+
+    /// Whether another byte is known where `bytes` would be put from offset `start` on.
+    fn contradicts(&self, start: usize, bytes: &[u8]) -> bool {
+        let mut others = bytes.iter().enumerate();
+        others.any(|(i, b)| self.get(start + i).is_some_and(|known| known != *b))
+    }
+
+    /// Takes the bytes from offset `at` on that are not known from `next`.
+    fn complete(&mut self, at: usize, next: &Bytes) {
+        for i in 0..next.bytes.len() {
+            if let (None, Some(byte)) = (self.get(at + i), next.get(i)) {
+                self.put(at + i, &[byte]);
+            }
+        }
+    }
+
+    /// The known bytes from `start` to `end`, up to the first unknown one. Stops not far behind `most` bytes.
+    fn run(&self, start: usize, end: usize, most: usize) -> &[u8] {
+        let mut at = start;
+        while at < end && at - start < most {
+            let known = (self.known[at / 64] >> (at % 64)).trailing_ones() as usize;
+            at += known;
+            if known == 0 || !at.is_multiple_of(64) {
+                break;
+            }
+        }
+        &self.bytes[start..at.min(end)]
+    }
+}
+
+/// A page of code in all its versions.
+struct Page {
+    /// The epoch of the first bytes.
+    epoch: u64,
+    /// What it held before anything in it changed.
+    first: Bytes,
+    /// For each part: what it held later, with the epochs of the changes, ascending. Empty if nothing changes.
+    later: Vec<Vec<(u64, Bytes)>>,
+}
+
+impl Page {
+    fn new(epoch: u64) -> Page {
+        Page {
+            epoch,
+            first: Bytes::new(PAGE as usize),
+            later: Vec::new(),
+        }
+    }
+
+    /// Adds bytes within one part, from offset `start` on. Returns the memory that this took, in bytes, if it is a change.
+    fn add(&mut self, epoch: u64, start: usize, bytes: &[u8]) -> Option<usize> {
+        let (part, within) = (start / PART, start % PART);
+        // A byte that was not known before is no change.
+        let Some((last, old)) = self.later.get(part).and_then(|list| list.last()) else {
+            if self.epoch >= epoch || !self.first.contradicts(start, bytes) {
+                self.first.put(start, bytes);
+                return None;
+            }
+            return Some(self.change(
+                epoch,
+                part,
+                self.first.part(part * PART, PART),
+                within,
+                bytes,
+            ));
+        };
+        if *last < epoch && old.contradicts(within, bytes) {
+            return Some(self.change(epoch, part, old.clone(), within, bytes));
+        }
+        if let Some((_, last)) = self.later[part].last_mut() {
+            last.put(within, bytes);
+        }
+        None
+    }
+
+    fn change(&mut self, epoch: u64, part: usize, old: Bytes, at: usize, bytes: &[u8]) -> usize {
+        let mut new = old;
+        new.put(at, bytes);
+        let size = new.size();
+        self.later.resize_with(PAGE as usize / PART, Vec::new);
+        self.later[part].push((epoch, new));
+        size
+    }
+
+    /// Has each version take the bytes that it does not know from the next one.
+    fn complete(&mut self) {
+        for (part, list) in self.later.iter_mut().enumerate() {
+            for i in (1..list.len()).rev() {
+                let (before, after) = list.split_at_mut(i);
+                before[i - 1].1.complete(0, &after[0].1);
+            }
+            if let Some((_, next)) = list.first() {
+                self.first.complete(part * PART, next);
+            }
+        }
+    }
+
+    /// The known bytes from offset `start` to the first unknown one, to the end of the page, or to where another version
+    /// may begin. Stops not far behind `most` bytes.
+    fn slice(&self, start: usize, epoch: u64, most: usize) -> &[u8] {
+        if self.later.is_empty() {
+            return self.first.run(start, PAGE as usize, most);
+        }
+        let (part, within) = (start / PART, start % PART);
+        let list = &self.later[part];
+        match list.partition_point(|v| v.0 <= epoch).checked_sub(1) {
+            Some(i) => list[i].1.run(within, PART, most),
+            None => self.first.run(start, (part + 1) * PART, most),
+        }
+    }
+
+    /// One part as of an epoch: its bytes, and which of them are known.
+    fn part(&self, part: usize, epoch: u64) -> (&[u8], &[u64]) {
+        let list = self.later.get(part).map_or(&[][..], |list| list);
+        match list.partition_point(|v| v.0 <= epoch).checked_sub(1) {
+            Some(i) => (&list[i].1.bytes, &list[i].1.known),
+            None => {
+                let at = part * PART;
+                let known = &self.first.known[at / 64..(at + PART) / 64];
+                (&self.first.bytes[at..at + PART], known)
+            }
         }
     }
 
     /// Whether all bytes that `other` knows are known here and are the same.
-    fn covers(&self, other: &Version) -> bool {
-        let known = self.known.iter().zip(&other.known);
-        if known.clone().any(|(a, b)| b & !a != 0) {
-            return false;
-        }
-        self.bytes == other.bytes
-            || (0..PAGE as usize).all(|i| !other.knows(i) || self.bytes[i] == other.bytes[i])
+    fn covers(&self, other: &Page, epoch: u64) -> bool {
+        (0..PAGE as usize / PART).all(|part| {
+            let (mine, theirs) = (self.part(part, epoch), other.part(part, epoch));
+            let wanted = |i: usize| theirs.1[i / 64] & (1 << (i % 64)) != 0;
+            mine.1.iter().zip(theirs.1).all(|(a, b)| b & !a == 0)
+                && (mine.0 == theirs.0 || (0..PART).all(|i| !wanted(i) || mine.0[i] == theirs.0[i]))
+        })
     }
 }
 
@@ -125,7 +266,7 @@ fn decode(chunks: &[Vec<u8>]) -> Result<Said<'_>, Error> {
 /// Code bytes by address and epoch.
 #[derive(Default)]
 pub struct Code {
-    pages: Map<u64, Vec<Version>>,
+    pages: Map<u64, Page>,
     /// Pairs of an epoch and a page that changes at that epoch.
     changes: Vec<(u64, u64)>,
 }
@@ -181,15 +322,15 @@ impl Code {
     pub fn new(pieces: &mut [(u64, u64, &[u8])]) -> Result<Code, Error> {
         pieces.sort_by_key(|p| p.0);
         let mut code = Code::default();
-        let mut versions = 0;
+        let mut size = 0;
         for &(epoch, addr, bytes) in pieces.iter() {
             let mut addr = addr;
             let mut bytes = bytes;
             while !bytes.is_empty() {
                 let n = bytes.len().min((PAGE - addr % PAGE) as usize);
                 let (part, rest) = bytes.split_at(n);
-                versions += code.add(epoch, addr, part);
-                if versions > MAX_VERSIONS {
+                size += code.add(epoch, addr, part);
+                if size > MOST {
                     return Err(Error::Corrupt {
                         position: 0,
                         what: "there is too much code",
@@ -199,86 +340,67 @@ impl Code {
                 bytes = rest;
             }
         }
-        for list in code.pages.values_mut() {
-            for i in (1..list.len()).rev() {
-                let (before, after) = list.split_at_mut(i);
-                complete(&mut before[i - 1], &after[0]);
-            }
-        }
+        code.pages.values_mut().for_each(Page::complete);
         Ok(code)
     }
 
-    /// Adds bytes within one page. Returns the number of versions that this made.
+    /// Adds bytes within one page. Returns the memory that this took, in bytes.
     fn add(&mut self, epoch: u64, addr: u64, bytes: &[u8]) -> usize {
-        let page = addr / PAGE * PAGE;
-        let list = self.pages.entry(page).or_default();
+        let number = addr / PAGE * PAGE;
+        let mut size = 0;
+        let page = self.pages.entry(number).or_insert_with(|| {
+            let page = Page::new(epoch);
+            size += page.first.size();
+            page
+        });
         let start = (addr % PAGE) as usize;
-        let mut made = 0;
-        let new = match list.last() {
-            None => Some(Version {
-                epoch,
-                bytes: Box::new([0; PAGE as usize]),
-                known: [0; PAGE as usize / 64],
-            }),
-            // A byte that was not known before is no change.
-            Some(v)
-                if v.epoch < epoch
-                    && (0..bytes.len())
-                        .any(|i| v.knows(start + i) && v.bytes[start + i] != bytes[i]) =>
-            {
-                self.changes.push((epoch, page));
-                Some(Version { epoch, ..v.clone() })
+        if bytes.len() == PAGE as usize && page.later.is_empty() && page.epoch == epoch {
+            page.first.put(0, bytes);
+            return size;
+        }
+        let mut at = 0;
+        while at < bytes.len() {
+            let n = (PART - (start + at) % PART).min(bytes.len() - at);
+            if let Some(more) = page.add(epoch, start + at, &bytes[at..at + n]) {
+                size += more;
+                if self.changes.last() != Some(&(epoch, number)) {
+                    self.changes.push((epoch, number));
+                }
             }
-            Some(_) => None,
-        };
-        if let Some(v) = new {
-            list.push(v);
-            made = 1;
+            at += n;
         }
-        if let Some(v) = list.last_mut() {
-            v.put(start, bytes);
-        }
-        made
+        size
     }
 
-    fn page(&self, addr: u64, epoch: u64) -> Option<&Version> {
-        let list = self.pages.get(&(addr / PAGE * PAGE))?;
-        let later = list.partition_point(|v| v.epoch <= epoch);
-        list.get(later.saturating_sub(1))
+    fn page(&self, addr: u64) -> Option<&Page> {
+        self.pages.get(&(addr / PAGE * PAGE))
     }
 
     /// Whether all that `other` knows of the page at `page` as of `epoch` is known here and is the same.
     pub fn covers(&self, other: &Code, page: u64, epoch: u64) -> bool {
-        match (self.page(page, epoch), other.page(page, epoch)) {
+        match (self.page(page), other.page(page)) {
             (_, None) => true,
             (None, Some(_)) => false,
-            (Some(a), Some(b)) => a.covers(b),
+            (Some(a), Some(b)) => a.covers(b, epoch),
         }
     }
 
-    /// The known bytes from `addr` to the first unknown byte or the end of the page. Stops not far behind
-    /// `most` bytes.
+    /// The known bytes from `addr` to the first unknown one or the end of the page. It may end sooner where code changes.
+    /// Stops not far behind `most` bytes.
     pub fn slice(&self, addr: u64, epoch: u64, most: usize) -> &[u8] {
-        let Some(v) = self.page(addr, epoch) else {
-            return &[];
-        };
-        let start = (addr % PAGE) as usize;
-        let mut end = start;
-        while end < PAGE as usize && end - start < most {
-            let known = (v.known[end / 64] >> (end % 64)).trailing_ones() as usize;
-            end += known;
-            if known == 0 || !end.is_multiple_of(64) {
-                break;
-            }
+        match self.page(addr) {
+            Some(page) => page.slice((addr % PAGE) as usize, epoch, most),
+            None => &[],
         }
-        &v.bytes[start..end]
     }
 
     /// Like [`Code::slice`], for code that is not executed yet. The program may write to it before it
     /// executes it. So this returns nothing of pages that change, or of which only some bytes are known.
     pub fn peek(&self, addr: u64, epoch: u64, most: usize) -> &[u8] {
-        match self.page(addr, epoch) {
-            Some(v) if v.known.iter().all(|k| *k == u64::MAX) && !self.is_changing(addr, 1) => {
+        match self.page(addr) {
+            Some(page)
+                if page.later.is_empty() && page.first.known.iter().all(|k| *k == u64::MAX) =>
+            {
                 self.slice(addr, epoch, most)
             }
             _ => &[],
@@ -288,8 +410,8 @@ impl Code {
     /// Whether one of the pages of `len` bytes of code at `addr` changes its code. `len` is from 1 to 4096.
     pub fn is_changing(&self, addr: u64, len: usize) -> bool {
         let last = addr.wrapping_add((len as u64).saturating_sub(1));
-        let pages = [addr, last].map(|a| self.pages.get(&(a / PAGE * PAGE)));
-        pages.iter().flatten().any(|versions| versions.len() > 1)
+        let pages = [addr, last].map(|a| self.page(a));
+        pages.iter().flatten().any(|p| !p.later.is_empty())
     }
 
     /// Copies known bytes from `addr` on. Returns the number of bytes copied.
@@ -317,18 +439,10 @@ impl Code {
     }
 }
 
-/// Takes the bytes that `v` does not know from the next version.
-fn complete(v: &mut Version, next: &Version) {
-    for i in 0..PAGE as usize {
-        if !v.knows(i) && next.knows(i) {
-            v.set(i, next.bytes[i]);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn versions_overlay_each_other() {
@@ -352,6 +466,64 @@ mod tests {
         assert_eq!(code.changed(4, 9).collect::<Vec<_>>(), [0x1000, 0x2000]);
         assert_eq!(code.changed(9, 5).collect::<Vec<_>>(), [0x2000]);
         assert_eq!(code.changed(5, 8).count(), 0);
+    }
+
+    proptest! {
+        /// What is known is what the last piece until then says. What is unknown until then is taken from a later one.
+        #[test]
+        fn code_is_what_its_pieces_say(
+            pieces in proptest::collection::vec((0u64..6, 0u64..700, 1usize..300, 0u8..3), 0..12)
+        ) {
+            let bytes = |p: &(u64, u64, usize, u8)| vec![p.3; p.2];
+            let content: Vec<_> = pieces.iter().map(bytes).collect();
+            let mut list: Vec<_> = (pieces.iter().zip(&content))
+                .map(|(p, bytes)| (p.0, 0x1e00 + p.1, &bytes[..]))
+                .collect();
+            let code = Code::new(&mut list).unwrap();
+            for epoch in 0..7 {
+                for addr in 0x1e00..0x2300 {
+                    let of = |p: &&(u64, u64, &[u8])| (p.1..p.1 + p.2.len() as u64).contains(&addr);
+                    let mut buf = [7];
+                    let n = code.fetch(addr, epoch, &mut buf);
+                    // The list is sorted by epochs now.
+                    match list.iter().filter(of).rfind(|p| p.0 <= epoch) {
+                        Some(piece) => prop_assert_eq!((n, buf[0]), (1, piece.2[0]), "{:x} at {}", addr, epoch),
+                        None => prop_assert_eq!(n == 1, list.iter().any(|p| of(&p))),
+                    }
+                }
+            }
+            // What is the same at two epochs is not said to change, and what differs is.
+            let page = |n: u64, epoch| {
+                let mut buf = [0; 4096];
+                (0..4096).for_each(|i| { code.fetch(n + i, epoch, &mut buf[i as usize..][..1]); });
+                buf
+            };
+            for (from, to) in [(0, 3), (2, 5), (4, 6)] {
+                let changed: Vec<_> = code.changed(from, to).collect();
+                for n in [0x1000, 0x2000] {
+                    prop_assert!(changed.contains(&n) || page(n, from) == page(n, to));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn code_that_is_replaced_again_and_again_takes_memory_for_what_changes() {
+        // Half a million functions of 16 bytes, on 2048 pages.
+        let functions: Vec<_> = (0..1 << 19u64).map(|i| [(i >> 16) as u8; 16]).collect();
+        let address = |i: usize| 0x10000 + (i % 40960) as u64 * 200;
+        let mut pieces: Vec<_> = (functions.iter().enumerate())
+            .map(|(i, f)| (i as u64, address(i), &f[..]))
+            .collect();
+        let code = Code::new(&mut pieces).unwrap();
+        let mut buf = [0; 16];
+        for i in [0, 1000, 70_000, 400_000] {
+            assert_eq!(
+                (code.fetch(address(i), i as u64, &mut buf), buf),
+                (16, functions[i])
+            );
+        }
+        assert_eq!(code.peek(0x10000, 0, 16), b"");
     }
 
     #[test]

@@ -53,6 +53,14 @@ fn code_that_changes_under_threads_and_processes() {
     assert_eq!(done.text().lines().count(), 16);
 }
 
+/// Replay needs memory for what changes, not for the pages in which it lies.
+#[test]
+fn functions_that_are_written_again_and_again() {
+    let scene = Scene::new();
+    let program = scene.compile("rewritten.c", &["-O1"]);
+    scene.same(&words(&program, &["10"]));
+}
+
 /// Two threads execute more code than one chunk of the code cache holds: the generation goes on in another one, and blocks
 /// of both are linked. Then all of it is replaced, so that most blocks are dead: a generation begins in place of a third
 /// chunk. What one thread has translated serves the other one.
