@@ -97,6 +97,12 @@ static void files(void) {
     select(p[0] + 1, &set, 0, 0, &(struct timeval){0, 5});
     dup2(p[0], 40);
     dup3(p[0], 41, O_CLOEXEC);
+    struct file_handle *h = calloc(1, sizeof *h + MAX_HANDLE_SZ);
+    int mount;
+    name_to_handle_at(AT_FDCWD, "/", h, &mount, 0);
+    name_to_handle_at(AT_FDCWD, "/", h, &mount, AT_SYMLINK_FOLLOW);
+    h->handle_bytes = MAX_HANDLE_SZ + 1;
+    name_to_handle_at(40, "", h, &mount, AT_EMPTY_PATH);
     close(p[0]), close(p[1]);
 }
 

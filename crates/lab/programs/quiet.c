@@ -299,6 +299,32 @@ static void attributes(const char *self) {
     }
 }
 
+/* Handles of this file, of the program's own one by its link in /proc, and of one that is not there: with room, and
+   without. The flag for long numbers of mounts came with Linux 6.12. */
+static void handles(const char *self) {
+    const char *paths[] = {self, "/proc/self/exe", "/nowhere"};
+    const int flags[] = {0, AT_SYMLINK_FOLLOW, AT_SYMLINK_FOLLOW | 1};
+    union { struct file_handle head; char bytes[8 + MAX_HANDLE_SZ]; } h;
+    uint64_t mount;
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 3; j++)
+            for (unsigned room = 0; room <= MAX_HANDLE_SZ; room += MAX_HANDLE_SZ) {
+                memset(&h, 'h', sizeof h);
+                memset(&mount, 'm', sizeof mount);
+                h.head.handle_bytes = room;
+                long r = syscall(SYS_name_to_handle_at, AT_FDCWD, paths[i], &h, &mount, flags[j]);
+                printf("%ld %d %u %016lx\n", r, r ? errno : 0, h.head.handle_bytes, mount);
+                show("handle", &h, sizeof h);
+            }
+    /* By descriptors: the program has only those that it opened. */
+    int known = 0;
+    for (int fd = 0; fd < 5000; fd++) {
+        h.head.handle_bytes = MAX_HANDLE_SZ;
+        known += syscall(SYS_name_to_handle_at, fd, "", &h, &mount, AT_EMPTY_PATH) == 0 || errno != EBADF;
+    }
+    printf("%d\n", known);
+}
+
 static void handler(int s, siginfo_t *i, void *c) {
     volatile char frame[512];
     memset((void *)frame, s, sizeof frame);
@@ -558,6 +584,7 @@ int main(int argc, char **argv) {
     CASE(reserved);
     CASE(outputs);
     CASE(attributes, argv[0]);
+    CASE(handles, argv[0]);
     CASE(signals);
     CASE(clocks);
     CASE(shared);

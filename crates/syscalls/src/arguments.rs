@@ -81,6 +81,10 @@ pub enum Arg {
     Processors(u8),
     /// A set of processors that the call writes. It returns its length in bytes.
     FilledProcessors,
+    /// A handle of a file. The call reads how many bytes it may have, and writes it.
+    FileHandle,
+    /// The number of a mount, which the call writes. Another argument has flags that say how long it is.
+    MountId(u8),
 }
 
 /// Sets of names for numbers.
@@ -150,6 +154,7 @@ pub enum Set {
     Seccomp,
     XattrFlags,
     RseqFlags,
+    HandleFlags,
 }
 
 /// What a pointer points to.

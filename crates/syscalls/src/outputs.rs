@@ -9,6 +9,8 @@ use linux_raw_sys::general::*;
 
 const EPOLL_EVENT: u64 = 12;
 const POLLFD: u64 = 8;
+/// What stands before the bytes of a `struct file_handle`: their number, and the type.
+const FILE_HANDLE: u64 = 8;
 
 /// Calls `push` for all memory that the call may have written. `a` are its arguments, `ret` is what it returned.
 /// Changes of mappings, and writes to memory that other processes share, are not included.
@@ -71,6 +73,14 @@ pub fn outputs(
         __NR_getsockopt if failed => {
             o.add(a[4], 4);
             return class_of_success(nr, a);
+        }
+        // If the handle does not fit, the kernel writes how long it is, and the mount. It writes the handle last, so
+        // its length is right even where the two meet.
+        __NR_name_to_handle_at => {
+            let is_long = a[4] as u32 & AT_HANDLE_MNT_ID_UNIQUE != 0;
+            o.add(a[3], if is_long { 8 } else { 4 });
+            let len = if failed { None } else { o.u32_at(a[2]) };
+            o.add(a[2], FILE_HANDLE + len.unwrap_or(0) as u64);
         }
         __NR_futex => {
             // Locks with priority inheritance and FUTEX_WAKE_OP change the words.

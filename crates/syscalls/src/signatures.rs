@@ -55,7 +55,7 @@ mod tests {
         lookup_dcookie epoll_ctl_old epoll_wait_old remap_file_pages semtimedop vserver mbind set_mempolicy
         get_mempolicy mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr kexec_load
         add_key request_key keyctl ioprio_set ioprio_get migrate_pages futimesat vmsplice move_pages
-        rt_tgsigqueueinfo perf_event_open recvmmsg fanotify_init fanotify_mark name_to_handle_at
+        rt_tgsigqueueinfo perf_event_open recvmmsg fanotify_init fanotify_mark
         open_by_handle_at clock_adjtime sendmmsg process_vm_readv process_vm_writev kcmp finit_module
         sched_setattr sched_getattr kexec_file_load bpf userfaultfd io_pgetevents io_uring_setup
         io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig fsmount fspick process_madvise
@@ -88,7 +88,8 @@ mod tests {
                     | Polled(n)
                     | Value(n)
                     | FilledValue(n)
-                    | Processors(n) => *n,
+                    | Processors(n)
+                    | MountId(n) => *n,
                     _ => 0,
                 };
                 assert!((other as usize) < args.len().max(1), "{}: {a:?}", c.name);

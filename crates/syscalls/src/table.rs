@@ -422,7 +422,7 @@ pub(crate) const TABLE: &[Call] = calls! {
     __NR_fanotify_init: 2, Nothing, PASSED;
     __NR_fanotify_mark: 5, Nothing, PASSED;
     __NR_prlimit64: [Int, One(Resource), In(S::Rlimit), Out(S::Rlimit)], Results(&[(3, 16)]), WATCHED;
-    __NR_name_to_handle_at: 5, Unknown, PASSED;
+    __NR_name_to_handle_at: [Dir, Text, FileHandle, MountId(4), Flags(HandleFlags)], Coded, PATH | DESCRIPTOR;
     __NR_open_by_handle_at: 3, Unknown, PASSED;
     __NR_clock_adjtime: 2, Results(&[(1, TIMEX)]), PASSED;
     __NR_syncfs: [Fd], Nothing, DESCRIPTOR;

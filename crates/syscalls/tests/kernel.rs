@@ -196,6 +196,49 @@ fn calls_about_attributes_of_files() {
 }
 
 #[test]
+fn handles_of_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = CString::new(dir.path().to_str().unwrap()).unwrap();
+    let (cwd, path) = (libc::AT_FDCWD as u64, path.as_ptr() as u64);
+    // One handle is as long as it may be, one is longer than it is, and several have too little room.
+    let handle = |room: u32, flags: i32| {
+        known("name_to_handle_at", &|m| {
+            m.put(1, 0, &room.to_le_bytes());
+            [cwd, path, m.at(1), m.at(2), flags as u64, 0]
+        })
+    };
+    let mut len = [0u32; 40];
+    let at = len.as_mut_ptr() as u64;
+    let nr = number("name_to_handle_at").unwrap();
+    let got = call(nr, &[cwd, path, at, at + 152, 0, 0]);
+    let len = std::hint::black_box(len)[0];
+    let lacking = -libc::EOVERFLOW as i64;
+    // Some file systems have no handles.
+    assert!([lacking, -libc::EOPNOTSUPP as i64].contains(&got), "{got}");
+    // The kernels that have no numbers of mounts with eight bytes know no such flag.
+    let unique = libc::AT_HANDLE_MNT_ID_UNIQUE;
+    for flags in [0, unique, libc::AT_SYMLINK_FOLLOW] {
+        let made = [handle(128, flags), handle(len, flags)];
+        let short = [handle(0, flags), handle(len.saturating_sub(1), flags)];
+        if got == lacking && (flags != unique || made[0] != -libc::EINVAL as i64) {
+            assert_eq!((made, short), ([0; 2], [lacking; 2]), "flags {flags:#x}");
+        }
+    }
+    assert!(handle(129, 0) < 0);
+    // The number of the mount stands in the handle, which is written behind it.
+    for within in [0, 4, 8] {
+        known("name_to_handle_at", &|m| {
+            m.put(1, 0, &128u32.to_le_bytes());
+            [cwd, path, m.at(1), m.at(1) + within, 0, 0]
+        });
+    }
+    check("name_to_handle_at", Class::Unknown, &|m| {
+        m.put(1, 0, &128u32.to_le_bytes());
+        [cwd, 8, m.at(1), m.at(2), 0, 0]
+    });
+}
+
+#[test]
 fn calls_about_sockets_and_waiting() {
     known("socketpair", &|m| [1, 1, 0, m.at(1), 0, 0]);
     let mut pair = [0i32; 2];

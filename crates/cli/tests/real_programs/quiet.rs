@@ -39,6 +39,7 @@ fn changes_that_are_known() {
         "stack",
         "outputs",
         "attributes",
+        "handles",
         "signals",
         "clocks",
         "strings",

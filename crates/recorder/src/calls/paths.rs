@@ -51,8 +51,14 @@ fn named(nr: u32, a: &[u64; 6]) -> Option<Named> {
         __NR_newfstatat | __NR_faccessat2 if nofollow(a[3]) => return None,
         __NR_statx | __NR_getxattrat | __NR_listxattrat if nofollow(a[2]) => return None,
         __NR_file_getattr if nofollow(a[4]) => return None,
-        __NR_newfstatat | __NR_faccessat2 | __NR_statx | __NR_getxattrat | __NR_listxattrat
-        | __NR_file_getattr => (Some(0), 1, What::File),
+        __NR_name_to_handle_at if a[4] as u32 & AT_SYMLINK_FOLLOW == 0 => return None,
+        __NR_newfstatat
+        | __NR_faccessat2
+        | __NR_statx
+        | __NR_getxattrat
+        | __NR_listxattrat
+        | __NR_file_getattr
+        | __NR_name_to_handle_at => (Some(0), 1, What::File),
         _ => return None,
     };
     Some(Named { dir, path, what })

@@ -64,6 +64,8 @@ fn what_is_written_fits_the_arguments() {
                     | FilledMessage
                     | FilledValue(_)
                     | FilledProcessors
+                    | FileHandle
+                    | MountId(_)
                     | Polled(_)
                     | Descriptors
             )

@@ -4,6 +4,7 @@
 //! recording, before or after the call. Where the recording does not have them, the pointer is shown, or a question
 //! mark.
 
+mod handles;
 mod lists;
 mod names;
 mod requests;
@@ -303,6 +304,9 @@ impl Call<'_> {
             }
             Arg::FilledProcessors if self.failed() => address(v),
             Arg::FilledProcessors => self.processors(v, self.len() as u64, true)?,
+            Arg::FileHandle => self.file_handle(v)?,
+            Arg::MountId(_) if self.failed() => address(v),
+            Arg::MountId(flags) => self.mount_id(v, self.arg(flags))?,
         }))
     }
 

@@ -171,6 +171,10 @@ pub fn names(set: Set) -> Names {
         ],
         Set::XattrFlags => names![XATTR_CREATE, XATTR_REPLACE],
         Set::RseqFlags => &[(1, "RSEQ_FLAG_UNREGISTER")],
+        Set::HandleFlags => &[
+            (1, "AT_HANDLE_MNT_ID_UNIQUE"), (2, "AT_HANDLE_CONNECTABLE"), (0x200, "AT_HANDLE_FID"),
+            (0x400, "AT_SYMLINK_FOLLOW"), (0x1000, "AT_EMPTY_PATH"),
+        ],
     }
 }
 
