@@ -44,8 +44,6 @@ const UNSUPPORTED: &[&str] = &[
     "Str_",
     "VEX_Sttilecfg",
     "VEX_Tile",
-    "Verr",
-    "Verw",
     "Xtest",
 ];
 

@@ -117,7 +117,7 @@ fn fault(code: u64) -> Fault {
     };
     match code.mnemonic() {
         Syscall => Fault::Outside("a system call".to_string()),
-        Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar => {
+        Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar | Verr | Verw => {
             Fault::Outside(format!("{:?}", code.mnemonic()))
         }
         Ud0 | Ud1 | Ud2 => Fault::Exception(6),

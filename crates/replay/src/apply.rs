@@ -6,6 +6,7 @@ use crate::machine::{Machine, StreamEnd};
 use crate::queue::Op;
 use crate::restated::Before;
 use crate::string::string;
+use crate::window::AccessKind;
 use crate::{Error, slow};
 use hindsight_events::event::MAX_BYTES;
 use hindsight_events::{Event, event};
@@ -13,7 +14,8 @@ use hindsight_isa::regs::{R11, RAX, RCX, SYSCALL_ARGUMENTS, recorded};
 use hindsight_isa::state::change;
 use hindsight_isa::string::StringOp;
 use hindsight_isa::{CpuState, VecState};
-use iced_x86::Mnemonic;
+use hindsight_translate::effective::Registers;
+use iced_x86::{Instruction, Mnemonic, OpKind};
 
 /// Most bytes of a file that one event maps, or of memory that one event moves.
 const MAX_MOVE: u64 = 2 << 30;
@@ -255,11 +257,16 @@ impl Machine<'_> {
         values: &[u64; recorded::COUNT],
     ) -> Result<(), Error> {
         let cpu = &mut self.cpu;
-        if ilen != 0 && current(cpu)?.map(|i| i.len()) != Some(ilen as usize) {
-            return Err(cpu.difference(
-                format!("an instruction of {ilen} bytes with recorded results"),
-                "another",
-            ));
+        if ilen != 0 {
+            match current(cpu)? {
+                Some(i) if i.len() == ilen as usize => mark_selector(cpu, &i),
+                _ => {
+                    return Err(cpu.difference(
+                        format!("an instruction of {ilen} bytes with recorded results"),
+                        "another",
+                    ));
+                }
+            }
         }
         let mut s = cpu.registers();
         for (i, v) in values
@@ -487,8 +494,18 @@ fn lay(cpu: &mut Cpu, addr: u64, bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
+/// `verr` and `verw` read memory, although what they find comes from the recording.
+fn mark_selector(cpu: &mut Cpu, i: &Instruction) {
+    if matches!(i.mnemonic(), Mnemonic::Verr | Mnemonic::Verw)
+        && i.op0_kind() == OpKind::Memory
+        && let Some(at) = Registers::from(cpu.window.ctx()).operand(i, 0)
+    {
+        cpu.mark(AccessKind::Reads, at, 2);
+    }
+}
+
 /// The instruction at the current position.
-fn current(cpu: &Cpu) -> Result<Option<iced_x86::Instruction>, Error> {
+fn current(cpu: &Cpu) -> Result<Option<Instruction>, Error> {
     let mut buf = [0; 15];
     let n = cpu.fetch(&mut buf)?;
     Ok(slow::decode(&buf[..n], cpu.rip))

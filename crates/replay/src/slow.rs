@@ -49,7 +49,7 @@ pub(crate) fn execute(native: &mut Native, cpu: &mut Cpu, bytes: &[u8]) -> Resul
         Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64 => {}
         Fnsave | Fsave => native.x87_init(),
         Fnstenv | Fstenv => native.x87_mask(),
-        Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar => {
+        Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar | Verr | Verw => {
             return Err(cpu.difference(
                 "no event",
                 format!("{:?}, whose result is not recorded", i.mnemonic()),

@@ -81,7 +81,9 @@ fn by_name(i: &Instruction) -> Option<Plan> {
         Rdpmc => Plan::Raise(raise::GP),
         Int | Into | Int1 => Plan::Raise(raise::UNSUPPORTED),
         Syscall => Plan::Syscall,
-        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => Plan::Slow,
+        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar | Verr | Verw => {
+            Plan::Slow
+        }
         Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => Plan::Slow,
         Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64
         | Fnsave | Fsave | Fnstenv | Fstenv => Plan::Slow,
@@ -319,8 +321,6 @@ fn unsupported(i: &Instruction) -> bool {
                 | Lss
                 | Lds
                 | Les
-                | Verr
-                | Verw
                 | Sldt
                 | Str
                 | Smsw

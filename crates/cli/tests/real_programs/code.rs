@@ -305,6 +305,24 @@ fn operands_that_only_prefixes_name() {
     same_with_few_cells(&scene, &argv);
 }
 
+/// `verr` and `verw`. What they find does not follow from registers and memory.
+#[test]
+fn selectors_that_are_verified() {
+    let scene = Scene::new();
+    let argv = words(&scene.compile("selectors.c", &["-pthread"]), &[]);
+    let done = scene.same(&argv);
+    assert!(done.text().contains("stack"), "{}", done.text());
+    let trace = scene.path("checked.hst");
+    let mut command = scene.hindsight(&["record", "--quiet", "--regime=checked", "-o"]);
+    let checked = scene.run(command.arg(&trace).arg("--").args(&argv));
+    assert_eq!(checked.text(), done.text(), "{}", checked.messages());
+    scene.must_verify(&trace);
+    let mut command = scene.hindsight(&["replay", "--verify", "--processor=both"]);
+    let both = scene.run(command.arg(&trace));
+    assert_eq!(both.status.code(), Some(0), "{}", both.messages());
+    same_with_few_cells(&scene, &argv);
+}
+
 /// Transfers by `iret`, `retf`, far jumps and calls. They work as natively while they stay in 64-bit code.
 #[test]
 fn far_transfers() {

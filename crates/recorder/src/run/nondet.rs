@@ -2,6 +2,7 @@
 //! their results are recorded.
 
 use crate::code::processor::{self, baseline, host_xcr0, xcr0};
+use crate::run::shadow::Both;
 use crate::run::slow;
 use crate::sys::guard::Fault;
 use crate::thread::Thread;
@@ -9,8 +10,9 @@ use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use hindsight_events::Event;
 use hindsight_isa::regs::{RAX, RBX, RCX, RDX, recorded};
+use hindsight_isa::string::StringMemory;
 use hindsight_translate::effective::Registers;
-use iced_x86::{Instruction, Mnemonic};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 const FLAGS: u32 = 1 << recorded::FLAGS;
 
@@ -87,7 +89,7 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             set(n, v);
             set(recorded::FLAGS, t.ctx.rflags & !0x8d5 | ok as u64);
         }
-        Lsl | Lar if i.op1_kind() == iced_x86::OpKind::Register => {
+        Lsl | Lar if i.op1_kind() == OpKind::Register => {
             let selector = Registers::from(&*t.ctx)
                 .value(i.op1_register())
                 .unwrap_or(0);
@@ -95,6 +97,10 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             if ok && i.op_register(0).size() >= 4 {
                 set(i.op_register(0).full_register().number(), v);
             }
+            set(recorded::FLAGS, t.ctx.rflags & !0x40 | (ok as u64) << 6);
+        }
+        Verr | Verw => {
+            let ok = verify(selector(t, i)?, i.mnemonic() == Verw);
             set(recorded::FLAGS, t.ctx.rflags & !0x40 | (ok as u64) << 6);
         }
         _ => slow::unsupported(t, i.ip()),
@@ -154,6 +160,41 @@ fn random(seed: bool) -> (u64, u8) {
         }
     }
     (v, ok)
+}
+
+/// The selector that the first operand of `i` names. One in memory is brought up to date in its cells,
+/// so that replay knows it, too.
+fn selector(t: &mut Thread, i: &Instruction) -> Result<u16, Fault> {
+    let registers = Registers::from(&*t.ctx);
+    if i.op0_kind() == OpKind::Register {
+        return Ok(registers.value(i.op0_register()).unwrap_or(0) as u16);
+    }
+    let Some(at) = registers.operand(i, 0) else {
+        slow::unsupported(t, i.ip());
+    };
+    let mut bytes = [0; 2];
+    match Both::new(t, 0).read(at, &mut bytes) {
+        Ok(()) => Ok(u16::from_le_bytes(bytes)),
+        // The recorder has read it through another segment.
+        Err((f, _)) if f.trap == Fault::GP.trap && i.memory_segment() == Register::SS => {
+            Err(Fault::SS)
+        }
+        Err((f, _)) => Err(f),
+    }
+}
+
+/// Whether a segment can be read, or else written.
+fn verify(selector: u16, writes: bool) -> bool {
+    let ok: u8;
+    // SAFETY: looks at a descriptor. It changes only the registers that are declared, and flags.
+    unsafe {
+        if writes {
+            asm!("verw {s:x}", "setz {z}", s = in(reg) selector, z = out(reg_byte) ok, options(nomem, nostack));
+        } else {
+            asm!("verr {s:x}", "setz {z}", s = in(reg) selector, z = out(reg_byte) ok, options(nomem, nostack));
+        }
+    }
+    ok != 0
 }
 
 /// The limit of a segment, or its rights, and whether there is such a segment.

@@ -42,7 +42,7 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
     use Mnemonic::*;
     let done = match i.mnemonic() {
         Nop => return crate::run::mark::execute(t, desc),
-        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar => {
+        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar | Verr | Verw => {
             nondet::execute(t, &i)
         }
         Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => base(t, &i),

@@ -31,6 +31,13 @@ impl Fault {
             address: 0,
         },
     };
+
+    /// A stack fault: an address in the stack segment that is not canonical.
+    pub const SS: Fault = Fault {
+        signo: 7,
+        trap: Trap::new(12, 0),
+        ..Fault::GP
+    };
 }
 
 /// What the processor tells about an exception. The kernel puts it into signal frames.

@@ -352,13 +352,12 @@ fn outside(i: &Instruction, cpu: &CpuState) -> Option<String> {
         Sysenter | Int | Int1 | Int3 | Into | Hlt | Ud0 | Ud1 | Ud2 => {
             Some(format!("{:?} at {:#x} ends it", i.mnemonic(), cpu.rip))
         }
-        Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar | In | Out => {
-            Some(format!(
-                "the result of {:?} at {:#x} is not known",
-                i.mnemonic(),
-                cpu.rip
-            ))
-        }
+        Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar | Verr | Verw
+        | In | Out => Some(format!(
+            "the result of {:?} at {:#x} is not known",
+            i.mnemonic(),
+            cpu.rip
+        )),
         _ => None,
     }
 }

@@ -51,5 +51,6 @@ int main() {
     int st; while (wait(&st) > 0) sum((char *) &st, 4); sum(s, 400); sum(r, 10);
     char big[100000]; big[3] = 1; big[99999] = 2; sum(big, 10); long stack = 0; { volatile char deep[400000]; deep[0] = 1; stack += deep[0] + deep[200000]; }
     __asm__ volatile("xsave %0" : "+m"(*(char (*)[4096]) (((long) r + 63) / 64 * 64)) : "a"(7), "d"(0)); sum((char *) (((long) r + 63) / 64 * 64), 700);
+    memset(r + 60000, 0x2b, 40); for (int i = 0; i < 3; i++) __asm__ volatile("verr %0; verw %1" : : "m"(*(short *) (r + 60003 + 7 * i)), "m"(*(short *) (r + 4095 + 4096 * i)) : "cc");
     return 0;
 }
