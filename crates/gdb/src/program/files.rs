@@ -140,17 +140,12 @@ fn proc_file(timeline: &Timeline, image: u32, at: Position, what: &str) -> Optio
 pub fn maps(timeline: &Timeline, image: u32, at: Position) -> Option<String> {
     let mut out = String::new();
     for m in timeline.mappings(image, at).ok()? {
-        let flag = |bit: u32, c: char| if m.prot & bit != 0 { c } else { '-' };
-        let shared = if m.flags & 1 != 0 { 's' } else { 'p' };
         let _ = writeln!(
             out,
-            "{:x}-{:x} {}{}{}{} {:08x} 00:00 0 {:>26}",
+            "{:x}-{:x} {} {:08x} 00:00 0 {:>26}",
             m.start,
             m.end,
-            flag(1, 'r'),
-            flag(2, 'w'),
-            flag(4, 'x'),
-            shared,
+            m.rights(),
             m.offset,
             line(&m.path)
         );

@@ -134,6 +134,21 @@ impl Mapping {
         const SHARED: u32 = 1;
         self.flags & SHARED != 0
     }
+
+    /// Whether it is private memory that belongs to no file (`MAP_PRIVATE | MAP_ANONYMOUS`). It has no offset.
+    pub fn is_private_anonymous(&self) -> bool {
+        const ANONYMOUS: u32 = 0x20;
+        self.flags & ANONYMOUS != 0 && !self.is_shared()
+    }
+
+    /// What may be done with it, as `/proc/PID/maps` shows it: `rw-p`.
+    pub fn rights(&self) -> String {
+        let flag = |bit: u32, c: char| if self.prot & bit != 0 { c } else { '-' };
+        let shared = if self.is_shared() { 's' } else { 'p' };
+        [flag(1, 'r'), flag(2, 'w'), flag(4, 'x'), shared]
+            .iter()
+            .collect()
+    }
 }
 
 /// An event: something that happened in a thread.

@@ -317,7 +317,9 @@ impl<T: Copy> Layout<T> {
             }
             if end < m.end {
                 let mut right = m.clone();
-                right.offset = right.offset.wrapping_add(end - m.start);
+                if !m.is_private_anonymous() {
+                    right.offset = right.offset.wrapping_add(end - m.start);
+                }
                 right.start = end;
                 self.0.insert(right.start, (right, *t));
             }
@@ -478,6 +480,26 @@ mod tests {
             (0x8000, 0xa000, 0x8000, ""),
         ];
         assert_eq!(now, want.map(|(s, e, o, p)| (s, e, o, p.to_string())));
+    }
+
+    #[test]
+    fn private_memory_without_a_file_has_no_offset() {
+        for (flags, offset) in [(0x22, 0), (0x21, 0x2000)] {
+            let map = What::Map(Mapping {
+                start: 0x1000,
+                end: 0x4000,
+                prot: 3,
+                flags,
+                offset: 0,
+                path: String::new(),
+            });
+            let list = [map, What::Unmap(0x2000, 0x3000)];
+            let list = list.map(|what| Change { when: None, what });
+            let now: Vec<_> = (at(&list, None).iter())
+                .map(|m| (m.start, m.offset))
+                .collect();
+            assert_eq!(now, [(0x1000, 0), (0x3000, offset)]);
+        }
     }
 
     #[test]
