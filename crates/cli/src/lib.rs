@@ -16,6 +16,7 @@ mod hex;
 mod info;
 mod interrupts;
 mod limits;
+mod maps;
 mod numbers;
 mod out;
 mod parse;
@@ -95,6 +96,10 @@ pub fn run() -> i32 {
         Command::Mem(mut a) => {
             let file = words::take(&mut a.words, 2, 3);
             confine::run(file.as_deref(), || travel::mem(&a))
+        }
+        Command::Maps(mut a) => {
+            let file = words::take(&mut a.words, 0, 1);
+            confine::run(file.as_deref(), || maps::run(&a))
         }
         Command::Writes(mut a) => {
             let file = words::take(&mut a.words, 1, 2);

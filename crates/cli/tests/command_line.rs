@@ -374,6 +374,9 @@ fn what_a_recording_does_not_have_is_an_error_and_said_once() {
     );
     wrong(&["replay", a, "--process", "99"], "no program image 99");
     wrong(&["mem", a, "end", "0x1000", "0"], "at least one byte");
+    wrong(&["maps", a, "end", "--image", "99"], "no program image 99");
+    wrong(&["maps", a, "--address", "0x10"], "no mapping is known");
+    wrong(&["maps", a, "--address", "nothing"], "nothing here");
     wrong(&["writes", a, "0x1000", "0"], "at least one byte");
     wrong(&["mem", a, "end", "0", "0x100001"], "at most a mebibyte");
     wrong(&["writes", a, "0", "0xffffffff"], "at most a mebibyte");

@@ -8,26 +8,24 @@
 //! has more memory than bytes. For the same reason a file that is mapped writable, with bytes that are not known, is not
 //! in the list of mapped files: gdb would show what is in the file.
 
-mod notes;
+pub(crate) mod notes;
 mod segments;
 
+use crate::mappings::grow_stacks;
 use crate::siginfo::{SIGNAL_INFO_LEN, SignalInfo};
 use crate::{Result, auxiliary_vector};
-use hindsight_timeline::regs::RSP;
 use hindsight_timeline::{
     Cancel, Cursor, Filter, Kind, KindOf, Mapping, Process, Thread, ThreadId,
 };
 use notes::{FileMapping, Notes};
 use object::elf;
-use segments::{PAGE, Segment, Segments};
+use segments::{Segment, Segments};
 use std::io::{Seek, SeekFrom, Write};
 
 /// Bytes that are asked for at a time. An answer takes a hundred times as much memory.
 const AT_A_TIME: u64 = 1 << 19;
 /// Larger mappings are left out: they are reserved address space. Each byte that is asked for takes time.
 const LARGEST: u64 = 4 << 30;
-/// What a function may use below the stack pointer.
-const RED_ZONE: u64 = 128;
 /// Bytes of the headers of an ELF file, of a segment and of a section.
 const HEADER: u64 = 64;
 const SEGMENT: u64 = 56;
@@ -115,7 +113,7 @@ pub fn core_dump<W: Write + Seek>(
 }
 
 /// The threads that live where the cursor stands, with their registers. The cursor's is the first, even if it has ended.
-fn threads(cursor: &mut Cursor, cancel: &Cancel) -> Result<Vec<notes::Thread>> {
+pub(crate) fn threads(cursor: &mut Cursor, cancel: &Cancel) -> Result<Vec<notes::Thread>> {
     let (timeline, here) = (cursor.timeline().clone(), cursor.position()?);
     let first = timeline.thread(cursor.thread())?;
     let mut all = timeline.threads()?;
@@ -133,21 +131,6 @@ fn threads(cursor: &mut Cursor, cancel: &Cancel) -> Result<Vec<notes::Thread>> {
         }));
     }
     Ok(out)
-}
-
-/// A stack grows without notice, as far as its thread needs.
-fn grow_stacks(mappings: &mut [Mapping], threads: &[notes::Thread]) {
-    for t in threads {
-        let used = t.cpu.gpr[RSP].saturating_sub(RED_ZONE) & !(PAGE - 1);
-        let above = mappings.partition_point(|m| m.start <= used);
-        let below = above.checked_sub(1).map_or(0, |i| mappings[i].end);
-        if let Some(m) = mappings.get_mut(above)
-            && m.path == "[stack]"
-            && below <= used
-        {
-            m.start = used;
-        }
-    }
 }
 
 /// What may be looked at. Nothing can read what is mapped without any right.

@@ -34,6 +34,7 @@ mod arguments;
 mod auxiliary;
 mod coredump;
 mod expression;
+mod mappings;
 mod show;
 mod siginfo;
 mod waits;
@@ -43,6 +44,7 @@ pub use auxiliary::{auxiliary_vector, dynamic};
 pub use coredump::{CoreDump, core_dump};
 pub use expression::Named;
 pub use hindsight_symbols as symbols;
+pub use mappings::mappings;
 pub use siginfo::{SIGNAL_INFO_LEN, SignalInfo};
 pub use waits::{For, Lock, Wait, waits};
 

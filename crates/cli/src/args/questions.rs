@@ -250,6 +250,25 @@ pub struct Waits {
 }
 
 #[derive(ClapArgs)]
+pub struct Maps {
+    #[arg(
+        value_name = "[FILE] PLACE",
+        num_args = 0..=2,
+        required = false,
+        help = recording_and_place!(". Default: the crash, or else the end")
+    )]
+    pub words: Vec<String>,
+    /// Only the mapping that has this address: a number, a variable, or an expression such as `p->next`, `$rsp+8`.
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<String>,
+    #[command(flatten)]
+    pub at: Within,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
 pub struct Events {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,

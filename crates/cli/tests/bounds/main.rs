@@ -24,6 +24,7 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["backtrace", "--threads", f, "end"],
         &["calls", f, "main"],
         &["mem", f, "end", "0x10000", "64"],
+        &["maps", f, "end"],
         &["writes", f, "0x10000", "8"],
         &["replay", "--verify", f],
         &["replay", "--verify", "--processor", "interpreter", f],

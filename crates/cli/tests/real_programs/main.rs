@@ -20,6 +20,7 @@ mod kills;
 mod loading;
 mod losses;
 mod mapped;
+mod mappings;
 mod modes;
 mod naming;
 mod outside;

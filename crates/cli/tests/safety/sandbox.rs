@@ -29,6 +29,7 @@ fn all_commands(s: &Scene, file: &Path) {
         &["at", file, "50%"],
         &["backtrace", "--threads", file, "90%"],
         &["mem", file, "90%", "0x1000", "8"],
+        &["maps", file, "90%"],
         &["writes", file, "0x1000", "8"],
         &["calls", file, "0x1000"],
         &["breakpath", file, "1%"],

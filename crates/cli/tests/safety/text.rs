@@ -153,6 +153,8 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         &["calls", file, &format!("in{EVIL}ner")],
         &["calls", file, &format!("no{EVIL}such")],
         &["mem", file, "50%", "0x1000", "16"],
+        &["maps", file, "crash"],
+        &["maps", "--json", file, "crash"],
         &["writes", file, "0x1000", "16"],
         &["index", file],
         &["index", "--json", file],

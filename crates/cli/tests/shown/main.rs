@@ -29,6 +29,7 @@ const FILTERS: &[(&str, &str)] = &[
     ),
     (r"\b(0x)?[0-9a-f]{12,16}\b", "VALUE"),
     (r"\b0x[4-7][0-9a-f]{5}\b", "ADDRESS"),
+    (r"(?m)^[0-9a-f]{8,16}-[0-9a-f]{8,16}\b", "RANGE"),
     // Where something stands in its function.
     (r"\+0x[0-9a-f]+\b", "+OFFSET"),
     (r"\b0:[0-9A-F]+\b", "POSITION"),
@@ -182,6 +183,7 @@ fn a_recording() {
         ("backtrace", &["backtrace", second]),
         ("writes", &["writes", "total"]),
         ("mem", &["mem", "end", "last"]),
+        ("maps", &["maps", "end", "--address", "last"]),
         ("waits", &["waits", "end"]),
         ("verify", &["replay", "--verify"]),
         ("index", &["index"]),
@@ -196,6 +198,7 @@ fn a_recording() {
         &["backtrace", "add"],
         &["mem", "end", "totl"],
         &["mem", "end", "0x10", "8"],
+        &["maps", "end", "--address", "0x10"],
         &["writes", "no_such_name"],
         &["calls", "ad"],
         &["events", "--kind", "rain"],
