@@ -4,6 +4,7 @@ use crate::core::{Core, slot};
 use crate::fault::Fault;
 use crate::op::{Flow, Op, Run, bit};
 use crate::{Memory, int, vec, x87};
+use hindsight_isa::comes_from_outside;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// Where a block goes on behind an instruction.
@@ -117,9 +118,7 @@ fn fault(code: u64) -> Fault {
     };
     match code.mnemonic() {
         Syscall => Fault::Outside("a system call".to_string()),
-        Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar | Verr | Verw => {
-            Fault::Outside(format!("{:?}", code.mnemonic()))
-        }
+        m if comes_from_outside(m) => Fault::Outside(format!("{m:?}")),
         Ud0 | Ud1 | Ud2 => Fault::Exception(6),
         Int3 => Fault::Exception(3),
         Hlt | Rdpmc => Fault::Exception(13),

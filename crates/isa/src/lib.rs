@@ -4,7 +4,8 @@
 //! - the general purpose registers, their names and numbers ([`regs`]);
 //! - the register state, in a form that does not depend on the host ([`CpuState`], [`VecState`]);
 //! - the geometry of the shadow memory ([`Predictor`]);
-//! - the reasons for leaving translated code ([`Desc`]).
+//! - the reasons for leaving translated code ([`Desc`]);
+//! - which instructions have a result that no virtual processor can compute ([`outside`]).
 //!
 //! All of it is part of the meaning of a trace: recorder and replay must be built from the same
 //! definitions. The crate needs neither `std` nor an allocator.
@@ -17,6 +18,7 @@ pub mod ibl;
 pub mod lazy_flags;
 pub mod mark;
 pub mod observe;
+pub mod outside;
 pub mod predictor;
 pub mod regs;
 pub mod state;
@@ -27,5 +29,6 @@ pub mod xsave;
 pub use ctx::{Ctx, Executed};
 pub use desc::{Desc, DescKind};
 pub use lazy_flags::LazyFlags;
+pub use outside::comes_from_outside;
 pub use predictor::Predictor;
 pub use state::{CpuState, VecState};

@@ -5,8 +5,8 @@ use crate::cpu::Cpu;
 use crate::native::Native;
 use crate::processor::Processor;
 use crate::string::string;
-use hindsight_isa::Ctx;
 use hindsight_isa::string::StringOp;
+use hindsight_isa::{Ctx, comes_from_outside};
 use hindsight_translate::effective::Registers;
 use hindsight_translate::vsib::{Elements, gathers};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
@@ -49,11 +49,8 @@ pub(crate) fn execute(native: &mut Native, cpu: &mut Cpu, bytes: &[u8]) -> Resul
         Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64 => {}
         Fnsave | Fsave => native.x87_init(),
         Fnstenv | Fstenv => native.x87_mask(),
-        Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar | Verr | Verw => {
-            return Err(cpu.difference(
-                "no event",
-                format!("{:?}, whose result is not recorded", i.mnemonic()),
-            ));
+        m if comes_from_outside(m) => {
+            return Err(cpu.difference("no event", format!("{m:?}, whose result is not recorded")));
         }
         m => return Err(cpu.unsupported(format!("{m:?} is not supported"))),
     }

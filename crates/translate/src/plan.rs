@@ -1,6 +1,7 @@
 //! Which template an instruction needs.
 
 use crate::effective::is_bit_string;
+use hindsight_isa::comes_from_outside;
 use hindsight_isa::desc::raise;
 use hindsight_isa::mark::{CODE, MAGIC};
 use iced_x86::{
@@ -81,9 +82,7 @@ fn by_name(i: &Instruction) -> Option<Plan> {
         Rdpmc => Plan::Raise(raise::GP),
         Int | Into | Int1 => Plan::Raise(raise::UNSUPPORTED),
         Syscall => Plan::Syscall,
-        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar | Verr | Verw => {
-            Plan::Slow
-        }
+        m if comes_from_outside(m) => Plan::Slow,
         Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => Plan::Slow,
         Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64
         | Fnsave | Fsave | Fnstenv | Fstenv => Plan::Slow,

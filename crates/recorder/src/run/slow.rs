@@ -10,7 +10,7 @@ use crate::thread::{Thread, end, pass};
 use hindsight_events::Event;
 use hindsight_isa::regs::{RAX, RCX, RDI, RSI, recorded};
 use hindsight_isa::string::{Kind, Regs, Repeat, StringMemory, StringOp};
-use hindsight_isa::{Ctx, Predictor, VecState};
+use hindsight_isa::{Ctx, Predictor, VecState, comes_from_outside};
 use hindsight_isa::{Desc, state::RFLAGS_MASK};
 use hindsight_translate::{completed, familiar};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
@@ -42,9 +42,7 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
     use Mnemonic::*;
     let done = match i.mnemonic() {
         Nop => return crate::run::mark::execute(t, desc),
-        Cpuid | Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Xgetbv | Lsl | Lar | Verr | Verw => {
-            nondet::execute(t, &i)
-        }
+        m if comes_from_outside(m) => nondet::execute(t, &i),
         Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => base(t, &i),
         Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64
         | Fnsave | Fsave | Fnstenv | Fstenv => xstate::save(t, &i),

@@ -7,7 +7,7 @@ use crate::{Cancel, Cursor, Result, View};
 use hindsight_events::{Encoder, Event, MAX_EVENT};
 use hindsight_isa::regs::{RAX, RCX};
 use hindsight_isa::string::{Kind, Repeat, StringOp};
-use hindsight_isa::{CpuState, Predictor, VecState};
+use hindsight_isa::{CpuState, Predictor, VecState, comes_from_outside};
 use hindsight_replay::access::{Access, Finder, decode};
 use hindsight_replay::{Code, Gap, Machine, State};
 use hindsight_translate::effective::Registers;
@@ -352,10 +352,8 @@ fn outside(i: &Instruction, cpu: &CpuState) -> Option<String> {
         Sysenter | Int | Int1 | Int3 | Into | Hlt | Ud0 | Ud1 | Ud2 => {
             Some(format!("{:?} at {:#x} ends it", i.mnemonic(), cpu.rip))
         }
-        Rdtsc | Rdtscp | Rdpid | Rdrand | Rdseed | Cpuid | Xgetbv | Lsl | Lar | Verr | Verw
-        | In | Out => Some(format!(
-            "the result of {:?} at {:#x} is not known",
-            i.mnemonic(),
+        m if comes_from_outside(m) || matches!(m, In | Out) => Some(format!(
+            "the result of {m:?} at {:#x} is not known",
             cpu.rip
         )),
         _ => None,
