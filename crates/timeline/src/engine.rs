@@ -259,16 +259,21 @@ impl Engine {
         if let Some(p) = self.part_if_built(range) {
             return Ok(p);
         }
+        self.show(cancel, |progress| self.build(range, progress))
+    }
+
+    /// Does what may take long, and shows how far it is.
+    pub fn show<R>(&self, cancel: &Cancel, work: impl FnOnce(&index::Progress) -> R) -> R {
         let Some(tell) = self.teller.get() else {
-            return self.build(range, &|_| !cancel.is_cancelled());
+            return work(&|_| !cancel.is_cancelled());
         };
         let progress = |n| {
             tell(Some(self.played.fetch_add(n, Relaxed) + n));
             !cancel.is_cancelled()
         };
-        let built = self.build(range, &progress);
+        let done = work(&progress);
         tell(None);
-        built
+        done
     }
 
     /// Builds the index of a part. It is saved for other processes where that is possible.

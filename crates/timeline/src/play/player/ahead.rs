@@ -8,12 +8,14 @@ use crate::base::STRIDE;
 use crate::index;
 use crate::model::error::replay;
 use crate::recording::Chunks;
-use crate::{Error, Result};
+use crate::{Error, Result, ThreadId};
 use hindsight_isa::Predictor;
 use hindsight_replay::{Machine, Stop};
+use std::sync::Arc;
 
-/// A key frame that is farther away is no place to begin. The index takes longer to make, but serves other questions.
-const FAR: u64 = 12 << 30;
+/// A key frame that is farther away is no place to begin. To make the index takes four to eight times as long as to run, but
+/// serves other questions.
+const FAR: u64 = 64 << 30;
 /// A part with fewer intervals than this is indexed in less than a second. The index says more about why a byte is known.
 const LEAST: u64 = 32;
 /// The player itself plays this many intervals rather than let the machine run ahead.
@@ -25,6 +27,24 @@ const KEPT: usize = 128 << 20;
 pub struct Ahead {
     machine: Machine<'static>,
     part: usize,
+}
+
+impl Ahead {
+    /// Runs the machine of `thread` to position `to`. False if the stream ends before.
+    fn run(&mut self, thread: ThreadId, to: u64, progress: &index::Progress) -> Result<bool> {
+        while self.machine.position() < to {
+            let next = to.min(self.machine.position().saturating_add(STRIDE));
+            let n = next - self.machine.position();
+            match self.machine.run_to(next).map_err(|e| replay(thread, e))? {
+                Stop::Position | Stop::Break => {}
+                _ => return Ok(false),
+            }
+            if !progress(n) {
+                return Err(Error::Cancelled);
+            }
+        }
+        Ok(true)
+    }
 }
 
 impl Player {
@@ -68,16 +88,10 @@ impl Player {
                 Ahead { machine, part }
             }
         };
-        while ahead.machine.position() < to {
-            if self.cancel.is_cancelled() {
-                return Err(Error::Cancelled);
-            }
-            let next = to.min(ahead.machine.position().saturating_add(STRIDE));
-            match ahead.machine.run_to(next).map_err(fail)? {
-                Stop::Position | Stop::Break => {}
-                // The stream ends before. The index says how far it goes.
-                _ => return Ok(false),
-            }
+        let engine = Arc::clone(&self.engine);
+        if !engine.show(&self.cancel, |progress| ahead.run(thread, to, progress))? {
+            // The stream ends before. The index says how far it goes.
+            return Ok(false);
         }
         self.take_over(&ahead, part)?;
         if self.base.size() <= KEPT {
