@@ -8,7 +8,7 @@ use hindsight_isa::regs::RSP;
 use hindsight_random::Rng;
 use hindsight_timeline::breakpath::{Breakpath, StopCandidate};
 use hindsight_timeline::{
-    Breakpoint, Cancel, Cursor, Direction, Options, Reason, Result, Scope, Stops, ThreadId,
+    Breakpoint, Cancel, Cursor, Depth, Direction, Options, Reason, Result, Scope, Stops, ThreadId,
     Timeline, Watch as Access, Watchpoint,
 };
 use std::io;
@@ -79,7 +79,7 @@ fn index_here(trace: &Path, table: &mut Table) -> Result<()> {
     let t = Timeline::open(trace, Options::default())?;
     let status = t.index_status();
     let watch = Watch::begin();
-    let built = t.build_index(&|_, _| {}, &Cancel::new())?;
+    let built = t.build_index(Depth::Coarse, &|_, _| {}, &Cancel::new())?;
     let spent = watch.end();
     let bytes = format!("{} bytes for a trace of {}", built.bytes, t.trace().len());
     if status.present == status.parts {

@@ -10,8 +10,8 @@ use crate::words::Spot;
 use crate::{args, limits, say};
 use anyhow::{Context, Result};
 use hindsight_timeline::{
-    Cancel, Dense, Filter, GapReason, Happening, Kind, KindOf, Memory, Moment, Options, Place,
-    ThreadId, Timeline, in_order, syscall_name, syscall_number,
+    Cancel, Dense, Depth, Filter, GapReason, Happening, Kind, KindOf, Memory, Moment, Options,
+    Place, ThreadId, Timeline, in_order, syscall_name, syscall_number,
 };
 use serde_json::{Value as Json, json};
 use std::path::Path;
@@ -66,7 +66,8 @@ pub fn index(a: &args::Index) -> Result<i32> {
     };
     let built = match a.range {
         None => {
-            let built = t.build_index(&progress, &Cancel::new());
+            let depth = if a.full { Depth::Full } else { Depth::Coarse };
+            let built = t.build_index(depth, &progress, &Cancel::new());
             built.map(|s| s.parts - before.present.min(s.parts))
         }
         Some((from, to)) => {

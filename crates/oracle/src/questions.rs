@@ -9,7 +9,7 @@ mod runs;
 mod world;
 
 use ask::{Asker, Tally};
-use hindsight_timeline::{Cancel, Dense, Error, Options, Result, Timeline, index_path};
+use hindsight_timeline::{Cancel, Dense, Depth, Error, Options, Result, Timeline, index_path};
 use log::Log;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -128,7 +128,7 @@ fn timelines(trace: &Path, plain: Timeline) -> Result<Vec<(&'static str, Timelin
             ..Options::default()
         },
     )?;
-    made.build_index(&|_, _| {}, &Cancel::new())?;
+    made.build_index(Depth::Full, &|_, _| {}, &Cancel::new())?;
     let bytes = std::fs::read(&index).map_err(fail)?;
     std::fs::write(&index, &bytes[..bytes.len() / 2]).map_err(fail)?;
     let cut = Timeline::open(trace, unsaved(2 * FINE))?;
@@ -172,7 +172,9 @@ fn some_levels(trace: &Path) -> std::io::Result<Result<Timeline>> {
     };
     let made = || {
         let t = Timeline::open(&other, options.clone())?;
-        let all = t.build_index(&|_, _| {}, &Cancel::new())?.bytes;
+        let all = t
+            .build_index(Depth::Full, &|_, _| {}, &Cancel::new())?
+            .bytes;
         drop(t);
         let _ = std::fs::remove_file(&index);
         let options = Options {
@@ -181,7 +183,7 @@ fn some_levels(trace: &Path) -> std::io::Result<Result<Timeline>> {
             ..options.clone()
         };
         let t = Timeline::open(&other, options)?;
-        t.build_index(&|_, _| {}, &Cancel::new())?;
+        t.build_index(Depth::Full, &|_, _| {}, &Cancel::new())?;
         Ok(t)
     };
     let made = made();

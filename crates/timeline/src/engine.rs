@@ -10,7 +10,7 @@ mod whole;
 pub use background::{Asking, Background};
 pub use levels::Looked;
 pub use parts::{Key, Unpacked};
-pub use whole::IndexStatus;
+pub use whole::{Depth, IndexStatus};
 
 use crate::base::lru::LruCache;
 use crate::base::sync::lock;

@@ -58,7 +58,7 @@ pub use base::similar::{did_you_mean, similar};
 pub use calls::{Call, Return};
 pub use engine::INDEX_CONSTANT;
 pub use engine::interest::Dense;
-pub use engine::{Asking, Background, IndexStatus, Options};
+pub use engine::{Asking, Background, Depth, IndexStatus, Options};
 pub use extras::branch::{Branch, Halted};
 pub use extras::names::Names;
 pub use extras::registers::Changed;

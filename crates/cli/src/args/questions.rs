@@ -386,11 +386,13 @@ pub struct Index {
     pub jobs: Option<usize>,
     /// Instructions between the index's own key frames. 0: about 32 million; in programs with threads 8 million, with
     /// steps of two million. They become rarer if the index would be larger than twice the recording, 256 MiB, and a byte for
-    /// each 512 instructions. Parts that are there already stay as they are, also those that were saved for a question. Long
-    /// recordings have a coarse level, and a fine one with these key frames from the end backwards, as far as there is room.
-    /// The rest of it is made when a question needs it.
+    /// each 512 instructions. Parts that are there already stay as they are, also those that were saved for a question.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub interval: u64,
+    /// Long recordings have a coarse level, and a fine one whose parts are made when a question needs them. Make these
+    /// ahead as well, from the end backwards, as far as there is room.
+    #[arg(long, conflicts_with = "range")]
+    pub full: bool,
     /// Index only this range: two places, such as `40%..1A2:3F`. Its key frames are as dense as `--interval` says (default
     /// here: 100000; at least 1024, and a 65536th of the range). Parts that are less dense are made again and added to the
     /// file. So a range makes the file larger.

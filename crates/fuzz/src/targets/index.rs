@@ -1,7 +1,7 @@
 //! Index files.
 
 use super::recording::{self, DATA};
-use hindsight_timeline::{Cancel, Options, Timeline, index_path};
+use hindsight_timeline::{Cancel, Depth, Options, Timeline, index_path};
 use std::path::PathBuf;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -50,7 +50,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let seed = |levels| {
             let _ = std::fs::remove_file(index_path(&s.trace));
             let t = s.open(false, levels);
-            let status = t.build_index(&|_, _| {}, &Cancel::new()).unwrap();
+            let status = t
+                .build_index(Depth::Full, &|_, _| {}, &Cancel::new())
+                .unwrap();
             assert_eq!(status.fine_present > 0, levels > 1);
             let bytes = std::fs::read(index_path(&s.trace)).unwrap();
             // The example is whole: nothing of it is replaced.

@@ -8,6 +8,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+/// How much of the index of a long recording is made ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub enum Depth {
+    /// The coarse level. A part of the fine level is made when a question needs it.
+    #[default]
+    Coarse,
+    /// The fine level too, from the end backwards, as far as the file has room.
+    Full,
+}
+
 /// The state of the index beside a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -62,6 +73,7 @@ impl Engine {
     /// See [`crate::Timeline::build_index`].
     pub fn build_index(
         self: &Arc<Self>,
+        depth: Depth,
         progress: &(dyn Fn(u64, u64) + Sync),
         cancel: &Cancel,
     ) -> Result<IndexStatus> {
@@ -69,7 +81,10 @@ impl Engine {
         let mut ranges = self.part_ranges();
         let mut leveled = ranges.clone();
         leveled.retain(|p| p.level == Level::Coarse);
-        let later: u64 = leveled.iter().map(PartRange::len).sum();
+        let later: u64 = match depth {
+            Depth::Coarse => 0,
+            Depth::Full => leveled.iter().map(PartRange::len).sum(),
+        };
         // Damaged parts show when they are read.
         ranges.retain(|p| !self.sidecar.is_whole(*p));
         ranges.sort_by_key(|p| std::cmp::Reverse(p.len()));
@@ -80,6 +95,9 @@ impl Engine {
             !cancel.is_cancelled()
         };
         self.build_all(&ranges, total, &progress)?;
+        if depth == Depth::Coarse {
+            return Ok(self.index_status());
+        }
         let mut fine = self.fine_ranges(&leveled);
         fine.retain(|p| !self.sidecar.is_whole(*p));
         // What is near the end is asked for first. Neighbours come one after the other, since memory at a border follows

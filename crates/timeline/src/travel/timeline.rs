@@ -2,7 +2,7 @@
 
 use crate::calls::{self, Call};
 use crate::engine::interest::Dense;
-use crate::engine::{Asking, Background, Engine, IndexStatus, Options, interest};
+use crate::engine::{Asking, Background, Depth, Engine, IndexStatus, Options, interest};
 use crate::model::contents::*;
 use crate::{Cancel, Cursor, Position, Result};
 use hindsight_trace::{ModuleHash, Trace};
@@ -146,16 +146,17 @@ impl Timeline {
         self.0.index_status()
     }
 
-    /// Builds what is missing of the index and writes it beside the trace: the coarsest level of all parts, then parts of
-    /// the fine level, as long as the file has room. Several parts are built at the same time.
+    /// Builds what is missing of the index and writes it beside the trace: the coarsest level of all parts, then what
+    /// `depth` says. Several parts are built at the same time.
     /// `progress` gets the numbers of instructions done and to do. When it fails or is cancelled, the parts that were
     /// written stay and are used.
     pub fn build_index(
         &self,
+        depth: Depth,
         progress: &(dyn Fn(u64, u64) + Sync),
         cancel: &Cancel,
     ) -> Result<IndexStatus> {
-        self.0.build_index(progress, cancel)
+        self.0.build_index(depth, progress, cancel)
     }
 
     /// The shortest interval of a range of interest, in instructions. With shorter ones frames would cost more than

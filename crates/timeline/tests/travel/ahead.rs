@@ -4,8 +4,8 @@ use crate::questions::Rng;
 use hindsight_lab::Scene;
 use hindsight_oracle::plain::{self as oracle, Log, Why};
 use hindsight_timeline::{
-    Breakpoint, Direction, Filter, Ground, Kind, KindOf, Options, Scope, Stops, ThreadId, Timeline,
-    index_path,
+    Breakpoint, Depth, Direction, Filter, Ground, Kind, KindOf, Options, Scope, Stops, ThreadId,
+    Timeline, index_path,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -114,7 +114,8 @@ fn registers_and_memory_need_no_index_where_memory_is_restated() {
         made += (t.index_status().present > 0 && !is_at_frame) as usize;
         // With the index, the answers are the same.
         if i % 10 == 0 {
-            t.build_index(&|_, _| {}, &Default::default()).unwrap();
+            t.build_index(Depth::Full, &|_, _| {}, &Default::default())
+                .unwrap();
             ask(&t, &log, count, &addresses);
             ask(&open(&trace, INTERVAL), &log, count, &addresses);
         }
@@ -129,7 +130,9 @@ fn what_happened_just_before_is_found_without_an_index() {
     let s = Scene::new();
     let trace = record(&s, "20000");
     let other = crate::open(&trace, INTERVAL);
-    other.build_index(&|_, _| {}, &Default::default()).unwrap();
+    other
+        .build_index(Depth::Full, &|_, _| {}, &Default::default())
+        .unwrap();
     let mut indexed = other.cursor().unwrap();
     let thread = ThreadId(other.trace().threads()[0]);
     let end = other.threads().unwrap()[0].to;
@@ -173,7 +176,9 @@ fn a_walk_finds_what_a_plain_replay_finds() {
     let log = oracle::play(t.trace(), t.trace().threads()[0]);
     // The index of this one is complete.
     let other = crate::open(&trace, INTERVAL);
-    other.build_index(&|_, _| {}, &Default::default()).unwrap();
+    other
+        .build_index(Depth::Full, &|_, _| {}, &Default::default())
+        .unwrap();
     let mut indexed = other.cursor().unwrap();
     let mut c = t.cursor().unwrap();
     let mut r = Rng(3);

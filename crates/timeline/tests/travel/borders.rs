@@ -3,8 +3,8 @@
 use crate::open;
 use hindsight_lab::Scene;
 use hindsight_timeline::{
-    Breakpoint, Cancel, Choice, Cursor, Direction, Filter, Happening, Kind, KindOf, Reason, Scope,
-    Stop, Stops, ThreadId, Timeline, Watch,
+    Breakpoint, Cancel, Choice, Cursor, Depth, Direction, Filter, Happening, Kind, KindOf, Reason,
+    Scope, Stop, Stops, ThreadId, Timeline, Watch,
 };
 use std::path::PathBuf;
 
@@ -331,7 +331,8 @@ fn memory_that_moves_takes_along_what_was_written_long_ago() {
     for interval in [1000, 3000, 0] {
         let t = open(&trace, interval);
         let log = hindsight_oracle::plain::play(t.trace(), t.trace().threads()[0]);
-        t.build_index(&|_, _| {}, &Cancel::new()).unwrap();
+        t.build_index(Depth::Full, &|_, _| {}, &Cancel::new())
+            .unwrap();
         let mut c = t.cursor().unwrap();
         for count in (0..log.instructions()).step_by(37) {
             c.seek_count(ThreadId(log.thread), count).unwrap();

@@ -4,7 +4,8 @@ use crate::open;
 use hindsight_lab::{Scene, hex};
 use hindsight_oracle::plain as oracle;
 use hindsight_timeline::{
-    Cancel, Cursor, Direction, Filter, Reason, Scope, Stops, ThreadId, Timeline, Watch, Watchpoint,
+    Cancel, Cursor, Depth, Direction, Filter, Reason, Scope, Stops, ThreadId, Timeline, Watch,
+    Watchpoint,
 };
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -95,7 +96,8 @@ fn calls_are_those_of_a_plain_replay() {
         assert!(!wanted.is_empty(), "{name}");
         // Without an index, and with a fine one in several stretches.
         let fine = open(&trace, 500);
-        fine.build_index(&|_, _| {}, &Cancel::new()).unwrap();
+        fine.build_index(Depth::Full, &|_, _| {}, &Cancel::new())
+            .unwrap();
         for timeline in [open(&trace, 0), fine] {
             let found = timeline.calls(address, &Filter::default(), &Cancel::new());
             let found: Vec<_> = (found.unwrap().iter())
@@ -336,7 +338,8 @@ fn calls_return_on_their_own_stacks_and_only_if_they_are_not_left() {
     });
     // A function that is called in one interval of the index may return in another.
     let fine = open(&trace, 700);
-    fine.build_index(&|_, _| {}, &Cancel::new()).unwrap();
+    fine.build_index(Depth::Full, &|_, _| {}, &Cancel::new())
+        .unwrap();
     for t in [open(&trace, 0), fine] {
         let returns = |function: u64| -> Vec<bool> {
             let all = t.calls(function, &Filter::default(), &Cancel::new());

@@ -3,7 +3,7 @@
 use crate::index::answer;
 use hindsight_lab::Scene;
 use hindsight_timeline::{
-    Breakpoint, Cancel, Dense, Direction, Filter, Options, Scope, Stops, ThreadId, Timeline,
+    Breakpoint, Cancel, Dense, Depth, Direction, Filter, Options, Scope, Stops, ThreadId, Timeline,
     index_path,
 };
 use std::fs;
@@ -24,7 +24,8 @@ fn open(trace: &Path) -> Timeline {
 }
 
 fn build(t: &Timeline) {
-    t.build_index(&|_, _| {}, &Cancel::new()).unwrap();
+    t.build_index(Depth::Full, &|_, _| {}, &Cancel::new())
+        .unwrap();
 }
 
 fn record(s: &Scene, rounds: &str) -> PathBuf {

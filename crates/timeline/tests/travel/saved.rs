@@ -3,7 +3,7 @@
 use crate::index::answer;
 use hindsight_lab::Scene;
 use hindsight_timeline::{
-    Call, Cancel, Dense, Filter, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path,
+    Call, Cancel, Dense, Depth, Filter, INDEX_CONSTANT, Options, ThreadId, Timeline, index_path,
 };
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -95,7 +95,7 @@ fn several_sessions_save_what_they_build() {
     // A session had the file open when it was cut, or replaced by that of another recording.
     let other = record(&s, "u.hst", "21");
     open(&other)
-        .build_index(&|_, _| {}, &Default::default())
+        .build_index(Depth::Full, &|_, _| {}, &Default::default())
         .unwrap();
     let foreign = fs::read(index_path(&other)).unwrap();
     for bad in [&good[..good.len() / 3], &good[..20], &foreign] {
