@@ -3,14 +3,16 @@
 //! It puts together what [`hindsight_timeline`] knows of bytes and what [`hindsight_symbols`] knows of files. All front
 //! ends show places through it.
 //!
-//! ```no_run
+//! ```
+//! # let (_scene, trace) = hindsight_lab::example();
 //! use hindsight_inspect::Inspector;
 //! use hindsight_timeline::{Options, Timeline};
 //!
-//! let timeline = Timeline::open("trace.hst", Options::default())?;
+//! let timeline = Timeline::open(&trace, Options::default())?;
 //! let mut cursor = timeline.cursor()?;
 //! cursor.seek(timeline.range()?.1)?;
 //! let mut inspector = Inspector::new(timeline);
+//! # assert!(!inspector.backtrace(&mut cursor)?.is_empty());
 //! for frame in inspector.backtrace(&mut cursor)? {
 //!     println!("{:#x} {:?}", frame.pc, frame.frames);
 //! }

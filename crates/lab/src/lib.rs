@@ -24,14 +24,9 @@ pub fn programs() -> PathBuf {
 pub fn hindsight() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let test = std::env::current_exe().unwrap();
-        // target/PROFILE/deps/TEST
-        let command = test.ancestors().nth(2).unwrap().join("hindsight");
-        assert!(
-            command.exists(),
-            "{} is not there; build it with: cargo build -p hindsight-cli",
-            command.display()
-        );
+        let command = folders().map(|f| f.join("hindsight")).find(|c| c.exists());
+        let command =
+            command.expect("no `hindsight` is there; build it with: cargo build -p hindsight-cli");
         let newer = fresh::newer_source(&command, fresh::parent_began());
         if let Some(source) = newer {
             panic!(
@@ -47,6 +42,20 @@ pub fn hindsight() -> &'static Path {
         }
         command
     })
+}
+
+/// Where the command may be.
+fn folders() -> impl Iterator<Item = PathBuf> {
+    // target/PROFILE/deps/TEST
+    let test = std::env::current_exe().unwrap();
+    let beside = test.ancestors().nth(2).map(Path::to_path_buf);
+    // An example in documentation runs elsewhere. cargo tells it where libraries are: in target/PROFILE/deps.
+    let libraries = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let libraries: Vec<PathBuf> = std::env::split_paths(&libraries).collect();
+    let profiles = libraries.into_iter().filter(|f| f.ends_with("deps"));
+    beside
+        .into_iter()
+        .chain(profiles.filter_map(|f| f.parent().map(Path::to_path_buf)))
 }
 
 /// The longest time that a process may take.
@@ -89,6 +98,15 @@ impl Default for Scene {
     fn default() -> Scene {
         Scene::new()
     }
+}
+
+/// A recording of a small program, for the examples in documentation. The file is gone when the scene is.
+pub fn example() -> (Scene, PathBuf) {
+    let scene = Scene::new();
+    let program = scene.compile("hello.c", &["-g", "-O1"]);
+    let (done, trace) = scene.record(&[program]);
+    assert!(done.status.success(), "{}", done.messages());
+    (scene, trace)
 }
 
 impl Scene {

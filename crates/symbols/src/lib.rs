@@ -7,7 +7,7 @@
 //! There are two kinds of addresses. A *file address* is one of the ELF file's segments and symbols. A *guest address*
 //! is one of the process. The *bias* of a mapping is the guest address minus the file address.
 //!
-//! ```no_run
+//! ```
 //! use hindsight_symbols::{DebugPaths, Module, Space};
 //! use std::sync::Arc;
 //!
@@ -15,6 +15,7 @@
 //! let module = Arc::new(Module::parse("/bin/true", data, &DebugPaths::default())?);
 //! let mut space = Space::new();
 //! space.map(&module, 0x5555_0000_0000, 1 << 16, 0);
+//! # assert_eq!(space.mappings().len(), 1);
 //! for address in space.find("main") {
 //!     println!("{address:#x}: {:?}", space.frames(address));
 //! }

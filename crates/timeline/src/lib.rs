@@ -4,9 +4,10 @@
 //! [`Cursor`] stands at one instant of it. It shows registers and memory, and steps and runs forwards and backwards. It
 //! also tells who accessed memory last or first.
 //!
-//! ```no_run
+//! ```
+//! # let (_scene, trace) = hindsight_lab::example();
 //! use hindsight_timeline::{Options, Timeline};
-//! let t = Timeline::open("trace.hst", Options::default())?;
+//! let t = Timeline::open(&trace, Options::default())?;
 //! let mut c = t.cursor()?;
 //! c.seek(t.range()?.1)?;
 //! // Who wrote what the stack pointer points to?
@@ -14,6 +15,7 @@
 //! if let Some(w) = c.last_write(rsp, 8)? {
 //!     println!("{} {:#x}", w.position, w.pc);
 //!     c.seek(w.position)?;
+//!     assert_eq!(c.position()?, w.position);
 //! }
 //! # Ok::<(), hindsight_timeline::Error>(())
 //! ```

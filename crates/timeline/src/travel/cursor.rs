@@ -32,12 +32,18 @@ impl Cursor {
     /// Runs `what`, which may take long. It ends early with [`crate::Error::Cancelled`] when `cancel` is set. The
     /// cursor then stays where it was. Only runs and steps say it otherwise: they stop with [`Reason::Cancelled`].
     ///
-    /// ```no_run
-    /// # use hindsight_timeline::{Cancel, Cursor, Position, Result};
+    /// ```
+    /// # use hindsight_timeline::{Cancel, Cursor, Options, Position, Result, Timeline};
     /// fn look(c: &mut Cursor, at: Position, cancel: &Cancel) -> Result<Vec<u8>> {
     ///     c.cancellable(cancel, |c| c.seek(at))?;
     ///     c.cancellable(cancel, |c| Ok(c.memory(0x40_1000, 8)?.prefix()))
     /// }
+    /// # let (_scene, trace) = hindsight_lab::example();
+    /// # let t = Timeline::open(&trace, Options::default())?;
+    /// # let (at, cancel) = (t.range()?.1, Cancel::new());
+    /// # let mut c = t.cursor()?;
+    /// # assert!(look(&mut c, at, &cancel).is_ok());
+    /// # Ok::<(), hindsight_timeline::Error>(())
     /// ```
     pub fn cancellable<T>(
         &mut self,
@@ -90,12 +96,20 @@ impl Cursor {
     /// What is known of `len` bytes of memory from `address` on. Where a byte is not known, the answer has its
     /// candidates: what it may hold, and who wrote that.
     ///
-    /// ```no_run
-    /// # use hindsight_timeline::{Cursor, Result};
+    /// ```
+    /// # use hindsight_timeline::{Cursor, Options, Result, Timeline};
     /// fn word(c: &mut Cursor, address: u64) -> Result<Option<u64>> {
     ///     let bytes = c.memory(address, 8)?.whole();
     ///     Ok(bytes.and_then(|b| b.try_into().ok()).map(u64::from_le_bytes))
     /// }
+    /// # let (_scene, trace) = hindsight_lab::example();
+    /// # let t = Timeline::open(&trace, Options::default())?;
+    /// # let mut c = t.cursor()?;
+    /// # // The number of arguments.
+    /// # let rsp = c.registers()?.gpr[hindsight_timeline::regs::RSP];
+    /// # assert_eq!(word(&mut c, rsp)?, Some(1));
+    /// # assert_eq!(word(&mut c, 0)?, None);
+    /// # Ok::<(), hindsight_timeline::Error>(())
     /// ```
     pub fn memory(&mut self, address: u64, len: usize) -> Result<Memory> {
         value::memory(&mut self.view, address, len, Detail::Candidates)
@@ -122,7 +136,7 @@ impl Cursor {
     /// Runs to the next or previous stop, to the end, or until it is cancelled ([`Cursor::cancellable`]). A stop at the
     /// cursor's own position does not count.
     ///
-    /// ```no_run
+    /// ```
     /// # use hindsight_timeline::*;
     /// // Back to where the program wrote something else to eight bytes.
     /// fn back(c: &mut Cursor, address: u64) -> Result<Stop> {
@@ -138,6 +152,15 @@ impl Cursor {
     ///     };
     ///     c.run(Direction::Backward, Scope::Process, &mut stops)
     /// }
+    /// # let (_scene, trace) = hindsight_lab::example();
+    /// # let t = Timeline::open(&trace, Options::default())?;
+    /// # let mut c = t.cursor()?;
+    /// # c.seek(t.range()?.1)?;
+    /// # let end = c.position()?;
+    /// # let rsp = c.registers()?.gpr[regs::RSP];
+    /// # back(&mut c, rsp)?;
+    /// # assert!(c.position()? < end);
+    /// # Ok::<(), hindsight_timeline::Error>(())
     /// ```
     ///
     /// # Errors

@@ -16,9 +16,11 @@ pub struct Timeline(pub(crate) Arc<Engine>);
 impl Timeline {
     /// Opens a trace file. It reads the headers of the chunks only. The rest is read when a question needs it.
     ///
-    /// ```no_run
+    /// ```
+    /// # let (_scene, trace) = hindsight_lab::example();
     /// use hindsight_timeline::{Options, Timeline};
-    /// let t = Timeline::open("trace.hst", Options::default())?;
+    /// let t = Timeline::open(&trace, Options::default())?;
+    /// # assert_eq!(t.processes()?.len(), 1);
     /// for p in t.processes()? {
     ///     println!("{} {} {}", p.image, p.pid, p.command);
     /// }
@@ -192,11 +194,17 @@ impl Timeline {
     /// The first question about a function replays the threads in question. The answer is remembered and saved beside
     /// the trace.
     ///
-    /// ```no_run
-    /// # use hindsight_timeline::{Cancel, Filter, Result, Timeline};
+    /// ```
+    /// # use hindsight_timeline::{Cancel, Filter, Options, Result, Timeline};
     /// fn count(t: &Timeline, function: u64) -> Result<usize> {
     ///     Ok(t.calls(function, &Filter::default(), &Cancel::new())?.len())
     /// }
+    /// # let (_scene, trace) = hindsight_lab::example();
+    /// # let t = Timeline::open(&trace, Options::default())?;
+    /// # // The recording begins there.
+    /// # let first = t.cursor()?.registers()?.rip;
+    /// # assert_eq!(count(&t, first)?, 1);
+    /// # Ok::<(), hindsight_timeline::Error>(())
     /// ```
     ///
     /// # Errors
