@@ -9,7 +9,7 @@ use crate::native;
 use crate::prepare::{prepare_instruction, settle_segment, short_in_segment, unfit};
 use crate::record::{self, Outcome, Program};
 use crate::replay;
-use crate::state::{has_wide, random_cpu, random_vec};
+use crate::state::{has_wide, number, random_cpu, random_vec};
 use hindsight_interp::Interpreter;
 use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_isa::xsave::Layout;
@@ -217,8 +217,10 @@ impl Rig {
             bytes.extend(b);
             instrs.push(i);
         }
+        let numbers = rng.one_in(3);
         for c in data.chunks_mut(8) {
-            c.copy_from_slice(&rng.value().to_le_bytes());
+            let v = if numbers { number(rng) } else { rng.value() };
+            c.copy_from_slice(&v.to_le_bytes());
         }
         for i in instrs.iter().rev() {
             prepare_instruction(i, &region, &mut cpu, &mut vec, &mut data, rng);

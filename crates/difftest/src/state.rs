@@ -29,6 +29,63 @@ pub fn has_wide(layout_mask: u64) -> bool {
     layout_mask & 0xe0 == 0xe0
 }
 
+/// The bits of a number: an everyday one, one of any size, or one at an edge.
+fn single(rng: &mut Rng) -> u32 {
+    let sign = (rng.below(2) as u32) << 31;
+    match rng.below(8) {
+        0 => rng.u64() as u32,
+        // Edges of half precision.
+        1 => sign | (127 - 26 + rng.below(44) as u32) << 23 | rng.u64() as u32 & 0x7f_ffff,
+        2 => sign | rng.pick(&[0, 1, 0x7f_ffff, 0x80_0000, 0x3f80_0000, 0x7f7f_ffff]),
+        3 => sign | rng.pick(&[0x7f80_0000, 0x7f80_0001, 0x7fc0_0000, 0x7fff_ffff]),
+        _ => ((rng.below(2000) as f32 - 1000.0) / 16.0).to_bits(),
+    }
+}
+
+/// The same with 64 bits.
+fn double(rng: &mut Rng) -> u64 {
+    let sign = rng.below(2) << 63;
+    match rng.below(8) {
+        0 => rng.u64(),
+        // Edges of single precision.
+        1 => sign | (1023 - 152 + rng.below(304)) << 52 | rng.u64() >> 12,
+        2 => sign | rng.pick(&[0, 1, (1 << 52) - 1, 1 << 52, 0x3ff << 52, (0x7ff << 52) - 1]),
+        3 => sign | 0x7ff << 52 | rng.pick(&[0, 1, 1 << 51, (1 << 52) - 1]),
+        _ => ((rng.below(2000) as f64 - 1000.0) / 16.0).to_bits(),
+    }
+}
+
+/// The same with 80 bits: significand, and sign with exponent.
+fn extended(rng: &mut Rng) -> (u64, u16) {
+    let sign = (rng.below(2) as u16) << 15;
+    let lead = 1 << 63;
+    match rng.below(8) {
+        0 => (rng.u64() | lead, rng.u64() as u16),
+        // Zero and denormals, infinities and NaNs, and what no number is.
+        1 => (
+            rng.value(),
+            sign | rng.pick(&[0, 1, 0x3fff, 0x7ffe, 0x7fff]),
+        ),
+        2 => (
+            rng.pick(&[0, lead, lead | 1, 3 << 62]),
+            sign | rng.pick(&[0, 0x3fff, 0x7fff]),
+        ),
+        3 => (rng.u64() | lead, sign | (16383 + rng.below(70) as u16)),
+        _ => (
+            rng.value() | lead,
+            sign | (16383 - 40 + rng.below(100) as u16),
+        ),
+    }
+}
+
+/// A word with one or two numbers.
+pub fn number(rng: &mut Rng) -> u64 {
+    match rng.one_in(2) {
+        true => double(rng),
+        false => (single(rng) as u64) << 32 | single(rng) as u64,
+    }
+}
+
 /// Random vector state, of the components in `mask`.
 pub fn random_vec(rng: &mut Rng, mask: u64) -> VecState {
     let mut v = VecState::default();
@@ -37,16 +94,15 @@ pub fn random_vec(rng: &mut Rng, mask: u64) -> VecState {
         if n >= 16 && !wide {
             break;
         }
-        let floats = rng.one_in(2);
+        let kind = rng.below(4);
         for (i, word) in z.chunks_mut(8).enumerate() {
             if i >= 4 && !wide {
                 break;
             }
-            let w = if floats {
-                let f = |r: &mut Rng| (r.below(2000) as f32 - 1000.0) / 16.0;
-                (f(rng).to_bits() as u64) << 32 | f(rng).to_bits() as u64
-            } else {
-                rng.value()
+            let w = match kind {
+                0 => (single(rng) as u64) << 32 | single(rng) as u64,
+                1 => double(rng),
+                _ => rng.value(),
             };
             word.copy_from_slice(&w.to_le_bytes());
         }
@@ -71,10 +127,9 @@ pub fn random_vec(rng: &mut Rng, mask: u64) -> VecState {
     v.fsw = (rng.below(8) as u16) << 11 | (rng.below(16) as u16 & 7) << 8;
     v.ftw = if rng.one_in(3) { rng.u64() as u8 } else { 0xff };
     for s in v.st.iter_mut() {
-        let x = rng.value() | 1 << 63;
-        s[..8].copy_from_slice(&x.to_le_bytes());
-        let e = (16383 - 40 + rng.below(100) as u16) | ((rng.below(2) as u16) << 15);
-        s[8..10].copy_from_slice(&e.to_le_bytes());
+        let (significand, head) = extended(rng);
+        s[..8].copy_from_slice(&significand.to_le_bytes());
+        s[8..10].copy_from_slice(&head.to_le_bytes());
     }
     v
 }

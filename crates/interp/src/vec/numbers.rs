@@ -257,11 +257,7 @@ impl Env {
         let all = [a, b, c].map(|v| self.unpack(v));
         let n = all.map(|v| v.0);
         if n.iter().any(|n| n.is_nan()) {
-            if let (false, Number::Nan { .. }) = (n[0].is_nan() || n[1].is_nan(), n[2])
-                && soft::mul(n[0], n[1]).flags & IE != 0
-            {
-                self.flags |= IE;
-            }
+            // Infinity times zero is no invalid operation here: the result is a NaN anyway.
             return self.nan(&order.map(|i| n[i])).unwrap_or_default();
         }
         let product = soft::mul(n[0], n[1]);
