@@ -69,6 +69,8 @@ pub mod bit {
     pub const BROADCAST: u8 = 16;
     /// Vectors: floating-point exceptions are not noted.
     pub const SILENT: u8 = 32;
+    /// Vectors: an operand is an MMX register.
+    pub const MMX: u8 = 64;
 }
 
 impl<M> Op<M> {

@@ -13,6 +13,7 @@ mod fused;
 mod gather;
 mod integer;
 mod mask;
+mod mmx;
 mod moves;
 mod numbers;
 mod shifts;
@@ -21,20 +22,18 @@ mod text;
 mod wide;
 
 use crate::Memory;
-use crate::op::{Op, Run};
-use iced_x86::{Instruction, OpKind};
+use crate::op::{Op, Run, bit};
+use iced_x86::Instruction;
 
 /// The function that executes an instruction of this kind, with its operands in `o`.
 pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
-    let mmx =
-        (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && i.op_register(n).is_mm());
-    if mmx {
-        return None;
-    }
     if i.memory_index().is_vector_register() {
         return gather::find(i, o);
     }
     form::operands(i, o)?;
+    if o.has(bit::MMX) {
+        return mmx::find(i, o);
+    }
     moves::find(i, o)
         .or_else(|| integer::find(i, o))
         .or_else(|| shifts::find(i, o))

@@ -214,27 +214,27 @@ lane_operations! {
 pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
     use Mnemonic::*;
     let run = match i.mnemonic() {
-        Aesenc | Vaesenc => lanes::<M, Encrypt>(),
-        Aesenclast | Vaesenclast => lanes::<M, EncryptLast>(),
-        Aesdec | Vaesdec => lanes::<M, Decrypt>(),
-        Aesdeclast | Vaesdeclast => lanes::<M, DecryptLast>(),
-        Aesimc | Vaesimc => lanes::<M, InverseMix>(),
-        Aeskeygenassist | Vaeskeygenassist => lanes::<M, KeyAssist>(),
-        Pclmulqdq | Vpclmulqdq => lanes::<M, CarryLess>(),
-        Sha1rnds4 => lanes::<M, Sha1Rounds>(),
-        Sha1nexte => lanes::<M, Sha1Next>(),
-        Sha1msg1 => lanes::<M, Sha1Message1>(),
-        Sha1msg2 => lanes::<M, Sha1Message2>(),
+        Aesenc | Vaesenc => lanes::<M, Encrypt>(o),
+        Aesenclast | Vaesenclast => lanes::<M, EncryptLast>(o),
+        Aesdec | Vaesdec => lanes::<M, Decrypt>(o),
+        Aesdeclast | Vaesdeclast => lanes::<M, DecryptLast>(o),
+        Aesimc | Vaesimc => lanes::<M, InverseMix>(o),
+        Aeskeygenassist | Vaeskeygenassist => lanes::<M, KeyAssist>(o),
+        Pclmulqdq | Vpclmulqdq => lanes::<M, CarryLess>(o),
+        Sha1rnds4 => lanes::<M, Sha1Rounds>(o),
+        Sha1nexte => lanes::<M, Sha1Next>(o),
+        Sha1msg1 => lanes::<M, Sha1Message1>(o),
+        Sha1msg2 => lanes::<M, Sha1Message2>(o),
         Sha256rnds2 => {
             // xmm0 is named as an operand.
             (o.b, o.c) = (o.a, i.op1_register().number() as u8);
             Some(lanewise::<M, Sha256Rounds> as Run<M>)
         }
-        Sha256msg1 => lanes::<M, Sha256Message1>(),
-        Sha256msg2 => lanes::<M, Sha256Message2>(),
-        Gf2p8mulb | Vgf2p8mulb => lanes::<M, FieldProduct>(),
-        Gf2p8affineqb | Vgf2p8affineqb => lanes::<M, Affine>(),
-        Gf2p8affineinvqb | Vgf2p8affineinvqb => lanes::<M, AffineInverse>(),
+        Sha256msg1 => lanes::<M, Sha256Message1>(o),
+        Sha256msg2 => lanes::<M, Sha256Message2>(o),
+        Gf2p8mulb | Vgf2p8mulb => lanes::<M, FieldProduct>(o),
+        Gf2p8affineqb | Vgf2p8affineqb => lanes::<M, Affine>(o),
+        Gf2p8affineinvqb | Vgf2p8affineinvqb => lanes::<M, AffineInverse>(o),
         _ => Option::None,
     };
     // Masks of these select bytes.

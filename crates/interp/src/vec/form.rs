@@ -5,7 +5,9 @@ use crate::Memory;
 use crate::core::Core;
 use crate::op::{Flow, Op, Run, bit};
 use crate::word::Lane;
-use iced_x86::{EncodingKind, Instruction, MemorySize, OpKind, Register, RoundingControl};
+use iced_x86::{
+    EncodingKind, Instruction, MemorySize, Mnemonic, OpKind, Register, RoundingControl,
+};
 
 /// A whole register.
 pub type Lanes = [Lane; 4];
@@ -42,6 +44,12 @@ pub fn operands<M>(i: &Instruction, o: &mut Op<M>) -> Option<()> {
     if (0..n).any(|n| i.op_kind(n) == OpKind::Memory) {
         o.bits |= bit::MEMORY;
         o.size = i.memory_size().size() as u8;
+    }
+    let short = |n| i.op_kind(n) == OpKind::Register && i.op_register(n).is_mm();
+    // These may have their integers in memory.
+    let integers = matches!(i.mnemonic(), Mnemonic::Cvtpi2ps | Mnemonic::Cvtpi2pd);
+    if integers || (0..n).any(short) {
+        o.bits |= bit::MMX;
     }
     let encoding = i.code().op_code().encoding();
     if encoding != EncodingKind::Legacy {
@@ -187,8 +195,74 @@ pub fn lanewise<M: Memory, F: Lanewise>(c: &mut Core, m: &mut M, o: &Op<M>) -> F
 }
 
 /// The function of a [`Lanewise`] operation.
-pub fn lanes<M: Memory, F: Lanewise>() -> Option<Run<M>> {
-    Some(lanewise::<M, F>)
+pub fn lanes<M: Memory, F: Lanewise>(o: &Op<M>) -> Option<Run<M>> {
+    match o.has(bit::MMX) {
+        true => Some(lanewise_mmx::<M, F>),
+        false => Some(lanewise::<M, F>),
+    }
+}
+
+/// How the operands of an instruction on MMX registers are put into lanes, so that the low half of the result is that of
+/// the instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrangement {
+    /// Each in the low half.
+    Low,
+    /// In the middle: half of each operand is in the lane's upper half.
+    Middle,
+    /// The last operand above the first one.
+    Joined,
+    /// The first operand above the last one, as last operand.
+    Swapped,
+    /// The first operand twice.
+    Twice,
+}
+
+impl Arrangement {
+    /// All, by [`Op::d`].
+    const ALL: [Arrangement; 5] = [
+        Arrangement::Low,
+        Arrangement::Middle,
+        Arrangement::Joined,
+        Arrangement::Swapped,
+        Arrangement::Twice,
+    ];
+
+    fn lanes(self, a: u64, b: u64) -> (Lane, Lane) {
+        let (a, b) = (a as u128, b as u128);
+        let (a, b) = match self {
+            Arrangement::Low => (a, b),
+            Arrangement::Middle => (a << 32, b << 32),
+            Arrangement::Joined => (a | b << 64, 0),
+            Arrangement::Swapped => (0, a << 64 | b),
+            Arrangement::Twice => (a | a << 64, b),
+        };
+        (a.to_le_bytes(), b.to_le_bytes())
+    }
+}
+
+/// Executes a [`Lanewise`] operation on MMX registers. [`Op::d`] is the [`Arrangement`].
+fn lanewise_mmx<M: Memory, F: Lanewise>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    let b = last_mmx(c, m, o);
+    let arrangement = Arrangement::ALL[o.d as usize % Arrangement::ALL.len()];
+    let (a, b) = arrangement.lanes(c.x87.mmx(o.b), b);
+    let r = F::lane(c, a, b, o.imm as u8);
+    store_mmx(c, o, u64::get(&r, 0));
+    Flow::Next
+}
+
+/// The last operand: an MMX register, or memory of [`Op::size`] bytes, the rest zero.
+pub fn last_mmx<M: Memory>(c: &Core, m: &mut M, o: &Op<M>) -> u64 {
+    match o.has(bit::MEMORY) {
+        false => c.x87.mmx(o.c),
+        true => u64::get(&load(c, m, o)[0], 0),
+    }
+}
+
+/// Stores a result in the MMX register of the first operand.
+pub fn store_mmx<M>(c: &mut Core, o: &Op<M>, v: u64) {
+    c.x87.enter_mmx();
+    c.x87.set_mmx(o.a, v);
 }
 
 /// Stores the low element of a result, with the rest of the lane from `above`.

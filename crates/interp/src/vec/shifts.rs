@@ -1,7 +1,7 @@
 //! Shifts of elements and of whole lanes.
 
 use super::element::{Element, make};
-use super::form::{lane_operations, lanes, last, store};
+use super::form::{lane_operations, lanes, last, last_mmx, store, store_mmx};
 use crate::Memory;
 use crate::core::Core;
 use crate::op::{Flow, Op, Run, bit};
@@ -99,29 +99,43 @@ lane_operations! {
     });
 }
 
-fn shift<M: Memory, S: Shift>(i: &Instruction) -> Option<Run<M>> {
-    match i.op_kind(i.op_count() - 1) {
-        OpKind::Immediate8 => Some(by_constant::<M, S>),
-        _ => Some(by_scalar::<M, S>),
-    }
+/// All elements of an MMX register by the constant, or by the last operand.
+fn in_mmx<M: Memory, S: Shift, const CONSTANT: bool>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    let n = match CONSTANT {
+        true => o.imm,
+        false => last_mmx(c, m, o),
+    };
+    let r = each::<S>(&(c.x87.mmx(o.b) as u128).to_le_bytes(), n);
+    store_mmx(c, o, u64::get(&r, 0));
+    Flow::Next
+}
+
+fn shift<M: Memory, S: Shift>(i: &Instruction, o: &Op<M>) -> Option<Run<M>> {
+    let constant = i.op_kind(i.op_count() - 1) == OpKind::Immediate8;
+    Some(match (o.has(bit::MMX), constant) {
+        (true, true) => in_mmx::<M, S, true>,
+        (true, false) => in_mmx::<M, S, false>,
+        (false, true) => by_constant::<M, S>,
+        (false, false) => by_scalar::<M, S>,
+    })
 }
 
 pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
     use Mnemonic::*;
     let run = match i.mnemonic() {
-        Psllw | Vpsllw => shift::<M, LeftW>(i),
-        Pslld | Vpslld => shift::<M, LeftD>(i),
-        Psllq | Vpsllq => shift::<M, LeftQ>(i),
-        Psrlw | Vpsrlw => shift::<M, RightW>(i),
-        Psrld | Vpsrld => shift::<M, RightD>(i),
-        Psrlq | Vpsrlq => shift::<M, RightQ>(i),
-        Psraw | Vpsraw => shift::<M, ArithmeticW>(i),
-        Psrad | Vpsrad => shift::<M, ArithmeticD>(i),
-        Vpsraq => shift::<M, ArithmeticQ>(i),
-        Vprold => shift::<M, RotateLeftD>(i),
-        Vprolq => shift::<M, RotateLeftQ>(i),
-        Vprord => shift::<M, RotateRightD>(i),
-        Vprorq => shift::<M, RotateRightQ>(i),
+        Psllw | Vpsllw => shift::<M, LeftW>(i, o),
+        Pslld | Vpslld => shift::<M, LeftD>(i, o),
+        Psllq | Vpsllq => shift::<M, LeftQ>(i, o),
+        Psrlw | Vpsrlw => shift::<M, RightW>(i, o),
+        Psrld | Vpsrld => shift::<M, RightD>(i, o),
+        Psrlq | Vpsrlq => shift::<M, RightQ>(i, o),
+        Psraw | Vpsraw => shift::<M, ArithmeticW>(i, o),
+        Psrad | Vpsrad => shift::<M, ArithmeticD>(i, o),
+        Vpsraq => shift::<M, ArithmeticQ>(i, o),
+        Vprold => shift::<M, RotateLeftD>(i, o),
+        Vprolq => shift::<M, RotateLeftQ>(i, o),
+        Vprord => shift::<M, RotateRightD>(i, o),
+        Vprorq => shift::<M, RotateRightQ>(i, o),
         Vpsllvw => Some(by_each::<M, LeftW, u16> as Run<M>),
         Vpsllvd => Some(by_each::<M, LeftD, u32> as Run<M>),
         Vpsllvq => Some(by_each::<M, LeftQ, u64> as Run<M>),
@@ -135,8 +149,8 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         Vprolvq => Some(by_each::<M, RotateLeftQ, u64> as Run<M>),
         Vprorvd => Some(by_each::<M, RotateRightD, u32> as Run<M>),
         Vprorvq => Some(by_each::<M, RotateRightQ, u64> as Run<M>),
-        Pslldq | Vpslldq => lanes::<M, LeftBytes>(),
-        Psrldq | Vpsrldq => lanes::<M, RightBytes>(),
+        Pslldq | Vpslldq => lanes::<M, LeftBytes>(o),
+        Psrldq | Vpsrldq => lanes::<M, RightBytes>(o),
         _ => return Option::None,
     };
     // A count in a register is in the low half of it: the element is that of the result.

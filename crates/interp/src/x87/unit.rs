@@ -203,6 +203,23 @@ impl X87 {
     }
 }
 
+/// The MMX registers are the significands, by their physical numbers.
+impl X87 {
+    pub fn mmx(&self, n: u8) -> u64 {
+        self.registers[(n & 7) as usize].0
+    }
+
+    /// Sign and exponent become all ones.
+    pub fn set_mmx(&mut self, n: u8, v: u64) {
+        self.registers[(n & 7) as usize] = (v, 0xffff);
+    }
+
+    /// What each instruction on MMX registers does: the stack begins at register 0, and none is empty.
+    pub fn enter_mmx(&mut self) {
+        (self.top, self.full) = (0, 0xff);
+    }
+}
+
 /// Which of two operands an operation gives that has a NaN: a quiet one, then that with the larger significand.
 fn larger_nan(a: Number, b: Number) -> Number {
     let (Number::Nan { payload: x, .. }, Number::Nan { payload: y, .. }) = (a, b) else {

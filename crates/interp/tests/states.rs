@@ -1,0 +1,91 @@
+//! Instructions whose effect on other state, or whose way over several steps, a single random case does not show.
+
+use hindsight_interp::{Code, Interpreter, Memory, Ran};
+use hindsight_isa::VecState;
+
+/// A page that begins at address zero.
+struct Page([u8; 4096]);
+
+impl Memory for Page {
+    fn load<const N: usize>(&mut self, addr: u64) -> [u8; N] {
+        let mut out = [0; N];
+        self.read(addr, &mut out);
+        out
+    }
+
+    fn store<const N: usize>(&mut self, addr: u64, bytes: [u8; N]) {
+        self.write(addr, &bytes);
+    }
+
+    fn read(&mut self, addr: u64, buf: &mut [u8]) {
+        buf.copy_from_slice(&self.0[addr as usize..][..buf.len()]);
+    }
+
+    fn write(&mut self, addr: u64, buf: &[u8]) {
+        self.0[addr as usize..][..buf.len()].copy_from_slice(buf);
+    }
+}
+
+/// Code at address zero.
+struct Bytes<'a>(&'a [u8]);
+
+impl Code for Bytes<'_> {
+    fn fetch(&self, addr: u64, buf: &mut [u8]) -> usize {
+        let rest = self.0.get(addr as usize..).unwrap_or(&[]);
+        let n = rest.len().min(buf.len());
+        buf[..n].copy_from_slice(&rest[..n]);
+        n
+    }
+}
+
+/// Registers as a process has them at first, with these values in the x87's stack from st(0) on.
+fn stack(values: &[(u64, u16)]) -> VecState {
+    let n = values.len();
+    let mut v = VecState {
+        fsw: ((8 - n as u16) & 7) << 11,
+        ftw: !(0xffu16 >> n) as u8,
+        ..VecState::default()
+    };
+    for (st, (significand, head)) in v.st.iter_mut().zip(values) {
+        st[..8].copy_from_slice(&significand.to_le_bytes());
+        st[8..10].copy_from_slice(&head.to_le_bytes());
+    }
+    v
+}
+
+/// What st(i) holds: significand, and sign with exponent.
+fn value(v: &VecState, i: usize) -> (u64, u16) {
+    let st = &v.st[i];
+    (
+        u64::from_le_bytes(std::array::from_fn(|i| st[i])),
+        u16::from_le_bytes([st[8], st[9]]),
+    )
+}
+
+/// Executes so many instructions. Returns the registers behind them, and how it ended.
+fn run(code: &[u8], instructions: u64, v: &VecState, memory: &mut Page) -> (VecState, Ran) {
+    let mut interpreter = Interpreter::new();
+    interpreter.set_vectors(v);
+    let (_, ran) = interpreter.run(memory, &Bytes(code), instructions);
+    (interpreter.vectors(), ran)
+}
+
+const ONE: (u64, u16) = (1 << 63, 0x3fff);
+
+#[test]
+fn an_mmx_instruction_fills_the_stack_and_emms_empties_it() {
+    let mut memory = Page([0; 4096]);
+    memory.0[64..72].copy_from_slice(&0x0102_0304_0506_07ffu64.to_le_bytes());
+    // movq mm3, [64]; paddb mm3, mm3; emms
+    let code = [
+        0x0f, 0x6f, 0x1c, 0x25, 64, 0, 0, 0, 0x0f, 0xfc, 0xdb, 0x0f, 0x77,
+    ];
+    let (v, ran) = run(&code, 2, &stack(&[ONE]), &mut memory);
+    assert_eq!(ran, Ran::Done);
+    assert_eq!(value(&v, 3), (0x0204_0608_0a0c_0efe, 0xffff));
+    assert_eq!((v.fsw >> 11 & 7, v.ftw), (0, 0xff));
+    // What stood at the top is register 7.
+    assert_eq!(value(&v, 7), ONE);
+    let (v, ran) = run(&code, 3, &stack(&[ONE]), &mut memory);
+    assert_eq!((ran, v.fsw >> 11 & 7, v.ftw), (Ran::Done, 0, 0));
+}
