@@ -47,6 +47,7 @@ pub struct Format {
     pub most: i32,
 }
 
+pub const F16: Format = format(11, 15);
 pub const F32: Format = format(24, 127);
 pub const F64: Format = format(53, 1023);
 pub const F80: Format = format(64, 16383);

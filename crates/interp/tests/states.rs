@@ -89,3 +89,23 @@ fn an_mmx_instruction_fills_the_stack_and_emms_empties_it() {
     let (v, ran) = run(&code, 3, &stack(&[ONE]), &mut memory);
     assert_eq!((ran, v.fsw >> 11 & 7, v.ftw), (Ran::Done, 0, 0));
 }
+
+#[test]
+fn half_precision_is_rounded_with_its_own_limits() {
+    // vcvtps2ph xmm1, xmm0, 4: as MXCSR says, which is to nearest.
+    let code = [0xc4, 0xe3, 0x79, 0x1d, 0xc1, 4];
+    let mut v = stack(&[]);
+    // MXCSR wants zeros for tiny results. Halves have denormals anyway.
+    v.mxcsr = 0x9fc0;
+    let tiny = f32::from_bits((127 - 24) << 23);
+    for (i, x) in [65519.0, 65520.0, tiny, tiny / 2.0].iter().enumerate() {
+        v.zmm[0][4 * i..4 * i + 4].copy_from_slice(&x.to_bits().to_le_bytes());
+    }
+    let (v, ran) = run(&code, 1, &v, &mut Page([0; 4096]));
+    assert_eq!(ran, Ran::Done);
+    let halves = v.zmm[1].as_chunks::<2>().0[..5].iter();
+    let halves: Vec<u16> = halves.map(|h| u16::from_le_bytes(*h)).collect();
+    assert_eq!(halves, [0x7bff, 0x7c00, 1, 0, 0]);
+    // Overflow, underflow, inexact results.
+    assert_eq!(v.mxcsr & 0x3f, 0x38);
+}

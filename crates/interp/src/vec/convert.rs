@@ -1,7 +1,7 @@
 //! Conversions between formats of numbers.
 
-use super::element::{Element, count};
-use super::form::{Lanes, last, selected, store, store_low};
+use super::element::{Element, count, element, set_element};
+use super::form::{last, selected, store, store_first, store_low};
 use super::numbers::{Env, Float};
 use crate::Memory;
 use crate::core::Core;
@@ -9,10 +9,6 @@ use crate::decode::gpr;
 use crate::op::{Flow, Int, Op, Run, bit};
 use crate::soft::Round;
 use iced_x86::{EncodingKind, Instruction, Mnemonic, OpKind};
-
-fn element<T: Element>(v: &Lanes, i: usize) -> T {
-    T::get(&v[(i / count::<T>()) & 3], i % count::<T>())
-}
 
 /// Converts each element: as many as the source of `d` lanes has, or the result if its elements are larger.
 fn each<M: Memory, S: Element, T: Element + Default>(
@@ -29,8 +25,7 @@ fn each<M: Memory, S: Element, T: Element + Default>(
         false => (o.lanes as usize).min(4) * count::<T>(),
     };
     for i in (0..n).filter(|i| selected(c, o, *i)) {
-        let x = f(&mut e, element(&v, i));
-        x.put(&mut r[i / count::<T>()], i % count::<T>());
+        set_element(&mut r, i, f(&mut e, element(&v, i)));
     }
     if !e.finish(c) {
         return Flow::Fault;
@@ -67,6 +62,32 @@ fn from_integers<M: Memory, S: Element + Int, T: Float, const SIGNED: bool>(
     each(c, m, o, |e, x: S| {
         e.number::<T>(if SIGNED { x.signed() } else { x.wide() }, SIGNED)
     })
+}
+
+/// VCVTPH2PS.
+fn from_halves<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    each(c, m, o, |e, x: u16| e.widen_half(x))
+}
+
+/// VCVTPS2PH, which can have its result in memory. Bit 2 of the constant: rounds as MXCSR says. The source has `d`
+/// lanes.
+fn to_halves<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    let v = c.zmm[(o.c & 31) as usize];
+    let mut e = Env::of(c, o);
+    if o.imm & 4 == 0 {
+        e.mode = Round::of(o.imm as u32);
+    }
+    e.keep_tiny_halves();
+    let mut r = [[0; 16]; 4];
+    let n = (o.d as usize).min(4) * 4;
+    for i in (0..n).filter(|i| selected(c, o, *i)) {
+        set_element::<u16>(&mut r, i, e.convert(element::<u32>(&v, i)));
+    }
+    if !e.finish(c) {
+        return Flow::Fault;
+    }
+    store_first(c, m, o, &r, 2 * n);
+    Flow::Next
 }
 
 /// CVTSS2SD and CVTSD2SS.
@@ -222,6 +243,8 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         Vcvtqq2pd => (from_integers::<M, u64, u64, true>, 8),
         Vcvtuqq2ps => (from_integers::<M, u64, u32, false>, 4),
         Vcvtuqq2pd => (from_integers::<M, u64, u64, false>, 8),
+        Vcvtph2ps => (from_halves, 4),
+        Vcvtps2ph => (to_halves, 2),
         _ => return Option::None,
     };
     (o.d, o.element) = (lanes, element);

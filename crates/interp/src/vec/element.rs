@@ -52,3 +52,24 @@ pub fn make<T: Element>(mut f: impl FnMut(usize) -> T) -> Lane {
 pub fn zip<T: Element, R: Element>(a: Lane, b: Lane, f: impl Fn(T, T) -> R) -> Lane {
     make::<R>(|i| f(T::get(&a, i), T::get(&b, i)))
 }
+
+/// Element `i` of a whole register.
+#[inline(always)]
+pub fn element<T: Element>(v: &[Lane; 4], i: usize) -> T {
+    T::get(&v[(i / count::<T>()) & 3], i % count::<T>())
+}
+
+/// Sets element `i` of a whole register.
+#[inline(always)]
+pub fn set_element<T: Element>(v: &mut [Lane; 4], i: usize, to: T) {
+    to.put(&mut v[(i / count::<T>()) & 3], i % count::<T>());
+}
+
+/// A register with element `i` of `f(i)` in each of so many lanes, and zeros behind them.
+pub fn whole<T: Element>(lanes: u8, f: impl Fn(usize) -> T) -> [Lane; 4] {
+    let mut r = [[0; 16]; 4];
+    for i in 0..(lanes as usize).min(4) * count::<T>() {
+        set_element(&mut r, i, f(i));
+    }
+    r
+}

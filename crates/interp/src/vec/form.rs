@@ -182,6 +182,40 @@ pub fn merge<M>(c: &Core, o: &Op<M>, old: &mut [u8], new: &[u8], len: usize) {
     }
 }
 
+/// Stores the first `len` bytes in memory, or in the register of the first operand, which has zeros behind them.
+pub fn store_first<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>, r: &Lanes, len: usize) {
+    match o.has(bit::MEMORY) {
+        true => store_selected(c, m, o, r, len),
+        false => store_register(c, o, r, len),
+    }
+}
+
+/// Stores the first `len` bytes in the register of the first operand, which has zeros behind them.
+pub fn store_register<M>(c: &mut Core, o: &Op<M>, r: &Lanes, len: usize) {
+    let mut new = [[0; 16]; 4];
+    new.as_flattened_mut()[..len].copy_from_slice(&r.as_flattened()[..len]);
+    if o.mask != 0 {
+        let mut old = c.zmm[(o.a & 31) as usize];
+        merge(c, o, old.as_flattened_mut(), new.as_flattened(), len);
+        old.as_flattened_mut()[len..].fill(0);
+        new = old;
+    }
+    c.zmm[(o.a & 31) as usize] = new;
+}
+
+/// Stores the selected elements of the first `len` bytes in memory.
+pub fn store_selected<M: Memory>(c: &Core, m: &mut M, o: &Op<M>, r: &Lanes, len: usize) {
+    let (at, r) = (o.address(c), r.as_flattened());
+    if o.mask == 0 {
+        return m.write(at, &r[..len]);
+    }
+    let size = (o.element as usize).max(1);
+    for i in (0..len / size).filter(|i| selected(c, o, *i)) {
+        let part = i * size..(i + 1) * size;
+        m.write(at.wrapping_add(part.start as u64), &r[part]);
+    }
+}
+
 /// Executes a [`Lanewise`] operation.
 pub fn lanewise<M: Memory, F: Lanewise>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let b = last(c, m, o);

@@ -1,7 +1,7 @@
 //! Moves between vector registers, memory and general purpose registers.
 
 use super::element::{Element, count};
-use super::form::{last, store, store_low};
+use super::form::{last, store, store_low, store_selected};
 use crate::Memory;
 use crate::core::Core;
 use crate::decode::gpr;
@@ -21,19 +21,11 @@ fn to_memory<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let at = o.address(c);
     let v = c.zmm[(o.c & 31) as usize];
     let n = (o.size as usize).min(64);
-    if o.mask == 0 {
-        match n {
-            16 => m.store(at, v[0]),
-            4 => m.store(at, u32::get(&v[0], 0).to_le_bytes()),
-            8 => m.store(at, u64::get(&v[0], 0).to_le_bytes()),
-            _ => m.write(at, &v.as_flattened()[..n]),
-        }
-        return Flow::Next;
-    }
-    let size = (o.element as usize).max(1);
-    for i in (0..n / size).filter(|i| super::form::selected(c, o, *i)) {
-        let part = i * size..(i + 1) * size;
-        m.write(at.wrapping_add(part.start as u64), &v.as_flattened()[part]);
+    match (o.mask, n) {
+        (0, 16) => m.store(at, v[0]),
+        (0, 4) => m.store(at, u32::get(&v[0], 0).to_le_bytes()),
+        (0, 8) => m.store(at, u64::get(&v[0], 0).to_le_bytes()),
+        _ => store_selected(c, m, o, &v, n),
     }
     Flow::Next
 }

@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::fault::Fault;
 use crate::op::{Flow, Int, Op, bit};
 use crate::soft::flag::{DE, IE, PE, UE, ZE};
-use crate::soft::{self, F32, F64, Format, Number, Round, Rounded};
+use crate::soft::{self, F16, F32, F64, Format, Number, Round, Rounded};
 use std::cmp::Ordering;
 
 /// SIMD floating-point exception.
@@ -19,8 +19,16 @@ const DAZ: u32 = 1 << 6;
 const FTZ: u32 = 1 << 15;
 
 /// An element that is a number, as its bits.
-pub trait Float: Element + Int + Default {
+pub trait Encoded: Element + Int + Default {
     const FORMAT: Format;
+}
+
+impl Encoded for u16 {
+    const FORMAT: Format = F16;
+}
+
+/// A number that instructions compute with.
+pub trait Float: Encoded {
     fn host_add(self, b: Self) -> Self;
     fn host_sub(self, b: Self) -> Self;
     fn host_mul(self, b: Self) -> Self;
@@ -34,8 +42,11 @@ pub trait Float: Element + Int + Default {
 
 macro_rules! float {
     ($t:ty, $f:ty, $format:expr, $shift:literal, $top:literal) => {
-        impl Float for $t {
+        impl Encoded for $t {
             const FORMAT: Format = $format;
+        }
+
+        impl Float for $t {
             const TOP: u32 = $top;
             #[inline(always)]
             fn host_add(self, b: $t) -> $t {
@@ -120,6 +131,11 @@ impl Env {
         }
     }
 
+    /// For half precision, whose denormals are ordinary numbers: MXCSR does not make zeros of them.
+    pub fn keep_tiny_halves(&mut self) {
+        self.ftz = false;
+    }
+
     /// Notes the exceptions. False if one is not masked: nothing must be stored then.
     #[inline(always)]
     pub fn finish(&self, c: &mut Core) -> bool {
@@ -135,7 +151,7 @@ impl Env {
     }
 
     /// Reads a number. The flag: a denormal.
-    pub fn unpack<T: Float>(&self, v: T) -> (Number, bool) {
+    pub fn unpack<T: Encoded>(&self, v: T) -> (Number, bool) {
         let (n, denormal) = Number::unpack(v.wide(), T::FORMAT);
         match denormal && self.daz {
             true => (
@@ -155,14 +171,14 @@ impl Env {
     }
 
     /// Rounds a result.
-    pub fn pack<T: Float>(&mut self, r: Rounded) -> T {
+    pub fn pack<T: Encoded>(&mut self, r: Rounded) -> T {
         let rounded = soft::round(r.number, T::FORMAT, self.mode, self.ftz);
         self.flags |= r.flags | rounded.flags;
         T::of(rounded.number.pack(T::FORMAT))
     }
 
     /// The result if an operand is a NaN: the first one that is.
-    fn nan<T: Float>(&mut self, operands: &[Number]) -> Option<T> {
+    fn nan<T: Encoded>(&mut self, operands: &[Number]) -> Option<T> {
         let nan = operands.iter().find(|n| n.is_nan())?;
         if operands.iter().any(|n| n.is_signaling()) {
             self.flags |= IE;
@@ -311,7 +327,7 @@ impl Env {
     }
 
     /// To another format.
-    pub fn convert<S: Float, T: Float>(&mut self, v: S) -> T {
+    pub fn convert<S: Encoded, T: Encoded>(&mut self, v: S) -> T {
         let (n, denormal) = self.unpack(v);
         if n.is_nan() {
             return self.nan(&[n]).unwrap_or_default();
@@ -322,6 +338,15 @@ impl Env {
             flags: 0,
             up: false,
         })
+    }
+
+    /// From half precision.
+    pub fn widen_half(&mut self, v: u16) -> u32 {
+        let (n, _) = Number::unpack(v as u64, F16);
+        match self.nan(&[n]) {
+            Some(nan) => nan,
+            None => n.pack(F32) as u32,
+        }
     }
 
     /// To an integer of so many bits. What does not fit gives the highest bit alone, or all bits without a sign.

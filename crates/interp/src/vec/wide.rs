@@ -1,30 +1,16 @@
 //! Moves across lanes: broadcasts, inserts and extracts of lanes, permutations, extensions, PTEST.
 
-use super::element::{Element, count};
-use super::form::{Lanes, last, selected, store};
+use super::element::{Element, count, element, whole};
+use super::form::{last, store, store_selected};
 use crate::Memory;
 use crate::core::Core;
 use crate::flags::{CF, Flags, ZF};
 use crate::op::{Flow, Int, Op, Run, bit};
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-/// Element `i` of a whole register.
-fn element<T: Element>(v: &Lanes, i: usize) -> T {
-    T::get(&v[(i / count::<T>()) & 3], i % count::<T>())
-}
-
-/// A register with element `i` of `f(i)`.
-fn make<T: Element>(lanes: u8, f: impl Fn(usize) -> T) -> Lanes {
-    let mut r = [[0; 16]; 4];
-    for i in 0..(lanes as usize).min(4) * count::<T>() {
-        f(i).put(&mut r[i / count::<T>()], i % count::<T>());
-    }
-    r
-}
-
 fn broadcast<M: Memory, T: Element>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let v = T::get(&low(c, m, o), 0);
-    store(c, o, &make(o.lanes, |_| v));
+    store(c, o, &whole(o.lanes, |_| v));
     Flow::Next
 }
 
@@ -35,7 +21,7 @@ fn low<M: Memory>(c: &Core, m: &mut M, o: &Op<M>) -> [u8; 16] {
 
 fn broadcast_general<M: Memory, T: Element + Int>(c: &mut Core, _: &mut M, o: &Op<M>) -> Flow {
     let v = T::of(c.gpr[(o.c & 31) as usize]);
-    store(c, o, &make(o.lanes, |_| v));
+    store(c, o, &whole(o.lanes, |_| v));
     Flow::Next
 }
 
@@ -49,7 +35,7 @@ fn broadcast_lanes<M: Memory, const N: usize>(c: &mut Core, m: &mut M, o: &Op<M>
 /// Two elements of 32 bits again and again.
 fn broadcast_pair<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let v: u64 = element(&last(c, m, o), 0);
-    store(c, o, &make(o.lanes, |_| v));
+    store(c, o, &whole(o.lanes, |_| v));
     Flow::Next
 }
 
@@ -70,15 +56,9 @@ fn extract<M: Memory, const N: usize>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flo
     let at = o.imm as usize % (o.d as usize / N).max(1) * N;
     let mut r = [[0; 16]; 4];
     r[..N].copy_from_slice(&v[at..at + N]);
-    if !o.has(bit::MEMORY) {
-        store(c, o, &r);
-        return Flow::Next;
-    }
-    let to = o.address(c);
-    let size = (o.element as usize).max(1);
-    for i in (0..16 * N / size).filter(|i| selected(c, o, *i)) {
-        let part = i * size..(i + 1) * size;
-        m.write(to.wrapping_add(part.start as u64), &r.as_flattened()[part]);
+    match o.has(bit::MEMORY) {
+        true => store_selected(c, m, o, &r, 16 * N),
+        false => store(c, o, &r),
     }
     Flow::Next
 }
@@ -113,7 +93,7 @@ fn four_lanes<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
 /// VPERMQ and VPERMPD with a constant: within four elements.
 fn permute_four<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let v = last(c, m, o);
-    let r = make::<u64>(o.lanes, |i| {
+    let r = whole::<u64>(o.lanes, |i| {
         element(&v, i & !3 | o.imm as usize >> (2 * (i & 3)) & 3)
     });
     store(c, o, &r);
@@ -124,7 +104,7 @@ fn permute_four<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
 fn permute<M: Memory, T: Element + Int>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let (index, v) = (c.zmm[(o.b & 31) as usize], last(c, m, o));
     let n = (o.lanes as usize).min(4) * count::<T>();
-    let r = make::<T>(o.lanes, |i| {
+    let r = whole::<T>(o.lanes, |i| {
         let k = element::<T>(&index, i).wide() as usize;
         element(&v, k & (n - 1))
     });
@@ -145,7 +125,7 @@ fn permute_two<M: Memory, T: Element + Int, const FIRST: bool>(
     );
     let (index, table) = if FIRST { (old, mid) } else { (mid, old) };
     let n = (o.lanes as usize).min(4) * count::<T>();
-    let r = make::<T>(o.lanes, |i| {
+    let r = whole::<T>(o.lanes, |i| {
         let k = element::<T>(&index, i).wide() as usize;
         element(if k & n == 0 { &table } else { &v }, k & (n - 1))
     });
@@ -158,7 +138,7 @@ fn align<M: Memory, T: Element>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let (a, b) = (c.zmm[(o.b & 31) as usize], last(c, m, o));
     let n = (o.lanes as usize).min(4) * count::<T>();
     let by = o.imm as usize & (n - 1);
-    let r = make::<T>(o.lanes, |i| match i + by {
+    let r = whole::<T>(o.lanes, |i| match i + by {
         k if k < n => element(&b, k),
         k => element(&a, k - n),
     });
@@ -173,7 +153,7 @@ fn extend<M: Memory, S: Element + Int, T: Element + Int, const SIGN: bool>(
     o: &Op<M>,
 ) -> Flow {
     let v = last(c, m, o);
-    let r = make::<T>(o.lanes, |i| {
+    let r = whole::<T>(o.lanes, |i| {
         let e: S = element(&v, i);
         T::of(if SIGN { e.signed() } else { e.wide() })
     });
