@@ -5,7 +5,7 @@
 
 mod whole;
 
-pub use whole::{compare, from_integer, integral, to_integer};
+pub use whole::{compare, from_integer, integral, to_exponent, to_integer};
 
 /// The exception flags, with the bits of MXCSR and of the x87's status word.
 pub mod flag {
@@ -136,6 +136,22 @@ impl Number {
                 negative: sign,
                 payload,
             },
+        }
+    }
+
+    /// Times two to the power of `by`.
+    pub fn scaled(self, by: i32) -> Number {
+        match self {
+            Finite {
+                negative,
+                exponent,
+                significand,
+            } => Finite {
+                negative,
+                exponent: exponent + by,
+                significand,
+            },
+            n => n,
         }
     }
 

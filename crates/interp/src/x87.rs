@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod control;
+mod exact;
 mod moves;
 pub mod unit;
 
@@ -34,6 +35,7 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
     control::find(i, o)
         .or_else(|| moves::find(i, o))
         .or_else(|| arithmetic::find(i, o))
+        .or_else(|| exact::find(i, o))
 }
 
 /// The format of an operand in memory of so many bytes.

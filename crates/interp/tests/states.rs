@@ -91,6 +91,41 @@ fn an_mmx_instruction_fills_the_stack_and_emms_empties_it() {
 }
 
 #[test]
+fn a_partial_remainder_is_complete_after_some_steps() {
+    // 2^100 and 3.
+    let three = (3 << 62, 0x4000);
+    let mut v = stack(&[(1 << 63, 0x3fff + 100), three]);
+    let mut steps = 0;
+    loop {
+        let (next, ran) = run(&[0xd9, 0xf8], 1, &v, &mut Page([0; 4096]));
+        assert_eq!(ran, Ran::Done);
+        (v, steps) = (next, steps + 1);
+        if v.fsw & 0x400 == 0 {
+            break;
+        }
+    }
+    assert_eq!((steps, value(&v, 0), value(&v, 1)), (2, ONE, three));
+}
+
+#[test]
+fn packed_decimals_come_back() {
+    let mut memory = Page([0; 4096]);
+    let digits = [0x78, 0x56, 0x34, 0x12, 0x90, 0x78, 0x56, 0x34, 0x12, 0x80];
+    memory.0[64..74].copy_from_slice(&digits);
+    // fbld [64]; fbstp [128]
+    let code = [
+        0xdf, 0x24, 0x25, 64, 0, 0, 0, 0xdf, 0x34, 0x25, 128, 0, 0, 0,
+    ];
+    let (v, ran) = run(&code, 2, &stack(&[]), &mut memory);
+    assert_eq!((ran, v.ftw), (Ran::Done, 0));
+    assert_eq!(memory.0[128..138], digits);
+    // What has 19 digits has no such form. That is an invalid operation.
+    let (v, ran) = run(&code[7..], 1, &stack(&[(1 << 63, 0x403e)]), &mut memory);
+    assert_eq!((ran, v.fsw & 0x3f), (Ran::Done, 1));
+    assert_eq!(memory.0[128..138], [0, 0, 0, 0, 0, 0, 0, 0xc0, 0xff, 0xff]);
+}
+
+#[test]
 fn half_precision_is_rounded_with_its_own_limits() {
     // vcvtps2ph xmm1, xmm0, 4: as MXCSR says, which is to nearest.
     let code = [0xc4, 0xe3, 0x79, 0x1d, 0xc1, 4];

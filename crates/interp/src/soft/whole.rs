@@ -60,6 +60,15 @@ pub fn to_integer(n: Number, mode: Round, bits: u32, signed: bool) -> Option<(u6
     fits.then_some((if negative { v.wrapping_neg() } else { v }, r.flags, r.up))
 }
 
+/// The whole part of a number as a change of an exponent: at most `most`, whatever its sign.
+pub fn to_exponent(n: Number, mode: Round, most: i32) -> i32 {
+    match to_integer(n, mode, 32, true) {
+        Some((v, ..)) => (v as u32 as i32).clamp(-most, most),
+        None if n.negative() => -most,
+        None => most,
+    }
+}
+
 /// From an integer.
 pub fn from_integer(negative: bool, magnitude: u128) -> Number {
     match magnitude {

@@ -66,6 +66,13 @@ fn ffree<M: Memory>(c: &mut Core, _: &mut M, o: &Op<M>) -> Flow {
     Flow::Next
 }
 
+/// FFREEP.
+fn free_and_pop<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    ffree(c, m, o);
+    c.x87.pop();
+    Flow::Next
+}
+
 fn emms<M: Memory>(c: &mut Core, _: &mut M, _: &Op<M>) -> Flow {
     (c.x87.full, c.x87.top) = (0, 0);
     Flow::Next
@@ -75,10 +82,10 @@ fn nothing<M: Memory>(c: &mut Core, _: &mut M, _: &Op<M>) -> Flow {
     end(c, Ok(()))
 }
 
-/// Loads the environment of 28 bytes at an address.
-fn environment<M: Memory>(c: &mut Core, m: &mut M, at: u64) {
-    let word = |m: &mut M, n: u64| u16::from_le_bytes(m.load(at.wrapping_add(n)));
-    let (fcw, fsw, tags) = (word(m, 0), word(m, 4), word(m, 8));
+/// Loads an environment, whose fields have `field` bytes. There are seven.
+fn environment<M: Memory>(c: &mut Core, m: &mut M, at: u64, field: u64) {
+    let word = |m: &mut M, n: u64| u16::from_le_bytes(m.load(at.wrapping_add(n * field)));
+    let (fcw, fsw, tags) = (word(m, 0), word(m, 1), word(m, 2));
     c.x87.set_status_word(fsw);
     c.x87.full = (0..8)
         .filter(|i| tags >> (2 * i) & 3 != 3)
@@ -88,16 +95,17 @@ fn environment<M: Memory>(c: &mut Core, m: &mut M, at: u64) {
 }
 
 fn fldenv<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
-    environment(c, m, o.address(c));
+    environment(c, m, o.address(c), o.size as u64);
     Flow::Next
 }
 
 fn frstor<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let at = o.address(c);
-    environment(c, m, at);
+    environment(c, m, at, o.size as u64);
+    let registers = at.wrapping_add(7 * o.size as u64);
     let st: [Lane; 8] = std::array::from_fn(|i| {
         let mut lane = [0; 16];
-        let bytes: [u8; 10] = m.load(at.wrapping_add(28 + 10 * i as u64));
+        let bytes: [u8; 10] = m.load(registers.wrapping_add(10 * i as u64));
         lane[..10].copy_from_slice(&bytes);
         lane
     });
@@ -123,14 +131,25 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
             o.c = if i.mnemonic() == Fincstp { 1 } else { 7 };
             Some(turn)
         }
-        Ffree => {
+        Ffree | Ffreep => {
             o.a = i.op0_register().number() as u8;
-            Some(ffree)
+            Some(match i.mnemonic() {
+                Ffree => ffree,
+                _ => free_and_pop,
+            })
         }
         Emms => Some(emms),
-        Fnop | Wait => Some(nothing),
-        Fldenv if i.code() == Code::Fldenv_m28byte => Some(fldenv),
-        Frstor if i.code() == Code::Frstor_m108byte => Some(frstor),
+        Fnop | Wait | Fneni | Fndisi | Fnsetpm => Some(nothing),
+        Fldenv | Frstor => {
+            o.size = match i.code() {
+                Code::Fldenv_m14byte | Code::Frstor_m94byte => 2,
+                _ => 4,
+            };
+            Some(match i.mnemonic() {
+                Fldenv => fldenv,
+                _ => frstor,
+            })
+        }
         _ => Option::None,
     }
 }

@@ -171,6 +171,17 @@ fn fst_register<M: Memory>(c: &mut Core, _: &mut M, o: &Op<M>) -> Flow {
     end(c, done)
 }
 
+/// FSTPNCE: an empty st(0) is no fault, and is not stored.
+fn fst_unchecked<M: Memory>(c: &mut Core, _: &mut M, o: &Op<M>) -> Flow {
+    let x = &mut c.x87;
+    x.set_c1(false);
+    if x.is_full(0) {
+        x.set(o.a, x.get(0));
+    }
+    x.pop();
+    Flow::Next
+}
+
 /// FIST, FISTP (`c` is 1) and FISTTP (`d` is 1).
 fn fist<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let at = o.address(c);
@@ -268,6 +279,10 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         (Fst | Fstp, true) => {
             o.c = (i.mnemonic() == Fstp) as u8;
             Some(fst_memory)
+        }
+        (Fstpnce, _) => {
+            o.a = register(0);
+            Some(fst_unchecked)
         }
         (Fst | Fstp, false) => {
             (o.a, o.c) = (register(0), (i.mnemonic() == Fstp) as u8);
