@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// How many of the encodings that this processor has are not supported. It may only become less.
-const UNSUPPORTED: usize = 321;
+const UNSUPPORTED: usize = 46;
 
 #[test]
 fn interpreted_instructions_do_what_the_processor_does() {

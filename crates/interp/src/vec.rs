@@ -3,10 +3,13 @@
 //! An operation is written once, for one lane of 16 bytes. The forms with wider registers, a third operand, a mask or
 //! a broadcast follow from the encoding.
 
+mod accumulate;
+mod bfloat;
 mod compare;
 mod convert;
 mod crypto;
 mod element;
+mod fields;
 mod float;
 mod form;
 mod fused;
@@ -16,8 +19,10 @@ mod mask;
 mod mmx;
 mod moves;
 mod numbers;
+mod pack;
 mod shifts;
 mod shuffle;
+mod special;
 mod text;
 mod wide;
 
@@ -43,6 +48,11 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         .or_else(|| convert::find(i, o))
         .or_else(|| fused::find(i, o))
         .or_else(|| wide::find(i, o))
+        .or_else(|| pack::find(i, o))
+        .or_else(|| accumulate::find(i, o))
+        .or_else(|| special::find(i, o))
+        .or_else(|| bfloat::find(i, o))
+        .or_else(|| fields::find(i, o))
         .or_else(|| mask::find(i, o))
         .or_else(|| text::find(i, o))
         .or_else(|| crypto::find(i, o))

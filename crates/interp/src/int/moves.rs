@@ -4,9 +4,9 @@ use super::form::{At, Binary, Unary, at, size, sized, two};
 use crate::Memory;
 use crate::core::{Core, slot};
 use crate::decode::gpr;
-use crate::op::{A, B, Flow, Int, Mem, Op, Place, Run};
+use crate::op::{A, B, Flow, Int, Mem, Op, Place, Run, bit};
 use hindsight_isa::regs::{RAX, RBX, RDX};
-use iced_x86::{ConditionCode, Instruction, Mnemonic};
+use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, Register};
 
 struct Mov;
 impl Binary for Mov {
@@ -122,12 +122,43 @@ fn widen<M: Memory, T: Int>(c: &mut Core, _: &mut M, _: &Op<M>) -> Flow {
 
 fn xlat<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let offset = c.gpr[RBX].wrapping_add(c.gpr[RAX] & 0xff);
-    let offset = match o.has(crate::op::bit::SHORT) {
+    let offset = match o.has(bit::SHORT) {
         true => offset as u32 as u64,
         false => offset,
     };
     let v = u8::load(m, offset.wrapping_add(c.gpr[(o.segment & 31) as usize]));
     v.set(c, RAX as u8);
+    Flow::Next
+}
+
+/// MOV from a segment register. A recorded program cannot have changed it: it has what the kernel gives each program.
+fn from_segment<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
+    o.imm = match i.op1_register() {
+        Register::CS => 0x33,
+        Register::SS => 0x2b,
+        r if r.is_segment_register() => 0,
+        _ => return None,
+    };
+    o.a = gpr(i.op0_register());
+    match at(i, 0) {
+        At::Memory => Some(constant::<M, u16, Mem>),
+        _ => sized!(size(i, 0), T => constant::<M, T, A>),
+    }
+}
+
+/// The constant goes to a register or memory.
+fn constant<M: Memory, T: Int, P: Place>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    P::set(c, m, o, T::of(o.imm));
+    Flow::Next
+}
+
+/// CLZERO: zeros in the line of 64 bytes at rax.
+fn zero_line<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    let at = match o.has(bit::SHORT) {
+        true => c.gpr[RAX] as u32 as u64,
+        false => c.gpr[RAX],
+    };
+    m.store(at & !63, [0; 64]);
     Flow::Next
 }
 
@@ -141,12 +172,14 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
     };
     match i.mnemonic() {
         Mov => {
-            if (0..2).any(|n| at(i, n) == At::Register && !i.op_register(n).is_gpr()) {
-                return Option::None;
+            let other = |n| at(i, n) == At::Register && !i.op_register(n).is_gpr();
+            match (other(0), other(1)) {
+                (false, false) => two::<M, self::Mov>(i, o),
+                (false, true) => from_segment(i, o),
+                _ => Option::None,
             }
-            two::<M, self::Mov>(i, o)
         }
-        Movnti => two::<M, self::Mov>(i, o),
+        Movnti | Movdiri => two::<M, self::Mov>(i, o),
         Movzx => find_extend::<M, false>(i, o),
         Movsx | Movsxd => find_extend::<M, true>(i, o),
         Lea => {
@@ -176,10 +209,16 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         Cwd => Some(spread::<M, u16>),
         Cdq => Some(spread::<M, u32>),
         Cqo => Some(spread::<M, u64>),
+        Clzero => {
+            if i.code() == Code::Clzerod {
+                o.bits |= bit::SHORT;
+            }
+            Some(zero_line)
+        }
         Xlatb => {
             o.segment = crate::decode::segment(i);
-            if i.memory_base() == iced_x86::Register::EBX {
-                o.bits |= crate::op::bit::SHORT;
+            if i.memory_base() == Register::EBX {
+                o.bits |= bit::SHORT;
             }
             Some(xlat)
         }

@@ -26,8 +26,9 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
     let wide = i.op0_register().is_gpr64();
     match i.mnemonic() {
         Nop | Endbr64 | Endbr32 | Prefetchnta | Prefetcht0 | Prefetcht1 | Prefetcht2
-        | Prefetchw | Prefetch | Prefetchwt1 | Reservednop | Clflush | Clflushopt | Clwb
-        | Cldemote | Rdsspd | Rdsspq | Pause | Mfence | Lfence | Sfence => Some(nothing),
+        | Prefetchw | Prefetch | Prefetchit0 | Prefetchit1 | Prefetchwt1 | Reservednop
+        | Clflush | Clflushopt | Clwb | Cldemote | Rdsspd | Rdsspq | Pause | Mfence | Lfence
+        | Sfence => Some(nothing),
         Rdfsbase | Wrfsbase | Rdgsbase | Wrgsbase => {
             o.a = gpr(i.op0_register());
             o.c = match i.mnemonic() {

@@ -1,6 +1,6 @@
 //! Comparisons: floating-point numbers, and all whose result is a mask register or flags.
 
-use super::element::{Element, count};
+use super::element::{Element, count, element};
 use super::form::{last, selected, store, store_low};
 use super::numbers::{Env, Float};
 use crate::Memory;
@@ -171,6 +171,34 @@ fn mask_of<M: Memory, T: Element>(
     Flow::Next
 }
 
+/// VPSHUFBITQMB: for each byte of the last operand, the bit that it names of the quadword beside it.
+fn bits<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    let (a, b) = (c.zmm[(o.b & 31) as usize], last(c, m, o));
+    let mut bits = 0u64;
+    for i in (0..(o.d as usize).min(4) * 16).filter(|i| selected(c, o, *i)) {
+        let at = element::<u8>(&b, i) & 63;
+        bits |= (element::<u64>(&a, i / 8) >> at & 1) << i;
+    }
+    c.k[(o.a & 7) as usize] = bits;
+    Flow::Next
+}
+
+/// VP2INTERSECT: which elements of the one operand the other one has, and the reverse in the mask that follows.
+fn intersect<M: Memory, T: Element + PartialEq>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    let (a, b) = (c.zmm[(o.b & 31) as usize], last(c, m, o));
+    let n = (o.d as usize).min(4) * count::<T>();
+    let (mut in_b, mut in_a) = (0u64, 0u64);
+    for i in 0..n {
+        for k in (0..n).filter(|k| element::<T>(&a, i) == element::<T>(&b, *k)) {
+            in_b |= 1 << i;
+            in_a |= 1 << k;
+        }
+    }
+    let to = (o.a & 6) as usize;
+    (c.k[to], c.k[to + 1]) = (in_b, in_a);
+    Flow::Next
+}
+
 pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
     use Mnemonic::*;
     let mask = i.op0_register().is_k();
@@ -219,6 +247,9 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         Cmppd | Vcmppd => packed::<M, u64>,
         Cmpss | Vcmpss => scalar::<M, u32>,
         Cmpsd | Vcmpsd => scalar::<M, u64>,
+        Vpshufbitqmb => bits,
+        Vp2intersectd => intersect::<M, u32>,
+        Vp2intersectq => intersect::<M, u64>,
         Ucomiss | Vucomiss => to_flags::<M, u32, false>,
         Ucomisd | Vucomisd => to_flags::<M, u64, false>,
         Comiss | Vcomiss => to_flags::<M, u32, true>,

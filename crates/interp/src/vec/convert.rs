@@ -146,8 +146,8 @@ const TRUNCATED: u8 = 1;
 const UNSIGNED: u8 = 2;
 const BOTH: u8 = 3;
 
-/// Lanes of the source.
-fn source_lanes(i: &Instruction, o: u8) -> u8 {
+/// Lanes of the source, which is the second operand.
+pub fn source_lanes(i: &Instruction, o: u8) -> u8 {
     match i.op1_kind() {
         OpKind::Register => (i.op1_register().size() / 16).max(1) as u8,
         _ if i.is_broadcast() => {

@@ -15,13 +15,19 @@ pub trait Arithmetic {
     fn apply<T: Float>(e: &mut Env, a: T, b: T, imm: u8) -> T;
 }
 
+/// Declares operations on elements: `name: |env, a, b, imm| element;`.
 macro_rules! arithmetic {
     ($($name:ident: |$e:ident, $a:ident, $b:ident, $imm:ident| $r:expr;)*) => {
         $(
             struct $name;
-            impl Arithmetic for $name {
+            impl crate::vec::float::Arithmetic for $name {
                 #[inline(always)]
-                fn apply<T: Float>($e: &mut Env, $a: T, $b: T, $imm: u8) -> T {
+                fn apply<T: crate::vec::numbers::Float>(
+                    $e: &mut crate::vec::numbers::Env,
+                    $a: T,
+                    $b: T,
+                    $imm: u8,
+                ) -> T {
                     let _ = ($a, $imm);
                     $r
                 }
@@ -29,6 +35,7 @@ macro_rules! arithmetic {
         )*
     };
 }
+pub(super) use arithmetic;
 
 arithmetic! {
     Sum: |e, a, b, imm| e.add(a, b);
@@ -152,28 +159,30 @@ fn dot<M: Memory, T: Float>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     flow(c.fault.is_none())
 }
 
+/// The function of an operation on elements: the name ends with their type, and says whether it is all of them.
+pub fn of<M: Memory, F: Arithmetic>(i: &Instruction) -> Run<M> {
+    match format!("{:?}", i.mnemonic()) {
+        n if n.ends_with("ps") => packed::<M, F, u32>,
+        n if n.ends_with("pd") => packed::<M, F, u64>,
+        n if n.ends_with("ss") => scalar::<M, F, u32>,
+        _ => scalar::<M, F, u64>,
+    }
+}
+
 pub fn find<M: Memory>(i: &Instruction, _: &mut Op<M>) -> Option<Run<M>> {
     use Mnemonic::*;
-    macro_rules! of {
-        ($f:ty) => {
-            match format!("{:?}", i.mnemonic()) {
-                n if n.ends_with("ps") => packed::<M, $f, u32>,
-                n if n.ends_with("pd") => packed::<M, $f, u64>,
-                n if n.ends_with("ss") => scalar::<M, $f, u32>,
-                _ => scalar::<M, $f, u64>,
-            }
-        };
-    }
     Some(match i.mnemonic() {
-        Addps | Addpd | Addss | Addsd | Vaddps | Vaddpd | Vaddss | Vaddsd => of!(Sum),
-        Subps | Subpd | Subss | Subsd | Vsubps | Vsubpd | Vsubss | Vsubsd => of!(Difference),
-        Mulps | Mulpd | Mulss | Mulsd | Vmulps | Vmulpd | Vmulss | Vmulsd => of!(Product),
-        Divps | Divpd | Divss | Divsd | Vdivps | Vdivpd | Vdivss | Vdivsd => of!(Quotient),
-        Sqrtps | Sqrtpd | Sqrtss | Sqrtsd | Vsqrtps | Vsqrtpd | Vsqrtss | Vsqrtsd => of!(Root),
-        Minps | Minpd | Minss | Minsd | Vminps | Vminpd | Vminss | Vminsd => of!(Least),
-        Maxps | Maxpd | Maxss | Maxsd | Vmaxps | Vmaxpd | Vmaxss | Vmaxsd => of!(Greatest),
+        Addps | Addpd | Addss | Addsd | Vaddps | Vaddpd | Vaddss | Vaddsd => of::<M, Sum>(i),
+        Subps | Subpd | Subss | Subsd | Vsubps | Vsubpd | Vsubss | Vsubsd => of::<M, Difference>(i),
+        Mulps | Mulpd | Mulss | Mulsd | Vmulps | Vmulpd | Vmulss | Vmulsd => of::<M, Product>(i),
+        Divps | Divpd | Divss | Divsd | Vdivps | Vdivpd | Vdivss | Vdivsd => of::<M, Quotient>(i),
+        Sqrtps | Sqrtpd | Sqrtss | Sqrtsd | Vsqrtps | Vsqrtpd | Vsqrtss | Vsqrtsd => {
+            of::<M, Root>(i)
+        }
+        Minps | Minpd | Minss | Minsd | Vminps | Vminpd | Vminss | Vminsd => of::<M, Least>(i),
+        Maxps | Maxpd | Maxss | Maxsd | Vmaxps | Vmaxpd | Vmaxss | Vmaxsd => of::<M, Greatest>(i),
         Roundps | Roundpd | Roundss | Roundsd | Vroundps | Vroundpd | Vroundss | Vroundsd => {
-            of!(Whole)
+            of::<M, Whole>(i)
         }
         Haddps | Vhaddps => horizontal::<M, Sum, u32>,
         Haddpd | Vhaddpd => horizontal::<M, Sum, u64>,

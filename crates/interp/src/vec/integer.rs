@@ -1,7 +1,7 @@
 //! Integer arithmetic, logic and comparisons, element by element.
 
 use super::element::{Element, make};
-use super::form::{element_operations, lane_operations, lanes};
+use super::form::{element_operations, lane_operations, lanes, lanewise_shifted};
 use crate::Memory;
 use crate::op::{Op, Run};
 use iced_x86::{Instruction, Mnemonic};
@@ -137,6 +137,14 @@ lane_operations! {
         let (from, with) = ((imm as usize >> 2 & 1) * 4, (imm as usize & 3) * 4);
         make::<u16>(|i| (0..4).map(|k| a[from + i + k].abs_diff(b[with + k]) as u16).sum())
     };
+    // Words of sums at four places of each half, beside dwords of the last operand in another order.
+    SumDistances: |c, a, b, imm| {
+        let b = make::<u32>(|i| u32::get(&b, imm as usize >> (2 * i) & 3));
+        make::<u16>(|i| {
+            let (x, y) = (8 * (i / 4) + 4 * (i / 2 % 2), 8 * (i / 4) + i % 4);
+            (0..4).map(|k| a[x + k].abs_diff(b[y + k]) as u16).sum()
+        })
+    };
     PackSSWB: |c, a, b, imm| make::<i8>(|i| {
         let v = if i < 8 { word(&a, i) } else { word(&b, i - 8) };
         v.clamp(i8::MIN as i32, i8::MAX as i32) as i8
@@ -163,7 +171,7 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
     // Where the elements of the result have another size than those of the operands.
     o.element = match i.mnemonic() {
         Vpacksswb | Vpackuswb => 1,
-        Vpackssdw | Vpackusdw | Vpmaddubsw => 2,
+        Vpackssdw | Vpackusdw | Vpmaddubsw | Vdbpsadbw => 2,
         Vpmaddwd => 4,
         Vpmuludq | Vpmuldq => 8,
         _ => o.element,
@@ -197,6 +205,8 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         Pmaddubsw | Vpmaddubsw => lanes::<M, MaddUBSW>(o),
         Psadbw | Vpsadbw => lanes::<M, SadBW>(o),
         Mpsadbw => lanes::<M, MpsadBW>(o),
+        Vmpsadbw => Some(lanewise_shifted::<M, MpsadBW, 3>),
+        Vdbpsadbw => lanes::<M, SumDistances>(o),
         Phminposuw | Vphminposuw => lanes::<M, MinPos>(o),
         Pavgb | Vpavgb => lanes::<M, AvgB>(o),
         Pavgw | Vpavgw => lanes::<M, AvgW>(o),

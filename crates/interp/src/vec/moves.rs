@@ -229,7 +229,7 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         Movd | Vmovd | Movq | Vmovq if to => to_memory,
         Movd | Vmovd => low_alone::<M, u32>,
         Movq | Vmovq => low_alone::<M, u64>,
-        Movss | Vmovss | Movsd | Vmovsd | Vmovsh if to => to_memory,
+        Movss | Vmovss | Movsd | Vmovsd | Vmovsh | Movntss | Movntsd if to => to_memory,
         Movss | Vmovss if memory(1) => low_alone::<M, u32>,
         Movsd | Vmovsd if memory(1) => low_alone::<M, u64>,
         Movss | Vmovss => low_merged::<M, u32>,

@@ -131,6 +131,18 @@ impl Env {
         }
     }
 
+    /// As instructions on bfloats compute, which neither ask MXCSR nor tell it anything.
+    pub fn of_bfloats() -> Env {
+        Env {
+            mode: Round::Nearest,
+            daz: true,
+            ftz: true,
+            fast: true,
+            silent: true,
+            flags: 0,
+        }
+    }
+
     /// For half precision, whose denormals are ordinary numbers: MXCSR does not make zeros of them.
     pub fn keep_tiny_halves(&mut self) {
         self.ftz = false;
@@ -164,7 +176,7 @@ impl Env {
         }
     }
 
-    fn denormal(&mut self, is: bool) {
+    pub fn denormal(&mut self, is: bool) {
         if is {
             self.flags |= DE;
         }
@@ -178,7 +190,7 @@ impl Env {
     }
 
     /// The result if an operand is a NaN: the first one that is.
-    fn nan<T: Encoded>(&mut self, operands: &[Number]) -> Option<T> {
+    pub fn nan<T: Encoded>(&mut self, operands: &[Number]) -> Option<T> {
         let nan = operands.iter().find(|n| n.is_nan())?;
         if operands.iter().any(|n| n.is_signaling()) {
             self.flags |= IE;

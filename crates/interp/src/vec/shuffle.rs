@@ -56,6 +56,10 @@ lane_operations! {
     BlendW: |c, a, b, imm| blend::<u16>(a, b, imm);
     BlendD: |c, a, b, imm| blend::<u32>(a, b, imm);
     BlendQ: |c, a, b, imm| blend::<u64>(a, b, imm);
+    // Eight bits from any place of each quadword, for each byte.
+    MultiShift: |c, a, b, imm| make::<u8>(|i| {
+        u64::get(&b, i / 8).rotate_right(a[i] as u32 & 63) as u8
+    });
     DupD: |c, a, b, imm| make::<u64>(|_| u64::get(&b, 0));
     DupHighS: |c, a, b, imm| make::<u32>(|i| u32::get(&b, i | 1));
     DupLowS: |c, a, b, imm| make::<u32>(|i| u32::get(&b, i & !1));
@@ -102,6 +106,10 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         Punpckhwd | Vpunpckhwd => lanes::<M, HighWD>(o),
         Punpckhdq | Vpunpckhdq | Unpckhps | Vunpckhps => lanes::<M, HighDQ>(o),
         Punpckhqdq | Vpunpckhqdq | Unpckhpd | Vunpckhpd => lanes::<M, HighQDQ>(o),
+        Vpmultishiftqb => {
+            o.element = 1;
+            lanes::<M, MultiShift>(o)
+        }
         Palignr | Vpalignr => lanes::<M, Align>(o),
         Pblendw | Vpblendw => lanes::<M, BlendW>(o),
         Blendps | Vblendps | Vpblendd => Some(lanewise_shifted::<M, BlendD, 4>),

@@ -146,6 +146,28 @@ fn align<M: Memory, T: Element>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     Flow::Next
 }
 
+/// VPCONFLICT: for each element a bit for each equal one before it.
+fn conflict<M: Memory, T: Element + Int>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    let v = last(c, m, o);
+    let r = whole::<T>(o.lanes, |i| {
+        let equal = |k: &usize| element::<T>(&v, *k) == element::<T>(&v, i);
+        T::of((0..i).filter(equal).map(|k| 1 << k).sum())
+    });
+    store(c, o, &r);
+    Flow::Next
+}
+
+/// VPBROADCASTM: a mask of so many bits in each element.
+fn broadcast_mask<M: Memory, T: Element + Int, const BITS: u32>(
+    c: &mut Core,
+    _: &mut M,
+    o: &Op<M>,
+) -> Flow {
+    let k = c.k[(o.c & 7) as usize] & ((1 << BITS) - 1);
+    store(c, o, &whole(o.lanes, |_| T::of(k)));
+    Flow::Next
+}
+
 /// PMOVSX and PMOVZX: the low elements of the last operand, extended.
 fn extend<M: Memory, S: Element + Int, T: Element + Int, const SIGN: bool>(
     c: &mut Core,
@@ -254,6 +276,10 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         Vpermt2q | Vpermt2pd => (permute_two::<M, u64, false>, 8),
         Valignd => (align::<M, u32>, 4),
         Valignq => (align::<M, u64>, 8),
+        Vpconflictd => (conflict::<M, u32>, 4),
+        Vpconflictq => (conflict::<M, u64>, 8),
+        Vpbroadcastmw2d => (broadcast_mask::<M, u32, 16>, 4),
+        Vpbroadcastmb2q => (broadcast_mask::<M, u64, 8>, 8),
         Ptest | Vptest => (test::<M, ALL>, 8),
         Vtestps => (test::<M, SINGLES>, 8),
         Vtestpd => (test::<M, DOUBLES>, 8),
