@@ -19,6 +19,8 @@ pub enum Third {
     Nothing,
     /// It does not support the instruction.
     Unsupported(String),
+    /// It does not support the instruction because makers of processors differ in the result.
+    Approximate,
 }
 
 /// The memory of a case, by pages.
@@ -114,6 +116,7 @@ pub(crate) fn compare(
     match ran {
         Ran::Done => {}
         Ran::Fault(Fault::Unsupported(what)) => return Ok(Third::Unsupported(what)),
+        Ran::Fault(Fault::Approximate(_)) => return Ok(Third::Approximate),
         Ran::Fault(Fault::Outside(_)) => return Ok(Third::Nothing),
         Ran::Fault(Fault::Exception(3)) => return Ok(Third::Nothing),
         Ran::Fault(fault) => return Err(format!("the interpreter after {done}: {fault}\n")),

@@ -122,6 +122,26 @@ fn fault(code: u64) -> Fault {
         Ud0 | Ud1 | Ud2 => Fault::Exception(6),
         Int3 => Fault::Exception(3),
         Hlt | Rdpmc => Fault::Exception(13),
+        m if is_approximate(m) => Fault::Approximate(format!("{m:?}")),
         m => Fault::Unsupported(format!("{m:?} ({code:?})")),
     }
+}
+
+/// Instructions whose results are approximations. Each maker chose its own, so what the recorded processor gave is not
+/// known on another one.
+fn is_approximate(m: Mnemonic) -> bool {
+    use Mnemonic::*;
+    let transcendental = matches!(
+        m,
+        F2xm1 | Fcos | Fpatan | Fptan | Fsin | Fsincos | Fyl2x | Fyl2xp1
+    );
+    let reciprocal = matches!(
+        m,
+        Rcpps | Rcpss | Vrcpps | Vrcpss | Vrcp14pd | Vrcp14ps | Vrcp14sd | Vrcp14ss
+    );
+    let of_root = matches!(
+        m,
+        Rsqrtps | Rsqrtss | Vrsqrtps | Vrsqrtss | Vrsqrt14pd | Vrsqrt14ps | Vrsqrt14sd | Vrsqrt14ss
+    );
+    transcendental || reciprocal || of_root
 }

@@ -13,6 +13,8 @@ pub enum Fault {
     Exception(u8),
     /// This instruction is not supported, or not in this form.
     Unsupported(String),
+    /// Its result is an approximation in which makers of processors differ.
+    Approximate(String),
     /// Only an event can say what it does.
     Outside(String),
 }
@@ -24,6 +26,10 @@ impl fmt::Display for Fault {
             Fault::NoInstruction => write!(f, "not an instruction"),
             Fault::Exception(n) => write!(f, "an instruction that raises exception {n}"),
             Fault::Unsupported(what) => write!(f, "the interpreter does not support {what}"),
+            Fault::Approximate(what) => write!(
+                f,
+                "the interpreter does not support {what}, whose results differ between makers of processors"
+            ),
             Fault::Outside(what) => write!(f, "{what}, whose result is not recorded"),
         }
     }

@@ -1,6 +1,6 @@
 //! Instructions whose effect on other state, or whose way over several steps, a single random case does not show.
 
-use hindsight_interp::{Code, Interpreter, Memory, Ran};
+use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran};
 use hindsight_isa::VecState;
 
 /// A page that begins at address zero.
@@ -143,4 +143,19 @@ fn half_precision_is_rounded_with_its_own_limits() {
     assert_eq!(halves, [0x7bff, 0x7c00, 1, 0, 0]);
     // Overflow, underflow, inexact results.
     assert_eq!(v.mxcsr & 0x3f, 0x38);
+}
+
+#[test]
+fn approximations_are_refused_with_the_reason() {
+    // fsin; rcpps xmm0, xmm0
+    for (code, name) in [(&[0xd9, 0xfe][..], "Fsin"), (&[0x0f, 0x53, 0xc0], "Rcpps")] {
+        let (_, ran) = run(code, 1, &stack(&[ONE]), &mut Page([0; 4096]));
+        let Ran::Fault(fault) = ran else {
+            panic!("{name} was executed");
+        };
+        assert_eq!(fault, Fault::Approximate(name.to_string()));
+        let reason = "whose results differ between makers of processors";
+        let text = format!("the interpreter does not support {name}, {reason}");
+        assert_eq!(fault.to_string(), text);
+    }
 }

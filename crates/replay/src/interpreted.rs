@@ -122,7 +122,7 @@ impl Interpreted {
                     Fault::Exception(_) | Fault::Outside(_) => {
                         cpu.difference("no event", fault.to_string())
                     }
-                    Fault::NoInstruction | Fault::Unsupported(_) => {
+                    Fault::NoInstruction | Fault::Unsupported(_) | Fault::Approximate(_) => {
                         cpu.unsupported(fault.to_string())
                     }
                 });

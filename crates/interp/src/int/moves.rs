@@ -4,6 +4,7 @@ use super::form::{At, Binary, Unary, at, size, sized, two};
 use crate::Memory;
 use crate::core::{Core, slot};
 use crate::decode::gpr;
+use crate::fault::Fault;
 use crate::op::{A, B, Flow, Int, Mem, Op, Place, Run, bit};
 use hindsight_isa::regs::{RAX, RBX, RDX};
 use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, Register};
@@ -162,6 +163,21 @@ fn zero_line<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     Flow::Next
 }
 
+/// MOVDIR64B: a line of 64 bytes to the address in register `a`.
+fn move_line<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    let to = match o.has(bit::SHORT) {
+        true => u32::held(c, o.a) as u64,
+        false => u64::held(c, o.a),
+    };
+    if to % 64 != 0 {
+        c.fault = Some(Fault::Exception(13));
+        return Flow::Fault;
+    }
+    let line: [u8; 64] = m.load(o.address(c));
+    m.store(to, line);
+    Flow::Next
+}
+
 pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
     use Mnemonic::*;
     let conditional = |o: &mut Op<M>| {
@@ -209,6 +225,10 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         Cwd => Some(spread::<M, u16>),
         Cdq => Some(spread::<M, u32>),
         Cqo => Some(spread::<M, u64>),
+        Movdir64b => {
+            o.a = gpr(i.op0_register());
+            Some(move_line)
+        }
         Clzero => {
             if i.code() == Code::Clzerod {
                 o.bits |= bit::SHORT;
