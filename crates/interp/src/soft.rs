@@ -195,18 +195,8 @@ impl Number {
                 significand,
                 ..
             } => {
-                let lead = 127 - significand.leading_zeros() as i32;
-                let e = exponent + lead;
-                let shift = exponent - (e.max(f.least) - fraction_bits as i32);
-                let s = if shift >= 0 {
-                    significand << shift
-                } else {
-                    significand >> -shift
-                } as u64;
-                match e < f.least {
-                    true => (0, s),
-                    false => ((e + f.most) as u64, s & ((1 << fraction_bits) - 1)),
-                }
+                let (s, field) = placed(exponent, significand, f);
+                (field, s & ((1 << fraction_bits) - 1))
             }
         };
         let sign = (self.negative() as u64) << (fraction_bits + (top as u32).count_ones());
@@ -248,26 +238,24 @@ impl Number {
                 significand,
                 ..
             } => {
-                let lead = 127 - significand.leading_zeros() as i32;
-                let e = exponent + lead;
-                let shift = exponent - (e.max(F80.least) - 63);
-                let s = if shift >= 0 {
-                    significand << shift
-                } else {
-                    significand >> -shift
-                } as u64;
-                (
-                    s,
-                    if e < F80.least {
-                        0
-                    } else {
-                        (e + F80.most) as u16
-                    },
-                )
+                let (s, field) = placed(exponent, significand, F80);
+                (s, field as u16)
             }
         };
         (s, field | (self.negative() as u16) << 15)
     }
+}
+
+/// A rounded number as a format has it: the significand with its leading one, and the exponent's field.
+fn placed(exponent: i32, significand: u128, f: Format) -> (u64, u64) {
+    let e = exponent + 127 - significand.leading_zeros() as i32;
+    let shift = exponent - (e.max(f.least) + 1 - f.precision as i32);
+    let s = match shift >= 0 {
+        true => significand << shift,
+        false => significand >> -shift,
+    };
+    let field = if e < f.least { 0 } else { e + f.most };
+    (s as u64, field as u64)
 }
 
 /// A rounded result.

@@ -33,115 +33,78 @@ fn shifted<T: Int>(c: &mut Core, r: T, cf: bool, of: bool) -> T {
     r
 }
 
-struct Shl;
-impl Binary for Shl {
-    #[inline(always)]
-    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
-        let n = count(b);
-        if n == 0 {
-            return a;
-        }
+/// Declares instructions that a count of zero makes do nothing: `name: |core, a, n| result;`.
+macro_rules! counted {
+    ($($name:ident: |$c:ident, $a:ident, $n:ident| $r:expr;)*) => {
+        $(
+            struct $name;
+            impl Binary for $name {
+                #[inline(always)]
+                fn apply<T: Int>($c: &mut Core, $a: T, b: T) -> T {
+                    match count(b) {
+                        0 => $a,
+                        $n => $r,
+                    }
+                }
+            }
+        )*
+    };
+}
+
+counted! {
+    Shl: |c, a, n| {
         let r = T::of(left(a.wide(), n));
         let cf = n <= T::BITS && right(a.wide(), T::BITS - n) & 1 != 0;
         shifted(c, r, cf, r.top() != cf)
-    }
-}
-
-struct Shr;
-impl Binary for Shr {
-    #[inline(always)]
-    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
-        let n = count(b);
-        if n == 0 {
-            return a;
-        }
+    };
+    Shr: |c, a, n| {
         let r = T::of(right(a.wide(), n));
-        let cf = right(a.wide(), n - 1) & 1 != 0;
-        shifted(
-            c,
-            r,
-            cf,
-            (r.wide() << 1 ^ r.wide()) >> (T::BITS - 1) & 1 != 0,
-        )
-    }
-}
-
-struct Sar;
-impl Binary for Sar {
-    #[inline(always)]
-    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
-        let n = count(b);
-        if n == 0 {
-            return a;
-        }
+        shifted(c, r, right(a.wide(), n - 1) & 1 != 0, tops_differ(r))
+    };
+    Sar: |c, a, n| {
         let v = a.signed() as i64;
         shifted(c, T::of((v >> n) as u64), v >> (n - 1) & 1 != 0, false)
-    }
-}
-
-/// Rotations change only CF and OF.
-struct Rol;
-impl Binary for Rol {
-    #[inline(always)]
-    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
-        let n = count(b);
-        if n == 0 {
-            return a;
-        }
-        let k = n % T::BITS;
-        let r = T::of(left(a.wide(), k) | right(a.wide(), T::BITS - k));
+    };
+    // Rotations change only CF and OF.
+    Rol: |c, a, n| {
+        let r = rotated(a, n % T::BITS);
         let cf = r.wide() & 1 != 0;
-        c.flags.set_cf_of(cf, r.top() != cf);
-        r
-    }
+        turned(c, r, cf, r.top() != cf)
+    };
+    Ror: |c, a, n| {
+        let r = rotated(a, T::BITS - n % T::BITS);
+        turned(c, r, r.top(), tops_differ(r))
+    };
+    Rcl: |c, a, n| {
+        let (r, cf) = through_carry(c, a, n % (T::BITS + 1));
+        turned(c, r, cf, r.top() != cf)
+    };
+    Rcr: |c, a, n| {
+        let (r, cf) = through_carry(c, a, T::BITS + 1 - n % (T::BITS + 1));
+        turned(c, r, cf, tops_differ(r))
+    };
 }
 
-struct Ror;
-impl Binary for Ror {
-    #[inline(always)]
-    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
-        let n = count(b);
-        if n == 0 {
-            return a;
-        }
-        let k = n % T::BITS;
-        let r = T::of(right(a.wide(), k) | left(a.wide(), T::BITS - k));
-        c.flags
-            .set_cf_of(r.top(), r.top() != (r.wide() >> (T::BITS - 2) & 1 != 0));
-        r
-    }
+/// Whether the two highest bits differ.
+fn tops_differ<T: Int>(r: T) -> bool {
+    (r.wide() << 1 ^ r.wide()) >> (T::BITS - 1) & 1 != 0
 }
 
-/// Rotations through CF, which is one bit more.
-struct Rcl;
-impl Binary for Rcl {
-    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
-        let n = count(b) % (T::BITS + 1);
-        if count(b) == 0 {
-            return a;
-        }
-        let all = (c.flags.cf() as u128) << T::BITS | a.wide() as u128;
-        let all = all << n | all >> (T::BITS + 1 - n);
-        let (r, cf) = (T::of(all as u64), all >> T::BITS & 1 != 0);
-        c.flags.set_cf_of(cf, r.top() != cf);
-        r
-    }
+fn turned<T: Int>(c: &mut Core, r: T, cf: bool, of: bool) -> T {
+    c.flags.set_cf_of(cf, of);
+    r
 }
 
-struct Rcr;
-impl Binary for Rcr {
-    fn apply<T: Int>(c: &mut Core, a: T, b: T) -> T {
-        let n = count(b) % (T::BITS + 1);
-        if count(b) == 0 {
-            return a;
-        }
-        let all = (c.flags.cf() as u128) << T::BITS | a.wide() as u128;
-        let all = all >> n | all << (T::BITS + 1 - n);
-        let (r, cf) = (T::of(all as u64), all >> T::BITS & 1 != 0);
-        let of = (r.wide() >> (T::BITS - 1) ^ r.wide() >> (T::BITS - 2)) & 1 != 0;
-        c.flags.set_cf_of(cf, of);
-        r
-    }
+/// Rotated left, by at most all its bits.
+fn rotated<T: Int>(a: T, n: u32) -> T {
+    T::of(left(a.wide(), n) | right(a.wide(), T::BITS - n))
+}
+
+/// Rotated left through CF, which is one bit more. Returns the new CF, too.
+fn through_carry<T: Int>(c: &Core, a: T, n: u32) -> (T, bool) {
+    let all = (c.flags.cf() as u128) << T::BITS | a.wide() as u128;
+    let all = all << n | all >> (T::BITS + 1 - n);
+    (T::of(all as u64), all >> T::BITS & 1 != 0)
 }
 
 /// The shifts of BMI2 change no flag. The count is `x`, but for RORX, which has a constant.
@@ -163,7 +126,7 @@ flagless! {
     Shlx: |x, y| T::of(left(y.wide(), x));
     Shrx: |x, y| T::of(right(y.wide(), x));
     Sarx: |x, y| T::of((y.signed() as i64 >> x) as u64);
-    Rorx: |x, y| T::of(right(y.wide(), x) | left(y.wide(), T::BITS - x));
+    Rorx: |x, y| rotated(y, T::BITS - x % T::BITS);
 }
 
 /// SHLD (`LEFT`) and SHRD: bits of register `b` are shifted in. The count is `imm`, or CL.
