@@ -1,9 +1,11 @@
 //! The registers of a virtual processor, as instructions use them.
 
+pub mod x87;
+
 use crate::fault::Fault;
 use crate::flags::Flags;
 use crate::word::Lane;
-use crate::x87::unit::X87;
+use x87::X87;
 
 /// Slots of [`Core::gpr`] besides the general purpose registers, which have their hardware numbers.
 pub mod slot {

@@ -16,6 +16,7 @@ mod flags;
 mod int;
 mod memory;
 mod op;
+mod operand;
 mod run;
 mod soft;
 mod state;

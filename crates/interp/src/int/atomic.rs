@@ -3,9 +3,9 @@
 use super::form::{At, at, size, sized};
 use crate::Memory;
 use crate::core::Core;
-use crate::decode::gpr;
 use crate::flags::{Flags, ZF};
 use crate::op::{A, Flow, Int, Mem, Op, Place, Run};
+use crate::operand::gpr;
 use hindsight_isa::regs::{RAX, RBX, RCX, RDX};
 use iced_x86::{Instruction, Mnemonic};
 

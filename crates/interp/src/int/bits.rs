@@ -3,9 +3,9 @@
 use super::form::{At, Binary, Ternary, Unary, at, one, size, sized, three, two};
 use crate::Memory;
 use crate::core::Core;
-use crate::decode::gpr;
 use crate::flags::{CF, Flags, OF, ZF};
 use crate::op::{B, Flow, Int, Mem, Op, Place, Run};
+use crate::operand::gpr;
 use iced_x86::{Instruction, Mnemonic};
 
 /// The bit tests set CF to the bit. They leave the other flags.

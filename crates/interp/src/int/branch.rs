@@ -4,8 +4,8 @@ use super::moves::condition;
 use super::stack::{pop, push};
 use crate::Memory;
 use crate::core::Core;
-use crate::decode::gpr;
 use crate::op::{A, Flow, Mem, Op, Place, Run, bit};
+use crate::operand::gpr;
 use hindsight_isa::regs::{RCX, RSP};
 use iced_x86::{Instruction, Mnemonic, OpKind};
 

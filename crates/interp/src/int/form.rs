@@ -2,8 +2,8 @@
 
 use crate::Memory;
 use crate::core::Core;
-use crate::decode::gpr;
 use crate::op::{A, B, Flow, Imm, Int, Mem, Op, Place, Run};
+use crate::operand::gpr;
 use iced_x86::{Instruction, OpKind};
 
 /// `a = f(a, b)`.

@@ -3,9 +3,9 @@
 use super::form::{At, Binary, Unary, at, size, sized, two};
 use crate::Memory;
 use crate::core::{Core, slot};
-use crate::decode::gpr;
 use crate::fault::Fault;
 use crate::op::{A, B, Flow, Int, Mem, Op, Place, Run, bit};
+use crate::operand::gpr;
 use hindsight_isa::regs::{RAX, RBX, RDX};
 use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, Register};
 
@@ -236,7 +236,7 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
             Some(zero_line)
         }
         Xlatb => {
-            o.segment = crate::decode::segment(i);
+            o.segment = crate::operand::segment(i);
             if i.memory_base() == Register::EBX {
                 o.bits |= bit::SHORT;
             }

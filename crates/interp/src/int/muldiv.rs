@@ -3,9 +3,9 @@
 use super::form::{At, Binary, Ternary, at, size, sized, three, two};
 use crate::Memory;
 use crate::core::Core;
-use crate::decode::gpr;
 use crate::fault::Fault;
 use crate::op::{A, B, Flow, Int, Mem, Op, Place, Run};
+use crate::operand::gpr;
 use hindsight_isa::regs::{RAX, RDX};
 use iced_x86::{Instruction, Mnemonic};
 

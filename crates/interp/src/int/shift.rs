@@ -6,9 +6,9 @@
 use super::form::{At, Binary, Ternary, at, size, sized, three, two};
 use crate::Memory;
 use crate::core::Core;
-use crate::decode::gpr;
 use crate::flags::Flags;
 use crate::op::{A, Flow, Int, Mem, Op, Place, Run};
+use crate::operand::gpr;
 use hindsight_isa::regs::RCX;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 

@@ -3,9 +3,9 @@
 use super::form::{At, at, sized};
 use crate::Memory;
 use crate::core::Core;
-use crate::decode::gpr;
 use crate::flags::{CF, DF, Flags, OF, STATUS};
 use crate::op::{A, Flow, Imm, Int, Mem, Op, Place, Run};
+use crate::operand::gpr;
 
 use hindsight_isa::regs::{RBP, RSP};
 use hindsight_isa::state::RFLAGS_MASK;

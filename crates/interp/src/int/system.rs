@@ -2,8 +2,8 @@
 
 use crate::Memory;
 use crate::core::{Core, slot};
-use crate::decode::gpr;
 use crate::op::{Flow, Int, Op, Run};
+use crate::operand::gpr;
 use iced_x86::{Instruction, Mnemonic};
 
 fn nothing<M: Memory>(_: &mut Core, _: &mut M, _: &Op<M>) -> Flow {

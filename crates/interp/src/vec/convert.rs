@@ -5,8 +5,8 @@ use super::form::{last, selected, store, store_first, store_low};
 use super::numbers::{Env, Float};
 use crate::Memory;
 use crate::core::Core;
-use crate::decode::gpr;
 use crate::op::{Flow, Int, Op, Run, bit};
+use crate::operand::gpr;
 use crate::soft::Round;
 use iced_x86::{EncodingKind, Instruction, Mnemonic, OpKind};
 

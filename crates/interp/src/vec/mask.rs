@@ -4,9 +4,9 @@ use super::element::{Element, count};
 use super::form::{last, selected, store};
 use crate::Memory;
 use crate::core::Core;
-use crate::decode::gpr;
 use crate::flags::{CF, Flags, ZF};
 use crate::op::{Flow, Int, Op, Run, bit};
+use crate::operand::gpr;
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
 /// An operation on two masks.

@@ -4,8 +4,8 @@ use super::element::{Element, count};
 use super::form::{last, store, store_low, store_selected};
 use crate::Memory;
 use crate::core::Core;
-use crate::decode::gpr;
 use crate::op::{Flow, Int, Op, Run, bit};
+use crate::operand::gpr;
 use hindsight_isa::regs::RDI;
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
@@ -257,7 +257,7 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
                 i.op1_register().number() as u8,
                 i.op2_register().number() as u8,
             );
-            o.segment = crate::decode::segment(i);
+            o.segment = crate::operand::segment(i);
             if i.op0_kind() == OpKind::MemorySegEDI {
                 o.bits |= bit::SHORT;
             }

@@ -2,10 +2,10 @@
 //!
 //! The transcendental instructions are not here: no two makers' processors agree on all their results.
 
-use super::unit::{C0, C1, C2, C3, F80Bits, X87};
-use super::{denormal, end, memory_format, widen};
+use super::form::{denormal, end, memory_format, widen};
 use crate::Memory;
 use crate::core::Core;
+use crate::core::x87::{C0, C1, C2, C3, F80Bits, X87};
 use crate::fault::Fault;
 use crate::flags::{CF, Flags, PF, ZF};
 use crate::op::{Flow, Op, Run};

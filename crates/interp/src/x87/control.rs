@@ -1,9 +1,9 @@
 //! Control and status words, and the whole state.
 
-use super::end;
-use super::unit::BUSY;
+use super::form::end;
 use crate::Memory;
 use crate::core::Core;
+use crate::core::x87::BUSY;
 use crate::op::{Flow, Int, Op, Run};
 use crate::word::Lane;
 use hindsight_isa::regs::RAX;

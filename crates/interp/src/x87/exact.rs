@@ -1,10 +1,10 @@
 //! Remainders, scaling, exponents, and packed decimals: what is neither arithmetic nor transcendental. All of it is
 //! exact, or rounded once.
 
-use super::unit::{C0, C1, C2, C3, F80Bits, X87};
-use super::{denormal, end};
+use super::form::{denormal, end};
 use crate::Memory;
 use crate::core::Core;
+use crate::core::x87::{C0, C1, C2, C3, F80Bits, X87};
 use crate::fault::Fault;
 use crate::op::{Flow, Op, Run};
 use crate::soft::flag::{IE, ZE};

@@ -1,9 +1,9 @@
 //! Loads and stores, constants, conditional moves.
 
-use super::unit::{F80Bits, X87};
-use super::{denormal, end, memory_format, widen};
+use super::form::{denormal, end, memory_format, widen};
 use crate::Memory;
 use crate::core::Core;
+use crate::core::x87::{F80Bits, X87};
 use crate::fault::Fault;
 use crate::op::{Flow, Op, Run};
 use crate::soft::flag::IE;

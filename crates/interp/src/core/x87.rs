@@ -1,4 +1,4 @@
-//! The registers of the x87.
+//! The registers of the x87, and how its instructions use them.
 
 use crate::fault::Fault;
 use crate::soft::flag::IE;
