@@ -124,7 +124,8 @@ impl Env {
         Env {
             mode,
             daz: c.mxcsr & DAZ != 0,
-            ftz: c.mxcsr & FTZ != 0 && c.mxcsr & UE << 7 != 0,
+            // Only where underflow is masked, as an instruction does that is silent.
+            ftz: c.mxcsr & FTZ != 0 && (silent || c.mxcsr & UE << 7 != 0),
             fast: mode == Round::Nearest && (silent || c.mxcsr & PE != 0),
             silent,
             flags: 0,
