@@ -21,6 +21,18 @@ pub struct Args {
     /// 1 GiB, and what the recording may need by its length and by what it says that its program had.
     #[arg(long, global = true, value_name = "SIZE", value_parser = bytes, display_order = 1000)]
     pub max_memory: Option<u64>,
+    /// What executes a recording's instructions. The interpreter is slower, and ends with an error at an instruction that
+    /// it does not support.
+    #[arg(
+        long,
+        global = true,
+        value_name = "PROCESSOR",
+        value_enum,
+        default_value = "auto",
+        hide_default_value = true,
+        display_order = 1001
+    )]
+    pub processor: Processor,
 }
 
 impl Command {

@@ -30,8 +30,11 @@ const OTHERS: i32 = 3;
 const OTHERS_OF_RUST: i32 = 4;
 
 fn open(file: &Path, process: Option<u32>, at: Option<Place>) -> Result<Session> {
-    let timeline =
-        Timeline::open(file, Options::default()).with_context(|| file.display().to_string())?;
+    let options = Options {
+        processor: crate::processor::of_travel(),
+        ..Options::default()
+    };
+    let timeline = Timeline::open(file, options).with_context(|| file.display().to_string())?;
     limits::allow(timeline.trace(), limits::processors());
     let at = at.map(|place| timeline.find(place, process)).transpose()?;
     Ok(Session::new(timeline, process, at)?)

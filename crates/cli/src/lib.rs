@@ -21,6 +21,7 @@ mod numbers;
 mod out;
 mod parse;
 mod printers;
+mod processor;
 mod receive;
 mod record;
 mod replay;
@@ -59,6 +60,16 @@ pub fn run() -> i32 {
             return 2;
         }
     }
+    if args.processor != args::Processor::Auto && !args.command.reads() {
+        say("--processor is for commands that read a recording");
+        return 2;
+    }
+    let verifies = matches!(&args.command, Command::Replay(a) if a.verify.is_some());
+    if args.processor == args::Processor::Both && !verifies {
+        say("--processor both is for `replay --verify`, which compares the two");
+        return 2;
+    }
+    processor::begin(args.processor);
     let result = match args.command {
         Command::Record(a) => return record::run(a),
         Command::Attach(a) => return attach::run(&a),

@@ -28,12 +28,7 @@ pub fn run(a: &args::Replay) -> Result<i32> {
         options.jobs = jobs;
     }
     options.count = a.count;
-    options.processors = match a.processor {
-        args::Processor::Auto if hindsight_replay::is_native_possible() => Processors::Native,
-        args::Processor::Auto | args::Processor::Interpreter => Processors::Interpreter,
-        args::Processor::Native => Processors::Native,
-        args::Processor::Both => Processors::Both,
-    };
+    options.processors = crate::processor::of_verification();
     if a.count && options.processors == Processors::Interpreter {
         bail!("--count needs the native processor: the interpreter does not count");
     }

@@ -27,6 +27,10 @@ pub fn open(file: Option<&Path>, options: Options) -> Result<Timeline> {
         0 => limits::processors(),
         n => n,
     };
+    let options = Options {
+        processor: crate::processor::of_travel(),
+        ..options
+    };
     let timeline = Timeline::open(&path, options).with_context(|| path.display().to_string())?;
     limits::allow(timeline.trace(), jobs);
     let bar = Mutex::new(Bar::new(true));

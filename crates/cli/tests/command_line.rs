@@ -49,6 +49,27 @@ impl Store {
 }
 
 #[test]
+fn a_processor_is_chosen_where_a_recording_is_read() {
+    let s = Store::new();
+    s.ok(&["record", "-q", "/bin/true"]);
+    s.ok(&["at", "--processor", "interpreter"]);
+    for (args, words) in [
+        (
+            ["record", "--processor=native", "true"],
+            "commands that read a recording",
+        ),
+        (["at", "end", "--processor=both"], "replay --verify"),
+    ] {
+        let o = s.hindsight(&args);
+        let said = String::from_utf8_lossy(&o.stderr);
+        assert!(
+            o.status.code() == Some(2) && said.contains(words),
+            "{args:?}: {said}"
+        );
+    }
+}
+
+#[test]
 fn the_last_few_of_each_program_are_kept() {
     let s = Store::new();
     assert!(s.names().is_empty());

@@ -5,7 +5,7 @@ use crate::compare::{compare_bytes, compare_cpu, compare_vec, iced_to_hardware};
 use crate::memory::{DATA, PAGE};
 use crate::prepare::short_string;
 use crate::record::Outcome;
-use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran};
+use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran, Saved};
 use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_translate::effective::stores_state;
 use iced_x86::Mnemonic;
@@ -50,6 +50,8 @@ impl Memory for Pages {
             *b = page.map_or(0, |p| p[(at % PAGE) as usize]);
         }
     }
+
+    fn saved(&mut self, _: u64, _: Saved) {}
 
     fn write(&mut self, addr: u64, buf: &[u8]) {
         for (i, b) in buf.iter().enumerate() {

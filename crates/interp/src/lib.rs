@@ -26,5 +26,5 @@ mod x87;
 
 pub use crate::core::{Core, Offsets};
 pub use fault::Fault;
-pub use memory::{Code, Memory};
+pub use memory::{Code, Memory, Saved};
 pub use run::{Interpreter, Ran};

@@ -14,6 +14,24 @@ pub trait Memory {
 
     /// Writes bytes from `addr` on.
     fn write(&mut self, addr: u64, buf: &[u8]);
+
+    /// An instruction has saved registers at `addr`. What it wrote is not computed: the recording has it when the program
+    /// reads it. Until then, what is there is unknown.
+    fn saved(&mut self, addr: u64, what: Saved);
+}
+
+/// How much an instruction that saves registers has written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Saved {
+    /// So many bytes.
+    Bytes(u64),
+    /// An area of XSAVE.
+    Area {
+        /// The components that the registers asked for.
+        asked: u64,
+        /// The form without gaps.
+        compact: bool,
+    },
 }
 
 /// Code by guest addresses.

@@ -1,6 +1,6 @@
 //! Instructions whose effect on other state, or whose way over several steps, a single random case does not show.
 
-use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran};
+use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran, Saved};
 use hindsight_isa::VecState;
 
 /// A page that begins at address zero.
@@ -20,6 +20,8 @@ impl Memory for Page {
     fn read(&mut self, addr: u64, buf: &mut [u8]) {
         buf.copy_from_slice(&self.0[addr as usize..][..buf.len()]);
     }
+
+    fn saved(&mut self, _: u64, _: Saved) {}
 
     fn write(&mut self, addr: u64, buf: &[u8]) {
         self.0[addr as usize..][..buf.len()].copy_from_slice(buf);

@@ -9,7 +9,9 @@ mod runs;
 mod world;
 
 use ask::{Asker, Tally};
-use hindsight_timeline::{Cancel, Dense, Depth, Error, Options, Result, Timeline, index_path};
+use hindsight_timeline::{
+    Cancel, Dense, Depth, Error, Options, Processor, Result, Timeline, index_path,
+};
 use log::Log;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -91,7 +93,7 @@ fn leveled(coarse: u64) -> Options {
 }
 
 /// Opens the recording without an index, with whole indexes, and with an index that was cut in its middle. Others are
-/// made in levels: with all of the fine level in memory, with one part of it at a time, and with some of it in the file.
+/// made in levels: with all of the fine level in memory, with one part of it at a time, and with some of it in the file. One is played by the interpreter.
 fn timelines(trace: &Path, plain: Timeline) -> Result<Vec<(&'static str, Timeline)>> {
     let index = index_path(trace);
     let fail = |e: std::io::Error| Error::Index {
@@ -141,6 +143,13 @@ fn timelines(trace: &Path, plain: Timeline) -> Result<Vec<(&'static str, Timelin
         },
     )?;
     let some = some_levels(trace).map_err(fail)??;
+    let interpreted = Timeline::open(
+        trace,
+        Options {
+            processor: Processor::Interpreter,
+            ..unsaved(FINE)
+        },
+    )?;
     Ok(vec![
         ("none", plain),
         ("fine", fine),
@@ -150,6 +159,7 @@ fn timelines(trace: &Path, plain: Timeline) -> Result<Vec<(&'static str, Timelin
         ("levels", levels),
         ("one fine part", one),
         ("some fine parts", some),
+        ("interpreted", interpreted),
     ])
 }
 

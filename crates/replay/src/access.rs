@@ -195,10 +195,10 @@ fn size(i: &Instruction, m: &UsedMemory, cpu: &CpuState) -> usize {
     use Mnemonic::*;
     match (m.memory_size().size(), i.mnemonic()) {
         (0, Fxsave | Fxsave64 | Fxrstor | Fxrstor64) => 512,
-        (0, Xsave | Xsave64 | Xsaveopt | Xsaveopt64) => area(cpu, false),
-        (0, Xsavec | Xsavec64) => area(cpu, true),
+        (0, Xsave | Xsave64 | Xsaveopt | Xsaveopt64) => area(asked(cpu), false),
+        (0, Xsavec | Xsavec64) => area(asked(cpu), true),
         // Only the area says which form is read and where its components are. So this is the upper bound.
-        (0, Xrstor | Xrstor64) if area(cpu, true) > LEGACY => LONGEST,
+        (0, Xrstor | Xrstor64) if area(asked(cpu), true) > LEGACY => LONGEST,
         (0, Xrstor | Xrstor64) => LEGACY,
         (n, _) => n,
     }
@@ -210,15 +210,20 @@ const LEGACY: usize = 576;
 /// Bytes of the longest XSAVE area: standard form, with all components that programs see.
 const LONGEST: usize = 2696;
 
-/// Bytes of an XSAVE area up to the last component that the registers ask for: legacy region, header and the
+/// The components that the registers ask an instruction to save or to restore.
+fn asked(cpu: &CpuState) -> u64 {
+    cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32
+}
+
+/// Bytes of an XSAVE area up to the last component that is asked for: legacy region, header and the
 /// following components. It must not be more. The dynamic linker has its area on the stack, with the caller's
 /// variables right behind it.
-fn area(cpu: &CpuState, compact: bool) -> usize {
+pub(crate) fn area(asked: u64, compact: bool) -> usize {
     const AVX: u64 = 1 << 2;
     /// AVX and the three components of AVX-512. Programs see no others.
     const EXTENDED: [(u64, usize); 4] = [(AVX, 256), (1 << 5, 64), (1 << 6, 512), (1 << 7, 1024)];
     let host = host().map_or(COMPONENTS, |l| l.mask);
-    let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & host;
+    let asked = asked & host;
     let there = || EXTENDED.iter().filter(|e| asked & e.0 != 0);
     match compact {
         false if there().any(|e| e.0 != AVX) => LONGEST,

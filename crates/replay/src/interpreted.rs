@@ -1,13 +1,14 @@
 //! Executes instructions one by one, with the interpreter.
 
 use crate::Error;
+use crate::access::area;
 use crate::code::Code;
 use crate::cpu::Cpu;
 use crate::library::Library;
 use crate::processor::Processor;
 use crate::queue::{Op, Queue};
 use crate::window::{AccessKind, Window};
-use hindsight_interp::{Fault, Interpreter, Memory, Offsets, Ran};
+use hindsight_interp::{Fault, Interpreter, Memory, Offsets, Ran, Saved};
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{Executed, VecState};
 use std::sync::Arc;
@@ -42,6 +43,16 @@ impl Memory for Window {
     fn write(&mut self, addr: u64, buf: &[u8]) {
         self.note(AccessKind::Writes, addr, buf.len());
         Window::write(self, addr, buf);
+    }
+
+    fn saved(&mut self, addr: u64, what: Saved) {
+        if self.has_marks() {
+            let len = match what {
+                Saved::Bytes(n) => n,
+                Saved::Area { asked, compact } => area(asked, compact) as u64,
+            };
+            self.unknown(addr, len);
+        }
     }
 }
 

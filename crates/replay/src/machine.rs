@@ -106,14 +106,14 @@ impl<'a> Machine<'a> {
 
     /// Makes a processor with a window of 2^32 cells that marks each byte it reads or writes. Each access
     /// takes a few instructions more.
-    pub fn observing(code: Arc<Code>) -> Result<Machine<'a>, Error> {
-        Machine::make(Choice::Native, code, Predictor::WINDOW, Observe::Anywhere)
+    pub fn observing(choice: Choice, code: Arc<Code>) -> Result<Machine<'a>, Error> {
+        Machine::make(choice, code, Predictor::WINDOW, Observe::Anywhere)
     }
 
     /// Like [`Machine::observing`], for a machine that executes much. If it is the only one in the process,
     /// it marks writes with less code.
-    pub fn observing_much(code: Arc<Code>) -> Result<Machine<'a>, Error> {
-        Machine::make(Choice::Native, code, Predictor::WINDOW, Observe::Near)
+    pub fn observing_much(choice: Choice, code: Arc<Code>) -> Result<Machine<'a>, Error> {
+        Machine::make(choice, code, Predictor::WINDOW, Observe::Near)
     }
 
     fn make(

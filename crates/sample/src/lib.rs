@@ -3,7 +3,7 @@
 use hindsight_events::{Encoder, EndKind, Event, MAX_EVENT};
 use hindsight_isa::regs;
 use hindsight_isa::{CpuState, Predictor, VecState};
-use hindsight_replay::{Code, Machine};
+use hindsight_replay::{Choice, Code, Machine};
 use std::sync::Arc;
 
 pub const PC: u64 = 0x40_0ff0;
@@ -179,5 +179,5 @@ pub fn machine(code: &[u8]) -> Machine<'static> {
 /// The same machine, but it sets access marks.
 pub fn observing(code: &[u8]) -> Machine<'static> {
     let code = Code::new(&mut [(0, PC, code)]).unwrap();
-    Machine::observing(Arc::new(code)).unwrap()
+    Machine::observing(Choice::Native, Arc::new(code)).unwrap()
 }

@@ -18,7 +18,7 @@ use crate::index::{
     self, Budget, Draft, For, IndexPart, Level, PartRange, Sidecar, Stream, Tracks,
 };
 use crate::recording::Recording;
-use crate::{Cancel, Error, Result, ThreadId};
+use crate::{Cancel, Error, Processor, Result, ThreadId};
 use hindsight_trace::Trace;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -47,6 +47,8 @@ pub struct Options {
     pub fine_memory: usize,
     /// Do not save beside the trace what a question made: parts of the index, and lists of calls.
     pub unsaved: bool,
+    /// What executes instructions.
+    pub processor: Processor,
 }
 
 /// A recording, its index, and what else was found out by replaying it. It derefs to the [`Recording`].
@@ -145,7 +147,13 @@ impl Engine {
     pub fn open(path: &Path, options: Options) -> Result<Engine> {
         let trace = Trace::open(path)?;
         let spans = [options.interval, options.coarse];
-        let recording = Recording::new(trace, path.to_path_buf(), options.jobs, spans)?;
+        let recording = Recording::new(
+            trace,
+            path.to_path_buf(),
+            options.jobs,
+            spans,
+            options.processor,
+        )?;
         let trace = &recording.trace;
         let most = match options.index_size {
             0 => most(trace),

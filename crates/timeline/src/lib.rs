@@ -60,6 +60,9 @@ pub use base::similar::{did_you_mean, similar};
 pub use calls::{Call, Return};
 pub use engine::INDEX_CONSTANT;
 pub use engine::interest::Dense;
+/// What executes the instructions of a recording.
+pub use hindsight_replay::Choice as Processor;
+
 pub use engine::{Asking, Background, Depth, IndexStatus, Options};
 pub use extras::branch::{Branch, Halted};
 pub use extras::names::Names;

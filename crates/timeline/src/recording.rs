@@ -18,9 +18,9 @@ use crate::base::lru::LruCache;
 use crate::base::sync::{joined, lock};
 use crate::model::error::replay;
 use crate::scan::Scan;
-use crate::{Error, Position, Result, ThreadId};
+use crate::{Error, Position, Processor, Result, ThreadId};
 use hindsight_isa::Predictor;
-use hindsight_replay::Code;
+use hindsight_replay::{Code, Machine};
 use hindsight_trace::{ModuleHash, Trace};
 use maps::Change;
 use std::collections::{BTreeMap, VecDeque};
@@ -38,6 +38,8 @@ pub struct Recording {
     pub interval: u64,
     /// Instructions in an interval of its coarse level. 0: the caller did not choose.
     pub coarse: u64,
+    /// What executes instructions.
+    pub processor: Processor,
     pub threads: Vec<ThreadId>,
     scans: OnceLock<BTreeMap<ThreadId, Scan>>,
     /// Threads that a signal killed, with its number, as other threads tell.
@@ -62,12 +64,31 @@ const FILES: usize = 128 << 20;
 const CHUNKS: usize = 16;
 
 impl Recording {
+    /// A machine for the stream of a thread.
+    pub fn machine(&self, thread: ThreadId) -> Result<Machine<'static>> {
+        let code = self.code(self.image(thread), thread)?;
+        Machine::with(self.processor, code, Predictor::WINDOW).map_err(|e| replay(thread, e))
+    }
+
+    /// The same with access marks.
+    pub fn observing(&self, thread: ThreadId) -> Result<Machine<'static>> {
+        let code = self.code(self.image(thread), thread)?;
+        Machine::observing(self.processor, code).map_err(|e| replay(thread, e))
+    }
+
+    /// The same for a machine that executes much.
+    pub fn observing_much(&self, thread: ThreadId) -> Result<Machine<'static>> {
+        let code = self.code(self.image(thread), thread)?;
+        Machine::observing_much(self.processor, code).map_err(|e| replay(thread, e))
+    }
+
     /// A recording for a trace that is open. Nothing else of it is read yet.
     pub fn new(
         trace: Trace,
         path: PathBuf,
         jobs: usize,
         [interval, coarse]: [u64; 2],
+        processor: Processor,
     ) -> Result<Recording> {
         if trace.header().predictor_bits != Predictor::WINDOW.bits {
             return Err(Error::Unsupported(
@@ -90,6 +111,7 @@ impl Recording {
             },
             interval,
             coarse,
+            processor,
             threads,
             scans: OnceLock::new(),
             killed: OnceLock::new(),

@@ -8,7 +8,7 @@
 
 use crate::part::{self, StreamPart};
 use hindsight_events::{Decoder, Event};
-use hindsight_replay::{AccessKind, Code, Error, Machine, Stop};
+use hindsight_replay::{AccessKind, Choice, Code, Error, Machine, Stop};
 use hindsight_syscalls as syscalls;
 use hindsight_trace::Trace;
 use std::cmp::Reverse;
@@ -214,7 +214,7 @@ pub fn find(
     let Some(first) = calls.first() else {
         return Ok(Vec::new());
     };
-    let mut m = Machine::observing(code)?;
+    let mut m = Machine::observing(Choice::Native, code)?;
     m.from_keyframe(part::source(trace, part))?;
     m.run_to(first.pos)?;
     let mut candidates: Vec<Candidate> = Vec::new();

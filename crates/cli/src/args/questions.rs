@@ -33,7 +33,7 @@ pub enum Checks {
     Digests,
 }
 
-/// What executes the instructions in `replay --verify`.
+/// What executes instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Processor {
     /// The native one where this machine can run it, otherwise the interpreter
@@ -42,7 +42,7 @@ pub enum Processor {
     Native,
     /// One instruction after the other, without any feature of this machine
     Interpreter,
-    /// Both, with all registers compared at each digest
+    /// Both, for `replay --verify`: all registers are compared at each digest
     Both,
 }
 
@@ -74,17 +74,6 @@ pub struct Replay {
     /// little longer.
     #[arg(long, requires = "verify")]
     pub count: bool,
-    /// What executes the instructions. The interpreter is slower, and ends with status 2 at an instruction that it does
-    /// not support.
-    #[arg(
-        long,
-        value_name = "PROCESSOR",
-        value_enum,
-        default_value = "auto",
-        requires = "verify",
-        hide_default_value = true
-    )]
-    pub processor: Processor,
     /// Processors to use, where the recording has key frames; default: all.
     #[arg(long, value_name = "N", value_parser = jobs)]
     pub jobs: Option<usize>,

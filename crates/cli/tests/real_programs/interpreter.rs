@@ -1,6 +1,6 @@
 //! The interpreter verifies recordings of real programs, and has the same registers as the native processor.
 
-use hindsight_lab::Scene;
+use hindsight_lab::{Scene, words};
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -54,6 +54,43 @@ fn threads_and_processes_verify_in_the_interpreter() {
     let seen = scene.path("seen");
     let (_, trace) = scene.record(&[program.as_os_str(), OsStr::new("threads"), seen.as_os_str()]);
     verify(&scene, &trace, "both");
+}
+
+#[test]
+fn questions_have_the_same_answers_with_both_processors() {
+    let scene = Scene::new();
+    let program = scene.compile("travel.c", &["-g", "-O1"]);
+    let (done, trace) = scene.record(&words(&program, &["3"]));
+    assert!(done.status.success(), "{}", done.messages());
+    let questions: [&[&str]; 8] = [
+        &["at", "50%"],
+        &["backtrace", "77%"],
+        &["mem", "end", "$rsp", "256"],
+        &["maps", "30%"],
+        &["writes", "$rsp", "64"],
+        &["calls", "main"],
+        &["events"],
+        &["waits", "end"],
+    ];
+    for words in questions {
+        let ask = |processor| {
+            // No answer rests on what the other one has made.
+            let _ = std::fs::remove_file(trace.with_extension("hsx"));
+            let mut command = scene.hindsight(&[words[0], "--processor", processor]);
+            let done = scene.run(command.arg(&trace).args(&words[1..]));
+            assert_eq!(
+                done.status.code(),
+                Some(0),
+                "{words:?}: {}",
+                done.messages()
+            );
+            // Flags that the manuals leave undefined may differ.
+            let text = done.text();
+            let lines = text.lines().filter(|l| !l.starts_with(" flags "));
+            lines.map(|l| format!("{l}\n")).collect::<String>()
+        };
+        assert_eq!(ask("interpreter"), ask("native"), "{words:?}");
+    }
 }
 
 #[test]

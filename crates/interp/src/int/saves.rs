@@ -1,11 +1,11 @@
 //! Instructions that save and restore the state of the processor.
 //!
-//! The ones that save write nothing here: the recording has what they wrote when the program reads it.
+//! The ones that save compute nothing: the recording has what they wrote when the program reads it.
 
-use crate::Memory;
 use crate::core::Core;
 use crate::op::{Flow, Op, Run};
 use crate::word::Lane;
+use crate::{Memory, Saved};
 use hindsight_isa::regs::{RAX, RDX};
 use iced_x86::{Instruction, Mnemonic};
 
@@ -14,7 +14,19 @@ const ALL: u64 = 0xe7;
 /// Bytes of the area before the components that are not in FXSAVE's format.
 const HEADER_END: u64 = 576;
 
-fn nothing<M: Memory>(_: &mut Core, _: &mut M, _: &Op<M>) -> Flow {
+fn fxsave<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    m.saved(o.address(c), Saved::Bytes(512));
+    Flow::Next
+}
+
+/// The components that the registers ask for.
+fn asked(c: &Core) -> u64 {
+    c.gpr[RDX] << 32 | c.gpr[RAX] & 0xffff_ffff
+}
+
+fn xsave<M: Memory, const COMPACT: bool>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    let (asked, compact) = (asked(c), COMPACT);
+    m.saved(o.address(c), Saved::Area { asked, compact });
     Flow::Next
 }
 
@@ -69,7 +81,7 @@ fn offset(c: &Core, number: u32, compact: Option<u64>) -> u64 {
 
 fn xrstor<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let at = o.address(c);
-    let wanted = (c.gpr[RDX] << 32 | c.gpr[RAX] & 0xffff_ffff) & ALL;
+    let wanted = asked(c) & ALL;
     let present = u64::from_le_bytes(m.load(at.wrapping_add(512)));
     let layout = u64::from_le_bytes(m.load(at.wrapping_add(520)));
     let compact = (layout >> 63 != 0).then_some(layout);
@@ -130,9 +142,9 @@ fn stmxcsr<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
 pub fn find<M: Memory>(i: &Instruction, _: &mut Op<M>) -> Option<Run<M>> {
     use Mnemonic::*;
     match i.mnemonic() {
-        Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64 => {
-            Some(nothing)
-        }
+        Xsave | Xsave64 | Xsaveopt | Xsaveopt64 => Some(xsave::<M, false>),
+        Xsavec | Xsavec64 => Some(xsave::<M, true>),
+        Fxsave | Fxsave64 => Some(fxsave),
         Fxrstor | Fxrstor64 => Some(fxrstor),
         Xrstor | Xrstor64 => Some(xrstor),
         Ldmxcsr | Vldmxcsr => Some(ldmxcsr),

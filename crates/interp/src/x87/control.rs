@@ -1,11 +1,11 @@
 //! Control and status words, and the whole state.
 
 use super::form::end;
-use crate::Memory;
 use crate::core::Core;
 use crate::core::x87::BUSY;
 use crate::op::{Flow, Int, Op, Run};
 use crate::word::Lane;
+use crate::{Memory, Saved};
 use hindsight_isa::regs::RAX;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
@@ -14,14 +14,16 @@ fn fninit<M: Memory>(c: &mut Core, _: &mut M, _: &Op<M>) -> Flow {
     Flow::Next
 }
 
-/// It writes nothing: the recording has what it wrote when the program reads it.
-fn fnsave<M: Memory>(c: &mut Core, _: &mut M, _: &Op<M>) -> Flow {
+/// What it writes is not computed. `o.imm` is its length.
+fn fnsave<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    m.saved(o.address(c), Saved::Bytes(o.imm));
     c.x87.init();
     Flow::Next
 }
 
 /// The same.
-fn fnstenv<M: Memory>(c: &mut Core, _: &mut M, _: &Op<M>) -> Flow {
+fn fnstenv<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
+    m.saved(o.address(c), Saved::Bytes(o.imm));
     c.x87.fcw |= 0x3f;
     Flow::Next
 }
@@ -118,8 +120,14 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
     use Mnemonic::*;
     match i.mnemonic() {
         Fninit | Finit => Some(fninit),
-        Fnsave | Fsave => Some(fnsave),
-        Fnstenv | Fstenv => Some(fnstenv),
+        Fnsave | Fsave => {
+            o.imm = i.memory_size().size() as u64;
+            Some(fnsave)
+        }
+        Fnstenv | Fstenv => {
+            o.imm = i.memory_size().size() as u64;
+            Some(fnstenv)
+        }
         Fnstcw | Fstcw => Some(fnstcw),
         Fldcw => Some(fldcw),
         Fnstsw | Fstsw => Some(match i.op0_kind() == OpKind::Memory {

@@ -59,8 +59,9 @@ impl Branch {
         let (cpu, vec) = (base.registers()?, base.vectors()?);
         let fail = |source| crate::model::error::replay(base.thread(), source);
         let code = Arc::new(Code::new(&mut []).map_err(fail)?);
+        let processor = base.timeline().0.processor;
         let mut branch = Branch {
-            machine: Machine::new(code, Predictor::WINDOW).map_err(fail)?,
+            machine: Machine::with(processor, code, Predictor::WINDOW).map_err(fail)?,
             cursor: base,
             memory: HashMap::new(),
             code: Vec::new(),

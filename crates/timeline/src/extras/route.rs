@@ -5,7 +5,6 @@ use crate::breakpath::{Breakpath, StopCandidate};
 use crate::model::error::replay;
 use crate::recording::Chunks;
 use crate::{Cancel, Error, Filter, KindOf, Module, Position, Result, Timeline};
-use hindsight_isa::Predictor;
 use hindsight_isa::regs::RCX;
 use hindsight_isa::string::StringOp;
 use hindsight_replay::access::{Access, Finder, decode, kinds};
@@ -116,9 +115,8 @@ impl Timeline {
         }
         let mut collector = Collector::new(self.module_spans(t.image, to)?);
         let inner = &self.0;
-        let code = inner.code(t.image, thread)?;
         let fail = |e| replay(thread, e);
-        let mut machine = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
+        let mut machine = inner.machine(thread)?;
         let source = Chunks::new(&inner.recording, thread, 0);
         machine.from_keyframe(Box::new(source)).map_err(fail)?;
         let mut n = 0;

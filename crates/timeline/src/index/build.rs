@@ -15,7 +15,6 @@ use crate::model::error::replay;
 use crate::recording::{Chunks, Recording};
 use crate::scan::Scan;
 use crate::{Error, Result};
-use hindsight_isa::Predictor;
 use hindsight_replay::{Lines, Machine, State, Stop};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -107,8 +106,7 @@ pub fn build(
 pub fn start_of(recording: &Arc<Recording>, range: PartRange) -> Result<Start> {
     let thread = range.thread;
     let fail = |e| replay(thread, e);
-    let code = recording.code(recording.image(thread), thread)?;
-    let mut m = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
+    let mut m = recording.machine(thread)?;
     let source = Chunks::new(recording, thread, range.chunk);
     m.from_keyframe(Box::new(source)).map_err(fail)?;
     Ok(Start {
@@ -129,8 +127,7 @@ fn play(
 ) -> Result<()> {
     let thread = range.thread;
     let fail = |e| replay(thread, e);
-    let code = recording.code(recording.image(thread), thread)?;
-    let mut m = Machine::observing_much(code).map_err(fail)?;
+    let mut m = recording.observing_much(thread)?;
     // Pages whose content the packer knows.
     let mut known = PageSet::new();
     begin(&mut m, recording, range, start, &mut known).map_err(fail)?;

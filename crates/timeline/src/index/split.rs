@@ -12,8 +12,7 @@ use crate::model::error::replay;
 use crate::recording::{Chunks, Recording};
 use crate::scan::Scan;
 use crate::{Error, Result};
-use hindsight_isa::Predictor;
-use hindsight_replay::{Machine, Stop};
+use hindsight_replay::Stop;
 use hindsight_trace::Completeness;
 use std::sync::{Arc, Mutex};
 
@@ -161,8 +160,7 @@ fn run_ahead(
 ) -> Result<Option<Start>> {
     let thread = range.thread;
     let fail = |e| replay(thread, e);
-    let code = recording.code(recording.image(thread), thread)?;
-    let mut m = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
+    let mut m = recording.machine(thread)?;
     let source = Chunks::new(recording, thread, range.chunk);
     // The other machines do the comparing.
     m.digests_only();

@@ -105,8 +105,7 @@ impl Player {
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
             return Err(Error::NoThread(thread));
         };
-        let code = engine.code(engine.image(thread), thread)?;
-        let machine = Machine::observing(code).map_err(|e| replay(thread, e))?;
+        let machine = engine.observing(thread)?;
         Ok(Player {
             from: engine.trace.chunks(thread.0)[0].first_pos,
             to: last.to.max(first.from),

@@ -9,7 +9,6 @@ use crate::index;
 use crate::model::error::replay;
 use crate::recording::Chunks;
 use crate::{Error, Result, ThreadId};
-use hindsight_isa::Predictor;
 use hindsight_replay::{Machine, Stop};
 use std::sync::Arc;
 
@@ -80,8 +79,7 @@ impl Player {
             Some(a) => a,
             None if to - at > FAR => return Ok(false),
             None => {
-                let code = self.engine.code(self.engine.image(thread), thread)?;
-                let mut machine = Machine::new(code, Predictor::WINDOW).map_err(fail)?;
+                let mut machine = self.engine.machine(thread)?;
                 machine.digests_only();
                 let source = Chunks::new(&self.engine.recording, thread, chunk);
                 machine.from_keyframe(Box::new(source)).map_err(fail)?;
