@@ -127,14 +127,15 @@ fn tracks(
     if !engine.unsaved {
         sidecar.refresh();
     }
-    let saved = sidecar.load_calls(thread, function);
+    let chunks = engine.trace.chunks(thread.0).len();
+    let saved = sidecar.load_calls(thread, function, chunks);
     let all = match saved.and_then(|b| Tracks::decode(&b)) {
         Some(saved) => saved,
         None => {
             let found = Tracks::new(find(engine, thread, function, cancel)?);
             if !engine.unsaved {
                 // If they cannot be saved, they are found again.
-                let _ = sidecar.add_calls(thread, function, found.encode());
+                let _ = sidecar.add_calls(thread, function, chunks, found.encode());
             }
             found
         }

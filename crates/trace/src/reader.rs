@@ -207,12 +207,13 @@ impl Trace {
         self.len == 0
     }
 
-    /// A hash that identifies this trace: of its description and the checksums of its chunks.
+    /// A hash that identifies the recording: of its description, and of the header of its first chunk with events, which
+    /// has a checksum. It is the same while the trace is being written, and when it has ended.
     pub fn identity(&self) -> u128 {
         let mut h = xxhash_rust::xxh3::Xxh3Default::new();
-        h.update(&self.len.to_le_bytes());
         h.update(&serde_json::to_vec(&self.header).unwrap_or_default());
-        for c in self.streams.values().flatten() {
+        let firsts = self.streams.values().filter_map(|s| s.first());
+        if let Some(c) = firsts.min_by_key(|c| c.offset) {
             h.update(&c.header.to_bytes());
         }
         h.digest128()

@@ -155,6 +155,8 @@ mod tests {
         let part = |thread, from| PartRange {
             thread: ThreadId(thread),
             chunk: 0,
+            until: 1,
+            stepped: false,
             from,
             to: from + 10,
             last: false,

@@ -172,6 +172,8 @@ mod tests {
             let range = PartRange {
                 thread,
                 chunk: 0,
+                until: 1,
+                stepped: false,
                 from: 0,
                 to: until,
                 last: true,

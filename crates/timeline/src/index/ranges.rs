@@ -49,10 +49,15 @@ pub struct PartRange {
     pub thread: ThreadId,
     /// The number of its first chunk in the thread's stream.
     pub chunk: usize,
+    /// The number of the chunk behind its last one. The thread of a recording that is still being written may have more
+    /// events at the same instruction later, so `to` does not say where the part ends.
+    pub until: usize,
     pub from: u64,
     pub to: u64,
     /// The part ends with the thread, not with a key frame.
     pub last: bool,
+    /// Its intervals are made in steps.
+    pub stepped: bool,
     pub level: Level,
 }
 
@@ -167,17 +172,20 @@ pub fn part_ranges(recording: &Recording, thread: ThreadId) -> Vec<PartRange> {
         .collect::<Vec<_>>()
         .into_iter();
     starts.retain(|s| next.next() != Some(at(s)));
-    let ends = starts.iter().skip(1).map(|s| chunks[*s].first_pos);
-    let ends: Vec<u64> = ends.chain([end]).collect();
+    let ends = starts.iter().skip(1).map(|s| (*s, chunks[*s].first_pos));
+    let ends: Vec<(usize, u64)> = ends.chain([(chunks.len(), end)]).collect();
+    let stepped = recording.has_steps(thread);
     let (long, coarse) = (is_long(recording, thread), coarse_span(recording));
     let level = |len: u64| match long && len > coarse {
         true => Level::Coarse,
         false => Level::Only,
     };
     (starts.iter().zip(&ends).enumerate())
-        .map(|(i, (chunk, to))| PartRange {
+        .map(|(i, (chunk, (until, to)))| PartRange {
             thread,
             chunk: *chunk,
+            until: *until,
+            stepped,
             from: chunks[*chunk].first_pos,
             to: *to,
             last: i + 1 == starts.len(),

@@ -184,9 +184,9 @@ impl Sidecar {
         lock(&self.state).lose(key(range));
     }
 
-    /// The saved calls of a function in a thread.
-    pub fn load_calls(&self, thread: ThreadId, function: u64) -> Option<Vec<u8>> {
-        let key = Key::Calls(thread, function);
+    /// The saved calls of a function in the first chunks of a thread.
+    pub fn load_calls(&self, thread: ThreadId, function: u64, chunks: usize) -> Option<Vec<u8>> {
+        let key = Key::Calls(thread, function, chunks as u64);
         let (file, r) = lock(&self.state).find(key)?;
         let bytes = r.directory(&file);
         if bytes.is_none() {
@@ -195,9 +195,15 @@ impl Sidecar {
         bytes
     }
 
-    /// Saves the calls of a function in a thread, unless another process has done so.
-    pub fn add_calls(&self, thread: ThreadId, function: u64, bytes: Vec<u8>) -> Result<()> {
-        let key = Key::Calls(thread, function);
+    /// Saves the calls of a function in the first chunks of a thread, unless another process has done so.
+    pub fn add_calls(
+        &self,
+        thread: ThreadId,
+        function: u64,
+        chunks: usize,
+        bytes: Vec<u8>,
+    ) -> Result<()> {
+        let key = Key::Calls(thread, function, chunks as u64);
         self.write(key, &(bytes, Vec::new()), For::Question, None)?;
         Ok(())
     }
@@ -349,10 +355,13 @@ impl Sidecar {
 
 fn key(range: PartRange) -> Key {
     let (thread, from) = (range.thread, range.from);
+    // Instructions behind the last event are only known once the key frame behind them is there.
+    let until = 2 * range.until as u64 + !range.last as u64;
     match range.level {
-        Level::Only => Key::Part(thread, from),
-        Level::Coarse => Key::Coarse(thread, from),
-        Level::Fine { .. } => Key::Fine(thread, from),
+        Level::Only if range.stepped => Key::Steps(thread, from, until),
+        Level::Only => Key::Part(thread, from, until),
+        Level::Coarse => Key::Coarse(thread, from, until),
+        Level::Fine { .. } => Key::Fine(thread, from, until),
     }
 }
 
@@ -361,7 +370,9 @@ fn is_better(key: Key, new: &Encoded, old: &[u8]) -> bool {
     match key {
         // A part of the fine level that ends elsewhere belonged to another coarse one.
         Key::Fine(..) if end(&new.0) != end(old) => true,
-        Key::Part(..) | Key::Coarse(..) | Key::Fine(..) => intervals(&new.0) > intervals(old),
+        Key::Part(..) | Key::Steps(..) | Key::Coarse(..) | Key::Fine(..) => {
+            intervals(&new.0) > intervals(old)
+        }
         Key::Calls(..) => false,
     }
 }

@@ -208,6 +208,8 @@ mod tests {
         let range = PartRange {
             thread: ThreadId(1),
             chunk: 0,
+            until: 1,
+            stepped: false,
             from: 1000,
             to: 1_001_000,
             last: true,

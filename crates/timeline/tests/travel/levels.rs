@@ -74,7 +74,7 @@ fn records(bytes: &[u8]) -> Vec<(u64, usize, usize)> {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let (mut at, mut out) = (32, Vec::new());
     while at < bytes.len() {
-        let end = at + 40 + word(at + 16) as usize;
+        let end = at + 48 + word(at + 24) as usize;
         out.push((word(at) >> 32, at, end));
         at = end;
     }

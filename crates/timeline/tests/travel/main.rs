@@ -9,6 +9,7 @@ mod calls;
 mod changes;
 mod cheap;
 mod grounds;
+mod growing;
 mod index;
 mod interrupted;
 mod known;

@@ -277,7 +277,7 @@ fn damage_is_repaired_and_another_version_left_alone() {
     let good = fs::read(&index).unwrap();
     let word = |at: usize| u64::from_le_bytes(good[at..at + 8].try_into().unwrap()) as usize;
     // The first record is that of the only part.
-    let (sections, end) = (72..72 + word(48) - word(56), 72 + word(48));
+    let (sections, end) = (80..80 + word(56) - word(64), 80 + word(56));
     for damaged in [
         sections.clone(),
         sections.end..sections.end + 1,

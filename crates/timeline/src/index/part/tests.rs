@@ -10,6 +10,8 @@ fn generations_say_the_same() {
     let range = PartRange {
         thread: ThreadId(3),
         chunk: 0,
+        until: 1,
+        stepped: false,
         from: 100,
         to: 100 + 1000 * 90,
         last: true,

@@ -5,6 +5,7 @@ use hindsight_guard::{outside, private};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 7] = *b"HSINDEX";
 /// Raise it when the content of an index changes. A change in what is marked as accessed is one, too.
-pub const VERSION: u8 = 16;
+pub const VERSION: u8 = 17;
 pub const HEADER: u64 = 32;
-/// Bytes before each record: two words for its key, its length, and length and checksum of its directory.
-pub const RECORD: u64 = 40;
+/// Bytes before each record: three words for its key, its length, and length and checksum of its directory.
+pub const RECORD: u64 = 48;
 /// The largest record, in bytes.
 const MAX_RECORD: u64 = 1 << 31;
 /// Set in the first word of a record about calls of a function.
@@ -24,44 +25,64 @@ const CALLS: u64 = 1 << 32;
 /// Set in the first word of a record about a part of the coarse level, and of one of the fine level.
 const COARSE: u64 = 1 << 33;
 const FINE: u64 = 1 << 34;
+/// Set in the first word of a record about a part whose intervals have steps.
+const STEPS: u64 = 1 << 35;
 /// When room is made in a file, this share of it becomes free.
 const SPARE: u64 = 4;
 /// The time between two tries to take a lock.
 const LOOK: Duration = Duration::from_millis(5);
 const COPY: usize = 1 << 20;
 
-/// What a record is about.
+/// What a record is about. The last number says which chunks of the thread were taken into account, and grows with them.
+/// So what was made of a recording that is still being written is never taken for more than it is. For a part it is twice
+/// the number of the chunk behind its last one, plus one if a key frame begins there; for calls the number of chunks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Key {
     /// The part of a thread that begins with this instruction.
-    Part(ThreadId, u64),
+    Part(ThreadId, u64, u64),
+    /// The same with steps.
+    Steps(ThreadId, u64, u64),
     /// The same for parts of the coarse and of the fine level.
-    Coarse(ThreadId, u64),
-    Fine(ThreadId, u64),
+    Coarse(ThreadId, u64, u64),
+    Fine(ThreadId, u64, u64),
     /// The calls in a thread of the function at this address.
-    Calls(ThreadId, u64),
+    Calls(ThreadId, u64, u64),
 }
 
 impl Key {
-    fn words(self) -> [u64; 2] {
+    fn words(self) -> [u64; 3] {
         match self {
-            Key::Part(t, from) => [t.0 as u64, from],
-            Key::Coarse(t, from) => [t.0 as u64 | COARSE, from],
-            Key::Fine(t, from) => [t.0 as u64 | FINE, from],
-            Key::Calls(t, function) => [t.0 as u64 | CALLS, function],
+            Key::Part(t, from, until) => [t.0 as u64, from, until],
+            Key::Steps(t, from, until) => [t.0 as u64 | STEPS, from, until],
+            Key::Coarse(t, from, until) => [t.0 as u64 | COARSE, from, until],
+            Key::Fine(t, from, until) => [t.0 as u64 | FINE, from, until],
+            Key::Calls(t, function, until) => [t.0 as u64 | CALLS, function, until],
         }
     }
 
-    fn of([whose, from]: [u64; 2]) -> Option<Key> {
-        const KINDS: u64 = CALLS | COARSE | FINE;
+    fn of([whose, from, until]: [u64; 3]) -> Option<Key> {
+        const KINDS: u64 = CALLS | COARSE | FINE | STEPS;
         let thread = ThreadId(u32::try_from(whose & !KINDS).ok()?);
         Some(match whose & KINDS {
-            0 => Key::Part(thread, from),
-            COARSE => Key::Coarse(thread, from),
-            FINE => Key::Fine(thread, from),
-            CALLS => Key::Calls(thread, from),
+            0 => Key::Part(thread, from, until),
+            STEPS => Key::Steps(thread, from, until),
+            COARSE => Key::Coarse(thread, from, until),
+            FINE => Key::Fine(thread, from, until),
+            CALLS => Key::Calls(thread, from, until),
             _ => return None,
         })
+    }
+
+    /// The same of a thread that is shorter: from the one with no chunk up to before this one.
+    fn shorter(self) -> Range<Key> {
+        let first = match self {
+            Key::Part(t, from, _) => Key::Part(t, from, 0),
+            Key::Steps(t, from, _) => Key::Steps(t, from, 0),
+            Key::Coarse(t, from, _) => Key::Coarse(t, from, 0),
+            Key::Fine(t, from, _) => Key::Fine(t, from, 0),
+            Key::Calls(t, function, _) => Key::Calls(t, function, 0),
+        };
+        first..self
     }
 }
 
@@ -170,9 +191,10 @@ impl Contents {
             if at > len || file.read_exact_at(&mut r, self.end).is_err() {
                 return Err(Problem::Cut);
             }
-            let [whose, from, n, directory, sum] =
+            let [whose, from, until, n, directory, sum] =
                 std::array::from_fn(|i| u64::from_le_bytes(std::array::from_fn(|k| r[8 * i + k])));
-            let Some(key) = Key::of([whose, from]).filter(|_| n <= MAX_RECORD && directory <= n)
+            let Some(key) =
+                Key::of([whose, from, until]).filter(|_| n <= MAX_RECORD && directory <= n)
             else {
                 return Err(Problem::Damaged);
             };
@@ -185,10 +207,19 @@ impl Contents {
                 directory,
                 sum,
             };
-            self.records.insert(key, record);
+            self.insert(key, record);
             self.end = at + n;
         }
         Ok(())
+    }
+
+    /// Takes in a record. It makes those useless that were made when the thread was shorter.
+    fn insert(&mut self, key: Key, record: Record) {
+        let old: Vec<Key> = (self.records.range(key.shorter())).map(|r| *r.0).collect();
+        for k in old {
+            self.records.remove(&k);
+        }
+        self.records.insert(key, record);
     }
 
     /// The number of bytes in use.
@@ -250,7 +281,7 @@ impl Contents {
             let _ = file.set_len(self.end);
             return Err(e);
         }
-        self.records.insert(key, record);
+        self.insert(key, record);
         self.end = record.at + record.len;
         Ok(())
     }
@@ -283,7 +314,7 @@ impl Contents {
                 to.write_all_at(&buf[..n], record.at + done)?;
                 done += n as u64;
             }
-            new.records.insert(*key, record);
+            new.insert(*key, record);
             new.end = record.at + record.len;
         }
         Ok(new)
@@ -292,9 +323,9 @@ impl Contents {
 
 /// The bytes before a record.
 pub fn head(key: Key, r: &Record) -> Vec<u8> {
-    let [whose, from] = key.words();
-    let words = [whose, from, r.len, r.directory, r.sum];
-    words.iter().flat_map(|w| w.to_le_bytes()).collect()
+    let words = key.words().into_iter();
+    let words = words.chain([r.len, r.directory, r.sum]);
+    words.flat_map(u64::to_le_bytes).collect()
 }
 
 /// The bytes at the beginning of a file.
