@@ -112,6 +112,8 @@ fn stacks(inspector: &mut Inspector, cursor: &mut Cursor, as_json: bool) -> Resu
 /// All that is known of a place.
 struct Shown {
     position: Position,
+    /// The recording is still being written.
+    growing: bool,
     thread: hindsight_timeline::Thread,
     /// What the thread is called there.
     name: String,
@@ -153,6 +155,7 @@ impl Shown {
         Ok(Shown {
             call,
             position,
+            growing: timeline.is_growing(),
             name: names.of(timeline, &thread, position)?,
             thread,
             count: cursor.count(),
@@ -244,6 +247,7 @@ impl Shown {
             .collect();
         json!({
             "position": self.position.to_string(),
+            "being_recorded": self.growing,
             "time": travel::moment_json(self.when),
             "thread": { "stream": self.thread.id.0, "tid": self.thread.tid, "pid": self.thread.pid,
                         "name": self.name },

@@ -61,9 +61,9 @@ pub fn run(a: &args::Calls) -> Result<i32> {
         }
     }
     if a.json {
-        println(&serde_json::to_string_pretty(
-            &json!({"total": all, "calls": list}),
-        )?);
+        println(&serde_json::to_string_pretty(&json!({
+            "total": all, "calls": list, "being_recorded": timeline.is_growing(),
+        }))?);
     } else if all == 0 {
         println(&never(&names));
     } else if all > calls.len() {

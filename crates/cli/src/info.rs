@@ -155,6 +155,7 @@ fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Val
         "streams": streams,
         "modules": t.modules(),
     });
+    all["being_recorded"] = json!(t.completeness() == Completeness::Growing);
     all["shared_bytes"] = json!(t.shared_bytes().ok());
     all
 }
@@ -240,6 +241,7 @@ fn ending_rows(rows: &mut Rows, t: &Trace) {
             None if h.ring.as_ref().is_some_and(|r| r.running) => {
                 "still running when this was taken from it".into()
             }
+            None if t.completeness() == Completeness::Growing => "not yet".into(),
             None => "not known".into(),
         },
     );

@@ -58,6 +58,7 @@ fn open(a: &args::Receive) -> Result<(PathBuf, File)> {
     };
     let file =
         private::create_named(p).with_context(|| format!("cannot create {}", p.display()))?;
+    hindsight_trace::live::hold(&file);
     Ok((p.clone(), file))
 }
 

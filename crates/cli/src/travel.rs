@@ -33,6 +33,9 @@ pub fn open(file: Option<&Path>, options: Options) -> Result<Timeline> {
     };
     let timeline = Timeline::open(&path, options).with_context(|| path.display().to_string())?;
     limits::allow(timeline.trace(), jobs);
+    if timeline.is_growing() {
+        say(&still_written(&timeline));
+    }
     let bar = Mutex::new(Bar::new(true));
     timeline.tell_progress(move |done| {
         let Ok(mut bar) = bar.lock() else { return };
@@ -42,6 +45,16 @@ pub fn open(file: Option<&Path>, options: Options) -> Result<Timeline> {
         }
     });
     Ok(timeline)
+}
+
+/// What is said of a recording that does not end yet.
+fn still_written(timeline: &Timeline) -> String {
+    let end = match timeline.range() {
+        Ok((_, end)) => format!("; so far it ends at {end}"),
+        // The question says what is wrong.
+        Err(_) => String::new(),
+    };
+    format!("the recording is still being written{end}")
 }
 
 /// Instructions between key frames in a range.

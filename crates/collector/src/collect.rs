@@ -58,6 +58,8 @@ pub struct Collector<'c, W: Write> {
     hot: Vec<usize>,
     /// Threads are to have key frames.
     has_keyframes: bool,
+    /// When the sink was last flushed.
+    flushed: Instant,
     /// When it was last looked which threads have not come to the recorder for long.
     summoned: Instant,
     /// When all rings were last looked at.
@@ -143,6 +145,7 @@ impl<'c, W: Write> Collector<'c, W> {
             lanes: Vec::new(),
             hot: Vec::new(),
             has_keyframes: header.keyframe_interval != 0,
+            flushed: Instant::now(),
             summoned: Instant::now(),
             looked: Instant::now(),
             vacant: origin,
@@ -289,13 +292,24 @@ impl<'c, W: Write> Collector<'c, W> {
         }
     }
 
-    /// Writes what was gathered for long enough.
+    /// Writes what was gathered for long enough. Somebody may travel in the trace while it grows.
     fn flush(&mut self, now: Instant) {
+        let mut written = false;
         for i in 0..self.lanes.len() {
             let ripe = |o: &Open| o.builder.events() > 0 && now - o.oldest >= FLUSH_AFTER;
             if self.lanes[i].open.as_ref().is_some_and(ripe) {
                 self.write(i);
+                written = true;
             }
+        }
+        if !written && now - self.flushed < FLUSH_AFTER {
+            return;
+        }
+        self.flushed = now;
+        if let Some(out) = &mut self.out.output
+            && let Err(e) = out.flush()
+        {
+            self.fail(e);
         }
     }
 

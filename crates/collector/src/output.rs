@@ -73,6 +73,14 @@ impl<W: Write> Output<W> {
         }
     }
 
+    /// Hands over what waits in the sink, so whoever reads the trace meanwhile finds it.
+    pub fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Output::Trace(writer) => writer.flush(),
+            Output::Ring(_) => Ok(()),
+        }
+    }
+
     /// Takes a file that was mapped.
     pub fn module(&mut self, path: Text, content: &[u8]) -> io::Result<ModuleHash> {
         match self {

@@ -4,6 +4,7 @@ use crate::error::{During, Error, Result};
 use crate::{store, sys};
 use hindsight_guard::private;
 use hindsight_trace::files::Files;
+use hindsight_trace::live;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -109,6 +110,7 @@ impl Destination {
             Destination::File(path) => {
                 let file = private::create_named(path)
                     .during_with(|| format!("cannot create {}", path.display()))?;
+                live::hold(&file);
                 sink(file, path.display().to_string(), Some(path))
             }
             Destination::StandardOutput => {

@@ -12,7 +12,7 @@ use crate::notice::{Notice, Tell};
 use crate::sys::time::LocalTime;
 use hindsight_guard::private;
 use hindsight_guard::regular::{self, Links};
-use hindsight_trace::files;
+use hindsight_trace::{files, live};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -107,7 +107,7 @@ pub fn create(program: &str, seconds: i64) -> Result<(PathBuf, File)> {
             Ok(f) => {
                 // On a file system without locks, pruning could take a recording in progress, but
                 // only when `keep` newer ones of the same program exist.
-                let _ = f.lock();
+                live::hold(&f);
                 return Ok((path, f));
             }
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -153,7 +153,7 @@ fn entry(path: &Path) -> Option<Stored> {
 /// Whether a recording is still being written.
 pub fn is_busy(path: &Path) -> bool {
     match regular::open(path, Links::Follow) {
-        Ok(f) => matches!(f.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)),
+        Ok(f) => live::is_held(&f),
         Err(_) => false,
     }
 }

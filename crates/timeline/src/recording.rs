@@ -21,7 +21,7 @@ use crate::scan::Scan;
 use crate::{Error, Position, Processor, Result, ThreadId};
 use hindsight_isa::Predictor;
 use hindsight_replay::{Code, Machine};
-use hindsight_trace::{ModuleHash, Trace};
+use hindsight_trace::{Completeness, ModuleHash, StreamId, Trace};
 use maps::Change;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -63,6 +63,15 @@ const FILES: usize = 128 << 20;
 /// This many chunks stay in memory in wire form. A chunk has about one MiB.
 const CHUNKS: usize = 16;
 
+/// Whether the recording says anything of a thread's registers. Of a thread that was just about to begin where the trace
+/// stops, it may have what comes before its first key frame, which is no instruction.
+fn is_shown(trace: &Trace, thread: StreamId) -> bool {
+    let chunks = trace.chunks(thread);
+    trace.completeness() == Completeness::Complete
+        || chunks.iter().any(|c| c.keyframe)
+        || (chunks.first().zip(chunks.last())).is_some_and(|(a, b)| a.first_pos < b.last_pos)
+}
+
 impl Recording {
     /// A machine for the stream of a thread.
     pub fn machine(&self, thread: ThreadId) -> Result<Machine<'static>> {
@@ -97,7 +106,10 @@ impl Recording {
                     .into(),
             ));
         }
-        let threads: Vec<ThreadId> = trace.threads().into_iter().map(ThreadId).collect();
+        let threads = trace.threads().into_iter();
+        let threads: Vec<ThreadId> = (threads.filter(|t| is_shown(&trace, *t)))
+            .map(ThreadId)
+            .collect();
         if threads.is_empty() {
             return Err(Error::Empty);
         }
@@ -148,7 +160,9 @@ impl Recording {
     /// The thread with which an image began, if the recording has it.
     pub fn first_thread(&self, image: u32) -> Option<ThreadId> {
         let info = self.trace.image(image)?;
-        info.threads.first().copied().map(ThreadId)
+        let first = info.threads.first().copied().map(ThreadId);
+        // Where the recording stops in the middle, it may know of a thread only that it is there.
+        first.filter(|t| self.threads.binary_search(t).is_ok())
     }
 
     /// Whether the recording has all that an image's program did since it was loaded. Not if it ran before, if a ring has lost
@@ -164,6 +178,13 @@ impl Recording {
     pub fn is_forked(&self, image: u32) -> bool {
         let info = self.trace.image(image);
         info.is_some_and(|i| !i.by_exec && i.parent != 0)
+    }
+
+    /// Whether a thread goes on behind what the recording has of it.
+    pub fn is_open(&self, t: ThreadId, scan: &Scan) -> bool {
+        self.trace.completeness() == Completeness::Growing
+            && scan.ending.is_none()
+            && !self.trace.has_ended(t.0)
     }
 
     /// The code of a program image.

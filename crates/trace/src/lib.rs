@@ -15,6 +15,7 @@ mod error;
 mod export;
 mod few;
 pub mod files;
+pub mod live;
 pub mod meta;
 mod pack;
 mod reader;

@@ -6,7 +6,7 @@ mod pace;
 use crate::chunk::{self, ChunkHeader, FLAG_KEY_FRAME, HEADER_LEN, Kind};
 use crate::{
     Error, Header, ModuleHash, ModuleInfo, StreamInfo, StreamKind, StreamSummary, Summary, Taken,
-    Text, columns, files, walk,
+    Text, columns, files, live, walk,
 };
 use hindsight_guard::outside;
 use std::collections::BTreeMap;
@@ -76,6 +76,8 @@ pub struct Image {
 pub enum Completeness {
     /// It ends with its summary.
     Complete,
+    /// It is still being written, as its writer's lock said when it was opened ([`crate::live`]).
+    Growing,
     /// It ends with a whole chunk that is not the summary. The collector was killed, or could not write any
     /// more.
     Unfinished,
@@ -97,6 +99,9 @@ impl std::fmt::Display for Completeness {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         match self {
             Completeness::Complete => f.write_str("complete"),
+            Completeness::Growing => {
+                f.write_str("being recorded: what is written so far can be read")
+            }
             Completeness::Unfinished => {
                 f.write_str("unfinished: the recording was not ended in order")
             }
@@ -119,6 +124,14 @@ impl Bytes {
         }
     }
 
+    /// Whether somebody still writes it.
+    fn is_growing(&self) -> bool {
+        match self {
+            Bytes::File(f) => live::is_held(f),
+            Bytes::Memory(_) => false,
+        }
+    }
+
     fn read(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
         match self {
             Bytes::File(f) => f.read_exact_at(buf, offset),
@@ -137,6 +150,8 @@ impl Bytes {
 pub struct Trace {
     bytes: Bytes,
     len: u64,
+    /// Somebody held its lock when it was opened.
+    growing: bool,
     header: Header,
     streams: BTreeMap<StreamId, Vec<ChunkMeta>>,
     infos: BTreeMap<StreamId, StreamInfo>,
@@ -229,6 +244,11 @@ impl Trace {
         self.infos.get(&stream)
     }
 
+    /// Whether a stream has its end.
+    pub fn has_ended(&self, stream: StreamId) -> bool {
+        self.ends.contains_key(&stream)
+    }
+
     /// All streams that were begun.
     pub fn all_streams(&self) -> impl Iterator<Item = &StreamInfo> {
         self.infos.values()
@@ -305,8 +325,11 @@ impl Trace {
     /// Reads the headers of at most `most` chunks, and says whether these are all. Descriptions may take
     /// about `room` bytes of memory, and [`PER_BYTE`] more for each byte of the trace.
     fn scan_some(bytes: Bytes, most: usize, room: u64) -> Result<(Trace, bool), Error> {
+        // Asked first. A writer that ends meanwhile leaves a whole trace, and none that looks like a killed one's.
+        let growing = bytes.is_growing();
         let mut t = Trace {
             len: bytes.len()?,
+            growing,
             bytes,
             header: Header::default(),
             streams: BTreeMap::new(),
@@ -351,6 +374,9 @@ impl Trace {
             }
             Completeness::Unfinished if t.summary.is_some() => {
                 t.completeness = Completeness::Complete;
+            }
+            Completeness::Unfinished | Completeness::Cut { .. } if growing => {
+                t.completeness = Completeness::Growing;
             }
             _ => {}
         }

@@ -17,6 +17,7 @@ mod hostile;
 mod interpreter;
 mod joint;
 mod kills;
+mod living;
 mod loading;
 mod losses;
 mod mapped;

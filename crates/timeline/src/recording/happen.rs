@@ -61,7 +61,9 @@ impl Recording {
             };
             if wants(KindOf::Thread) {
                 push(scan.from, Kind::ThreadBegin);
-                push(scan.to, Kind::ThreadEnd(self.ending(*t, scan)));
+                if !self.is_open(*t, scan) {
+                    push(scan.to, Kind::ThreadEnd(self.ending(*t, scan)));
+                }
             }
             for (count, raw) in &scan.events {
                 match *raw {
@@ -129,6 +131,9 @@ impl Recording {
                 count: scans[first].from,
                 kind: Kind::ProcessBegin { image },
             });
+            if p.threads.iter().any(|t| self.is_open(*t, &scans[t])) {
+                continue;
+            }
             out.push(Happening {
                 position: p.end,
                 thread: *last,

@@ -109,8 +109,10 @@ fn any_event(
     );
     if stops.threads {
         offer(scan.from, Reason::ThreadBegin);
-        let ending = engine.ending(s.thread, scan);
-        offer(scan.to, Reason::ThreadEnd(ending));
+        if !engine.is_open(s.thread, scan) {
+            let ending = engine.ending(s.thread, scan);
+            offer(scan.to, Reason::ThreadEnd(ending));
+        }
     }
     if stops.modules {
         let filter = Filter {

@@ -5,7 +5,7 @@ use crate::engine::interest::Dense;
 use crate::engine::{Asking, Background, Depth, Engine, IndexStatus, Options, interest};
 use crate::model::contents::*;
 use crate::{Cancel, Cursor, Position, Result};
-use hindsight_trace::{ModuleHash, Trace};
+use hindsight_trace::{Completeness, ModuleHash, Trace};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -62,6 +62,11 @@ impl Timeline {
     /// The trace itself.
     pub fn trace(&self) -> &Trace {
         &self.0.trace
+    }
+
+    /// Whether the recording was still being written when it was opened. What is known of it ends where it then ended.
+    pub fn is_growing(&self) -> bool {
+        self.0.trace.completeness() == Completeness::Growing
     }
 
     /// A cursor at the first instruction of the first thread.

@@ -52,6 +52,7 @@ impl Trace {
         Ok(Brief {
             completeness: match &summary {
                 Some(_) => Completeness::Complete,
+                None if t.growing => Completeness::Growing,
                 None => Completeness::Unfinished,
             },
             shared: Ok(summary.as_ref().map_or(0, |s| s.shared_bytes)),
