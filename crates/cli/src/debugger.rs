@@ -35,9 +35,12 @@ fn open(file: &Path, process: Option<u32>, at: Option<Place>) -> Result<Session>
         ..Options::default()
     };
     let timeline = Timeline::open(file, options).with_context(|| file.display().to_string())?;
-    limits::allow(timeline.trace(), limits::processors());
+    let allow = |t: &Timeline| limits::allow(t.trace(), limits::processors());
+    allow(&timeline);
     let at = at.map(|place| timeline.find(place, process)).transpose()?;
-    Ok(Session::new(timeline, process, at)?)
+    let mut session = Session::new(timeline, process, at)?;
+    session.when_renewed(allow);
+    Ok(session)
 }
 
 /// Starts gdb, connected to the recording.

@@ -52,6 +52,15 @@ define info hookpost-inferiors
   monitor processes
 end
 
+define renew
+  monitor renew
+  # There may be new libraries and threads where the session stands.
+  sharedlibrary
+end
+document renew
+Takes in what was written since, if the recording is still being written. `seek end` then goes to its new end.
+end
+
 define when
   monitor when
 end

@@ -12,6 +12,8 @@ when                     the position, the thread, and how far it is
 seek PLACE               goes to a position (1A2:3F), a part of the run (50%), begin, end, crash,
                          event:N, syscall:N (numbers as `events` lists them), time:1.5s (since the start)
                          or a time of day (12:34:56)
+renew                    takes in what was written since, if the recording is still being written: `seek end`
+                         then goes to its new end
 checkpoint [NAME]        gives the position a name that is kept with the trace
 checkpoints              lists them
 restart NAME             goes to one
@@ -60,6 +62,7 @@ pub fn run(session: &mut Session, line: &str) -> Done {
         ["when"] => when(session),
         ["seek"] => bad("to which place? `help seek` says more"),
         ["seek", to] => seek(session, to),
+        ["renew"] => session.renew(),
         ["checkpoint"] => {
             let name = session.marks.next_name();
             checkpoint(session, &name)

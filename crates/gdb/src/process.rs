@@ -4,3 +4,4 @@ pub mod aside;
 pub mod attach;
 pub mod begin;
 pub mod events;
+pub mod renew;

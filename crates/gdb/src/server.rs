@@ -31,10 +31,7 @@ pub fn serve(
             let _ = say_why.send(e);
         }
     });
-    // While the user looks, the index is made that the next question needs.
-    let background = session.timeline.index_in_background();
     let done = talk(session, Sender::new(to), &incoming);
-    drop(background);
     match why.try_recv() {
         Ok(e) => Err(e.into()),
         Err(_) => done,
@@ -48,7 +45,15 @@ fn talk(
 ) -> Result<()> {
     let interrupt = session.interrupt();
     let mut answers = Answers::default();
+    // While the user looks, the index is made that the next question needs.
+    let mut background = session.timeline.index_in_background();
+    let mut renewals = session.renewals;
     loop {
+        if renewals != session.renewals {
+            renewals = session.renewals;
+            let new = session.timeline.index_in_background();
+            drop(std::mem::replace(&mut background, new));
+        }
         interrupt.end();
         let Ok(item) = incoming.recv() else {
             return Ok(());

@@ -57,6 +57,8 @@ pub struct Engine {
     pub recording: Arc<Recording>,
     /// Do not save what a question made.
     pub unsaved: bool,
+    /// How it was opened.
+    options: Options,
     /// The index beside the trace.
     pub sidecar: Sidecar,
     /// The number of bytes that the index may have.
@@ -145,7 +147,16 @@ impl Deref for Engine {
 impl Engine {
     /// Opens a trace, and the index beside it if there is one.
     pub fn open(path: &Path, options: Options) -> Result<Engine> {
-        let trace = Trace::open(path)?;
+        Engine::of(Trace::open(path)?, path, options)
+    }
+
+    /// The recording with what was written since it was opened. Players and what was unpacked are left behind. The index
+    /// file has what was found out, as far as it stays true.
+    pub fn renewed(&self) -> Result<Engine> {
+        Engine::of(self.trace.renewed()?, &self.path, self.options.clone())
+    }
+
+    fn of(trace: Trace, path: &Path, options: Options) -> Result<Engine> {
         let spans = [options.interval, options.coarse];
         let recording = Recording::new(
             trace,
@@ -171,6 +182,7 @@ impl Engine {
         Ok(Engine {
             recording: Arc::new(recording),
             unsaved: options.unsaved,
+            options,
             sidecar,
             most,
             parts: Mutex::default(),

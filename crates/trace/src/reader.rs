@@ -184,6 +184,21 @@ impl Trace {
         Ok(trace)
     }
 
+    /// Reads the file anew, through the descriptor that is open: it may have grown since. Streams and chunks keep their
+    /// numbers.
+    ///
+    /// # Errors
+    /// As for [`Trace::open`].
+    pub fn renewed(&self) -> Result<Trace, Error> {
+        let bytes = match &self.bytes {
+            Bytes::File(f) => Bytes::File(f.try_clone()?),
+            Bytes::Memory(m) => Bytes::Memory(m.clone()),
+        };
+        let mut trace = Trace::scan(bytes)?;
+        trace.contents.folder.clone_from(&self.contents.folder);
+        Ok(trace)
+    }
+
     /// Reads a trace that is in memory.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod ends;
 mod everybody;
 mod frames;
 mod kernel;
+mod living;
 mod moved;
 mod packets;
 mod processes;

@@ -52,6 +52,8 @@ impl Session {
             features: Features::default(),
             told_fork: None,
             listed: Listed::default(),
+            renewals: 0,
+            renewed: None,
             signals: None,
             timeline,
         };

@@ -203,6 +203,10 @@ impl Session {
             });
             return Ok(());
         }
+        if self.is_growing()? {
+            self.notes.push(self.how_to_go_on()?);
+            return Ok(());
+        }
         let threads = self.timeline.threads()?;
         let mut mine = threads.iter().filter(|t| self.inferior.has(t));
         let how = |t: &&Thread| t.ending != Ending::Unknown;

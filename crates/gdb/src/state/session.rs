@@ -15,6 +15,9 @@ use hindsight_timeline::{Cancel, ThreadId, Timeline};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+/// See [`Session::when_renewed`].
+pub(crate) type Renewed = Box<dyn Fn(&Timeline)>;
+
 /// A debugging session.
 pub struct Session {
     pub timeline: Timeline,
@@ -55,6 +58,10 @@ pub struct Session {
     pub told_fork: Option<Fork>,
     /// Libraries that the client has seen.
     pub(crate) listed: Listed,
+    /// How often the timeline was replaced by a newer one of the same recording.
+    pub renewals: u32,
+    /// Is told of a newer timeline before it is used.
+    pub(crate) renewed: Option<Renewed>,
     /// Where the threads of the recording get signals, once somebody needs it.
     pub(crate) signals: Option<Signals>,
 }
@@ -116,6 +123,12 @@ impl Session {
             vec: Box::new(found.vectors),
             ..State::default()
         })
+    }
+
+    /// `tell` gets each newer timeline of a recording that is still being written, before it is used. It may need more
+    /// memory than the one before.
+    pub fn when_renewed(&mut self, tell: impl Fn(&Timeline) + 'static) {
+        self.renewed = Some(Box::new(tell));
     }
 
     /// A handle by which another thread interrupts the session.

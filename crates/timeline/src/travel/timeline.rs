@@ -69,6 +69,16 @@ impl Timeline {
         self.0.trace.completeness() == Completeness::Growing
     }
 
+    /// The same recording as it is now, if it was still being written when it was opened. Nothing is opened again: the file
+    /// is read through the same descriptor. Positions, threads and program images keep their names. Cursors of this
+    /// timeline stay with what it knows. The new one has no callback for progress.
+    ///
+    /// # Errors
+    /// The file cannot be read any more.
+    pub fn renewed(&self) -> Result<Timeline> {
+        Ok(Timeline(Arc::new(self.0.renewed()?)))
+    }
+
     /// A cursor at the first instruction of the first thread.
     pub fn cursor(&self) -> Result<Cursor> {
         Cursor::new(self.clone())
