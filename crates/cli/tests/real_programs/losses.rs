@@ -235,7 +235,7 @@ impl Drop for Confined {
 }
 
 /// Resident memory of a process in KiB: all of it, and the part that is not shared.
-fn memory(pid: i32) -> Option<(u64, u64)> {
+pub fn memory(pid: i32) -> Option<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let row = |name: &str| {
         let line = status.lines().find_map(|l| l.strip_prefix(name))?;

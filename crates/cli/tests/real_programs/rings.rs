@@ -1,6 +1,7 @@
 //! Circular recordings, and which recordings are kept.
 
-use hindsight_lab::{Done, Scene, end, kill, words};
+use crate::losses::memory;
+use hindsight_lab::{Done, Scene, collector_of, end, kill, words};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -136,6 +137,47 @@ fn what_a_ring_holds_can_be_had_while_it_goes_on() {
     assert_eq!(scene.info(&trace)["ring"]["running"], false);
     let done = scene.run(&mut scene.hindsight(&["dump", &pid.to_string()]));
     assert_eq!(done.status.code(), Some(2), "{}", done.messages());
+}
+
+/// The program reads gigabytes that nobody can predict, many times what the ring holds.
+#[test]
+fn a_ring_goes_on_in_flat_memory_and_one_can_travel_in_each_dump() {
+    let scene = Scene::new();
+    let program = scene.compile("endless.c", &[]);
+    let mut c = scene.hindsight(&["record", "--quiet", "--ring", "4M", "-o"]);
+    let trace = scene.path("end.hst");
+    let running = scene.start(c.arg(&trace).arg("--").arg(&program));
+    let pid: i32 = running.first_line().parse().unwrap();
+    let collector = collector_of(running.id());
+    let (mut most, mut last) = (Vec::new(), 0);
+    for n in 0..8 {
+        std::thread::sleep(Duration::from_millis(500));
+        let dump = scene.path(&format!("{n}.hst"));
+        let mut c = scene.hindsight(&["dump", &pid.to_string(), "-o"]);
+        let done = scene.run(c.arg(&dump));
+        assert!(done.status.success(), "{}", done.messages());
+        let count = |place: &str| {
+            let done = scene.run(scene.hindsight(&["at", "--json"]).arg(&dump).arg(place));
+            assert!(done.status.success(), "{place}: {}", done.messages());
+            let at: Value = serde_json::from_slice(&done.stdout).unwrap();
+            assert!(at["stack"].to_string().contains("main"), "{at}");
+            at["instructions"].as_u64().unwrap()
+        };
+        let [begin, middle, end] = ["begin", "50%", "end"].map(count);
+        assert!(
+            0 < begin && begin < middle && middle < end,
+            "{begin} {middle} {end}"
+        );
+        assert!(end > last, "{end} {last}");
+        last = end;
+        check_ring(&scene.info(&dump));
+        most.push(memory(collector).unwrap().1);
+    }
+    println!("KiB of the collector: {most:?}");
+    let of = |some: &[u64]| some.iter().copied().max().unwrap();
+    assert!(of(&most[4..]) < of(&most[1..4]) + 8000, "{most:?}");
+    assert!(kill(pid, libc::SIGKILL));
+    assert_eq!(end(running.finish().status), (None, Some(libc::SIGKILL)));
 }
 
 /// A loop that never enters the recorder has no events. What a ring holds of it still grows.
