@@ -66,7 +66,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 /// The same with a header and directories whose checksums fit.
 fn mended(bytes: &[u8]) -> Vec<u8> {
     const HEAD: usize = 32;
-    const RECORD: usize = 40;
+    const RECORD: usize = 48;
     let mut b = bytes.to_vec();
     if b.len() < HEAD {
         return b;
@@ -76,14 +76,14 @@ fn mended(bytes: &[u8]) -> Vec<u8> {
     let mut at = HEAD;
     while b.len() - at > RECORD {
         let word = |i: usize| u64::from_le_bytes(b[at + i..at + i + 8].try_into().unwrap());
-        let (all, directory) = (word(16), word(24));
+        let (all, directory) = (word(24), word(32));
         let body = &b[at + RECORD..];
         if all > body.len() as u64 || directory > all {
             break;
         }
         let (all, directory) = (all as usize, directory as usize);
         let sum = xxh3_64(&body[all - directory..all]);
-        b[at + 32..at + RECORD].copy_from_slice(&sum.to_le_bytes());
+        b[at + 40..at + RECORD].copy_from_slice(&sum.to_le_bytes());
         at += RECORD + all;
     }
     b
