@@ -50,6 +50,11 @@ pub fn open(file: Option<&Path>, options: Options) -> Result<Timeline> {
 /// What is said of a recording that does not end yet.
 fn still_written(timeline: &Timeline) -> String {
     let end = match timeline.range() {
+        Ok((_, end)) if timeline.threads().is_ok_and(|t| t.len() > 1) => {
+            format!(
+                "; so far it ends at {end}. What other threads did right before that may be missing"
+            )
+        }
         Ok((_, end)) => format!("; so far it ends at {end}"),
         // The question says what is wrong.
         Err(_) => String::new(),

@@ -294,13 +294,11 @@ impl<'c, W: Write> Collector<'c, W> {
 
     /// Writes what was gathered for long enough. Somebody may travel in the trace while it grows.
     fn flush(&mut self, now: Instant) {
-        let mut written = false;
-        for i in 0..self.lanes.len() {
-            let ripe = |o: &Open| o.builder.events() > 0 && now - o.oldest >= FLUSH_AFTER;
-            if self.lanes[i].open.as_ref().is_some_and(ripe) {
-                self.write(i);
-                written = true;
-            }
+        let ripe = |o: &Open| o.builder.events() > 0 && now - o.oldest >= FLUSH_AFTER;
+        let written = (self.lanes.iter()).any(|l| l.open.as_ref().is_some_and(ripe));
+        // All at once: a thread's accesses say little without those of the others at the same time.
+        for i in (0..self.lanes.len()).filter(|_| written) {
+            self.write(i);
         }
         if !written && now - self.flushed < FLUSH_AFTER {
             return;

@@ -8,7 +8,7 @@
 //! - which instructions have a result that no virtual processor can compute ([`outside`]).
 //!
 //! All of it is part of the meaning of a trace: recorder and replay must be built from the same
-//! definitions. The crate needs neither `std` nor an allocator.
+//! definitions. The crate does not need `std`.
 #![no_std]
 
 pub mod cpuid;

@@ -38,9 +38,12 @@ impl Bytes {
         }
     }
 
-    /// The memory that it takes, in bytes.
+    /// The memory that it takes as a version, in bytes: with what the allocator needs, a place in a list that has room for
+    /// more, and a place in the list of changes.
     fn size(&self) -> usize {
-        self.bytes.len() + 8 * self.known.len() + size_of::<(u64, Bytes)>()
+        const ALLOCATED: usize = 16;
+        let content = self.bytes.len() + 8 * self.known.len() + 2 * ALLOCATED;
+        content + 2 * size_of::<(u64, Bytes)>() + 2 * size_of::<(u64, u64)>()
     }
 
     fn get(&self, i: usize) -> Option<u8> {
@@ -136,8 +139,11 @@ impl Page {
     fn change(&mut self, epoch: u64, part: usize, old: Bytes, at: usize, bytes: &[u8]) -> usize {
         let mut new = old;
         new.put(at, bytes);
-        let size = new.size();
-        self.later.resize_with(PAGE as usize / PART, Vec::new);
+        let mut size = new.size();
+        if self.later.is_empty() {
+            self.later.resize_with(PAGE as usize / PART, Vec::new);
+            size += self.later.len() * size_of::<Vec<(u64, Bytes)>>();
+        }
         self.later[part].push((epoch, new));
         size
     }

@@ -205,6 +205,7 @@ impl Candidate {
 /// The calls that most likely wrote unrecorded memory before a difference at `until`, the likeliest first.
 /// Empty if reads are checked there.
 pub fn find(
+    choice: Choice,
     trace: &Trace,
     code: Arc<Code>,
     part: &StreamPart,
@@ -214,7 +215,7 @@ pub fn find(
     let Some(first) = calls.first() else {
         return Ok(Vec::new());
     };
-    let mut m = Machine::observing(Choice::Native, code)?;
+    let mut m = Machine::observing(choice, code)?;
     m.from_keyframe(part::source(trace, part))?;
     m.run_to(first.pos)?;
     let mut candidates: Vec<Candidate> = Vec::new();

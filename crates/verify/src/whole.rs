@@ -280,6 +280,14 @@ impl<'a> Job<'a> {
         self.options.checks == Checks::Full
     }
 
+    /// What executes instructions.
+    fn choice(&self) -> Choice {
+        match self.options.processors {
+            Processors::Native | Processors::Both => Choice::Native,
+            Processors::Interpreter => Choice::Interpreter,
+        }
+    }
+
     fn workers(&self) -> usize {
         self.options.jobs.max(1).min(self.parts.len()).max(1)
     }
@@ -288,10 +296,7 @@ impl<'a> Job<'a> {
     fn work(&self) -> Result<(), Error> {
         let watch = Watch::start();
         let bits = self.trace.header().predictor_bits;
-        let choice = match self.options.processors {
-            Processors::Native | Processors::Both => Choice::Native,
-            Processors::Interpreter => Choice::Interpreter,
-        };
+        let choice = self.choice();
         let predictor = Predictor { bits };
         let mut machine = Machine::with(choice, Arc::default(), predictor)?;
         let mut second = match self.options.processors {
@@ -436,7 +441,8 @@ impl<'a> Job<'a> {
             // The difference is reported even if no suspects can be found.
             suspects: match d.unread {
                 true => Vec::new(),
-                false => suspects::find(self.trace, code, part, d.position).unwrap_or_default(),
+                false => suspects::find(self.choice(), self.trace, code, part, d.position)
+                    .unwrap_or_default(),
             },
             difference: d,
             location,

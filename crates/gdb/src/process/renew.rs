@@ -20,12 +20,19 @@ impl Session {
             let all = std::iter::once(&self.inferior).chain(&self.parked);
             let moved = all.map(|i| {
                 let mut cursor = new.cursor()?;
-                cursor.seek_count(i.cursor.thread(), i.cursor.count())?;
+                let (thread, count) = (i.cursor.thread(), i.cursor.count());
+                cursor.cancellable(&self.cancel, |c| c.seek_count(thread, count))?;
                 Ok(cursor)
             });
             let moved = moved.collect::<Result<Vec<_>>>()?;
             let tids = inferior::tids(&new)?;
             self.leave_side()?;
+            let sides = self.parked.iter().filter(|i| i.side.is_some()).count();
+            if sides > 0 {
+                self.notes.push(format!(
+                    "[the side branches of {sides} other processes are thrown away]"
+                ));
+            }
             (self.timeline, self.tids) = (new, tids);
             let all = std::iter::once(&mut self.inferior).chain(&mut self.parked);
             for (i, cursor) in all.zip(moved) {

@@ -288,7 +288,7 @@ impl Sidecar {
         if had.is_some_and(|had| !is_better(key, what, &had)) {
             return Ok(true);
         }
-        s.contents.records.remove(&key);
+        s.contents.forget(key);
         if let Some(begun) = begun {
             // It can fail, for example if the disk has no room for both files. Then the part is appended.
             if let Ok(true) = self.replace(&mut s, &alone, key, what, begun) {

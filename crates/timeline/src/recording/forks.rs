@@ -11,7 +11,7 @@ pub fn forked_by(
     child: u32,
 ) -> Result<Option<(ThreadId, u64)>> {
     let info = recording.trace.image(child);
-    let Some((pid, thread)) = info.and_then(|i| Some((i.pid, ThreadId(*i.threads.first()?))))
+    let Some((pid, thread)) = info.and_then(|i| Some((i.pid, recording.first_thread(child)?)))
     else {
         return Ok(None);
     };

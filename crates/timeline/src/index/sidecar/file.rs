@@ -5,7 +5,7 @@ use hindsight_guard::{outside, private};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -215,11 +215,24 @@ impl Contents {
 
     /// Takes in a record. It makes those useless that were made when the thread was shorter.
     fn insert(&mut self, key: Key, record: Record) {
+        self.forget(key);
+        self.records.insert(key, record);
+    }
+
+    /// Leaves out a record, and those of the same start that reach less far.
+    pub fn forget(&mut self, key: Key) {
         let old: Vec<Key> = (self.records.range(key.shorter())).map(|r| *r.0).collect();
         for k in old {
             self.records.remove(&k);
         }
-        self.records.insert(key, record);
+        self.records.remove(&key);
+    }
+
+    /// Whether there is a record of the same start that reaches farther.
+    fn has_longer(&self, key: Key) -> bool {
+        let behind = (Bound::Excluded(key), Bound::Unbounded);
+        let next = self.records.range(behind).next();
+        next.is_some_and(|(k, _)| k.shorter().start == key.shorter().start)
     }
 
     /// The number of bytes in use.
@@ -302,6 +315,9 @@ impl Contents {
         let mut records: Vec<_> = self.records.iter().collect();
         records.sort_unstable_by_key(|(_, r)| r.at);
         for (key, r) in records {
+            if new.has_longer(*key) {
+                continue;
+            }
             let record = Record {
                 at: new.end + RECORD,
                 ..*r
