@@ -131,10 +131,8 @@ fn each_question_finds_the_newest_end() {
             let stack = l.ask(&["backtrace"], &["end"]);
             let frames = stack.text();
             assert!(stack.messages().contains(WORD), "{}", stack.messages());
-            assert!(
-                frames.contains(" main at ") || frames.contains("clone"),
-                "{frames}"
-            );
+            // Either of its threads. Names in the C library depend on what is installed.
+            assert!(frames.contains("living.c:"), "{frames}");
         }
         l.until(|| {
             l.ask(&["backtrace", "--threads"], &["end"])
