@@ -12,7 +12,7 @@ use crate::{Error, Result, ThreadId};
 use hindsight_replay::{Machine, Stop};
 use std::sync::Arc;
 
-/// A key frame that is farther away is no place to begin. To make the index takes four to eight times as long as to run, but
+/// A key frame that is farther away is no place to begin. To make the index takes some eight times as long as to run, but
 /// serves other questions.
 const FAR: u64 = 64 << 30;
 /// A part with fewer intervals than this is indexed in less than a second. The index says more about why a byte is known.
