@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <sys/ioctl.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/select.h>
@@ -325,6 +327,44 @@ static void handles(const char *self) {
     printf("%d\n", known);
 }
 
+/* What is known of a queue of messages, and of all of them. What differs from run to run is not shown. */
+static void queues(void) {
+    struct { struct msqid_ds queue; char behind[200]; } s;
+    struct { struct msginfo info; char behind[200]; } all;
+    int q = msgget(IPC_PRIVATE, 0600), found = 0;
+    struct { long type; char text[9]; } m = {3, "a message"};
+    msgsnd(q, &m, sizeof m.text, 0);
+    for (int i = 0; i < 2; i++) {
+        memset(&s, 'q', sizeof s);
+        printf("%d ", msgctl(q, IPC_STAT, &s.queue));
+        printf("%o %lu %lu ", s.queue.msg_perm.mode, s.queue.msg_qnum, s.queue.msg_qbytes);
+        printf("%d %d\n", s.queue.msg_lspid == getpid(), s.queue.msg_ctime > 0);
+        show("behind", &s.queue.msg_lrpid, sizeof s - offsetof(struct msqid_ds, msg_lrpid));
+        s.queue.msg_qbytes = 1000, s.queue.msg_perm.mode = 0640;
+        printf("%d\n", msgctl(q, IPC_SET, &s.queue));
+    }
+    memset(&all, 'i', sizeof all);
+    int highest = msgctl(0, MSG_INFO, (void *)&all.info);
+    printf("%d %d\n", all.info.msgpool > 0, all.info.msgtql > 0);
+    show("used", &all.info.msgmax, 3 * sizeof(int)), show("behind", &all.info.msgseg, 200);
+    memset(&all, 'i', sizeof all);
+    printf("%d\n", msgctl(0, IPC_INFO, (void *)&all.info) >= 0);
+    show("limits", &all, sizeof all);
+    for (int i = 0; i <= highest; i++)
+        for (int command = MSG_STAT; command <= MSG_STAT_ANY; command += MSG_STAT_ANY - MSG_STAT) {
+            memset(&s, 's', sizeof s);
+            if (msgctl(i, command, &s.queue) != q) continue;
+            found++;
+            printf("%o %lu\n", s.queue.msg_perm.mode, s.queue.msg_qbytes);
+            show("behind", &s.queue.msg_lrpid, sizeof s - offsetof(struct msqid_ds, msg_lrpid));
+        }
+    memset(&s, 'g', sizeof s);
+    printf("%d %d\n", found, msgctl(q, IPC_RMID, &s.queue));
+    printf("%d %d\n", msgctl(q, IPC_STAT, &s.queue), errno);
+    printf("%d %d\n", msgctl(-1, IPC_INFO, &s.queue), errno);
+    show("gone", &s, sizeof s);
+}
+
 static void handler(int s, siginfo_t *i, void *c) {
     volatile char frame[512];
     memset((void *)frame, s, sizeof frame);
@@ -585,6 +625,7 @@ int main(int argc, char **argv) {
     CASE(outputs);
     CASE(attributes, argv[0]);
     CASE(handles, argv[0]);
+    CASE(queues);
     CASE(signals);
     CASE(clocks);
     CASE(shared);

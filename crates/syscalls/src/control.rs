@@ -11,6 +11,9 @@ const TERMIOS2: u64 = 44;
 const IFREQ: u64 = 40;
 /// The size of `struct flock`.
 const FLOCK: u64 = 32;
+/// The sizes of the kernel's `struct msqid64_ds`, which programs know as `struct msqid_ds`, and `struct msginfo`.
+const MSQID: u64 = 120;
+const MSGINFO: u64 = 32;
 
 /// `ioctl`: the requests that ordinary programs make to terminals, files and sockets. Any other may write through
 /// pointers in its argument.
@@ -83,6 +86,21 @@ pub(crate) fn fcntl(a: &[u64; 6], o: &mut Out) -> Class {
         | F_OFD_SETLK | F_OFD_SETLKW | F_SETOWN | F_GETOWN | F_SETSIG | F_GETSIG | F_SETOWN_EX
         | F_SETLEASE | F_GETLEASE | F_NOTIFY | F_SETPIPE_SZ | F_GETPIPE_SZ | F_ADD_SEALS
         | F_GET_SEALS | F_SET_RW_HINT | F_SET_FILE_RW_HINT => 0,
+        _ => return Class::Unknown,
+    };
+    o.add(a[2], len);
+    Class::Known
+}
+
+/// `msgctl`. The kernel refuses any other command, also those with the bit IPC_64.
+pub(crate) fn msgctl(a: &[u64; 6], o: &mut Out) -> Class {
+    let len = match a[1] as u32 {
+        // IPC_RMID, IPC_SET.
+        0 | 1 => 0,
+        // IPC_STAT, MSG_STAT, MSG_STAT_ANY.
+        2 | 11 | 13 => MSQID,
+        // IPC_INFO, MSG_INFO.
+        3 | 12 => MSGINFO,
         _ => return Class::Unknown,
     };
     o.add(a[2], len);

@@ -201,6 +201,7 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
 
         __NR_ioctl => return control::ioctl(a, o),
         __NR_fcntl => return control::fcntl(a, o),
+        __NR_msgctl => return control::msgctl(a, o),
         __NR_prctl => return control::prctl(a, o),
         _ => return Class::Unknown,
     }

@@ -40,6 +40,7 @@ fn changes_that_are_known() {
         "outputs",
         "attributes",
         "handles",
+        "queues",
         "signals",
         "clocks",
         "strings",
