@@ -16,6 +16,7 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -191,12 +192,32 @@ static void memory(void) {
     sigaltstack(0, &s);
 }
 
+static void queues(void) {
+    int q = msgget(IPC_PRIVATE, IPC_CREAT | 0600);
+    struct msqid_ds s;
+    struct msginfo all;
+    msgctl(q, IPC_STAT, &s);
+    s.msg_qbytes = 50;
+    msgctl(q, IPC_SET, &s);
+    msgctl(0, IPC_INFO, (void *)&all);
+    msgctl(0, MSG_INFO, (void *)&all);
+    // As a kernel with the default limit finds it.
+    msgctl(q % 32768, MSG_STAT, &s);
+    msgctl(q % 32768, MSG_STAT_ANY, &s);
+    msgctl(q, IPC_RMID, 0);
+    msgctl(q, IPC_STAT, &s);
+    msgctl(-1, IPC_INFO, 0);
+    s.msg_perm.uid = -1;
+    msgctl(q, IPC_SET, &s);
+}
+
 int main(void) {
     files();
     signals();
     sockets();
     times_and_limits();
     memory();
+    queues();
     int status;
     if (fork() == 0) _exit(3);
     waitpid(-1, &status, 0);

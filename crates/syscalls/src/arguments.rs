@@ -68,8 +68,8 @@ pub enum Arg {
     FilledMessage,
     /// The descriptors of `poll`: what is awaited, and what has come.
     Polled(u8),
-    /// An argument that depends on the request of `ioctl`, `fcntl`, `prctl`, `arch_prctl` or `futex`. Some requests
-    /// have none.
+    /// An argument that depends on the request of `ioctl`, `fcntl`, `msgctl`, `prctl`, `arch_prctl` or `futex`. Some
+    /// requests have none.
     Requested,
     /// A value of a socket's option that the call reads. The number is the index of its length.
     Value(u8),
@@ -150,6 +150,7 @@ pub enum Set {
     Dup3Flags,
     LockAll,
     IpcCreate,
+    QueueCommand,
     Ptrace,
     Seccomp,
     XattrFlags,

@@ -48,7 +48,7 @@ mod tests {
 
     /// Calls of which only the number of arguments is known. They are rare, for administrators, or of very old kernels.
     const WITHOUT: &str = "
-        shmctl semctl msgsnd msgrcv msgctl getdents syslog capget capset rt_sigqueueinfo utime uselib ustat
+        shmctl semctl msgsnd msgrcv getdents syslog capget capset rt_sigqueueinfo utime uselib ustat
         sysfs modify_ldt pivot_root _sysctl adjtimex swapon reboot setdomainname iopl ioperm create_module
         init_module delete_module get_kernel_syms query_module quotactl nfsservctl getpmsg putpmsg afs_syscall
         tuxcall security set_thread_area io_setup io_destroy io_getevents io_submit io_cancel get_thread_area

@@ -190,7 +190,7 @@ pub(crate) const TABLE: &[Call] = calls! {
     __NR_msgget: [Hex, Flags(IpcCreate)], Nothing, PASSED;
     __NR_msgsnd: 4, Nothing, PASSED;
     __NR_msgrcv: 5, Coded, PASSED;
-    __NR_msgctl: 3, Coded, PASSED;
+    __NR_msgctl: [Int, One(QueueCommand), Requested], Coded, PASSED;
     __NR_fcntl: [Fd, One(FcntlCommand), Requested], Coded, DESCRIPTOR;
     __NR_flock: [Fd, Flags(Lock)], Nothing, DESCRIPTOR;
     __NR_fsync: [Fd], Nothing, DESCRIPTOR;

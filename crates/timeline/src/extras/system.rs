@@ -7,6 +7,7 @@
 mod handles;
 mod lists;
 mod names;
+mod queues;
 mod requests;
 mod shapes;
 mod sockets;

@@ -159,6 +159,10 @@ pub fn names(set: Set) -> Names {
         Set::PidfdFlags => names![PIDFD_NONBLOCK],
         Set::LockAll => names![MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT],
         Set::IpcCreate => &[(0o1000, "IPC_CREAT"), (0o2000, "IPC_EXCL")],
+        Set::QueueCommand => &[
+            (0, "IPC_RMID"), (1, "IPC_SET"), (2, "IPC_STAT"), (3, "IPC_INFO"), (11, "MSG_STAT"), (12, "MSG_INFO"),
+            (13, "MSG_STAT_ANY"),
+        ],
         Set::Ptrace => names![
             PTRACE_TRACEME, PTRACE_PEEKTEXT, PTRACE_PEEKDATA, PTRACE_PEEKUSER, PTRACE_POKETEXT, PTRACE_POKEDATA,
             PTRACE_POKEUSER, PTRACE_CONT, PTRACE_KILL, PTRACE_SINGLESTEP, PTRACE_GETREGS, PTRACE_SETREGS, PTRACE_ATTACH,

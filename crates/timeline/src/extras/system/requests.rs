@@ -86,6 +86,7 @@ impl Call<'_> {
         match self.name.as_str() {
             "ioctl" => self.ioctl(v),
             "fcntl" => self.fcntl(v),
+            "msgctl" => self.msgctl(v).map(Some),
             "arch_prctl" => Ok(Some(match self.args[0] {
                 0x1003 | 0x1004 if !self.failed() => self.shape(v, Shape::Hex, true)?,
                 _ => format!("{v:#x}"),
