@@ -187,17 +187,20 @@ pub(crate) static ONE: Table = table(&[
     (BARE | JUMP | IZ, &[0xe9]),
 ]);
 
-/// The documented x87 instructions without memory operand, for opcodes from D8 on. Each has a bit for each ModRM byte
-/// from C0 on.
+/// The x87 instructions without memory operand, for opcodes from D8 on. Each has a bit for each ModRM byte from C0 on.
+///
+/// These are the documented ones, and the aliases that processors execute as `fcom`, `fcomp`, `fxch` or `fstp`: DC D0 to
+/// DF, DD C8 to CF, DE D0 to D7, DF C8 to DF. D9 D8 to DF (`fstpnce`) are left out: they are no `fstp`, as an empty
+/// st(0) is no fault there.
 pub(crate) static X87: [u64; 8] = [
     u64::MAX,
     0xffff_7f33_0001_ffff,
     0x0000_0200_ffff_ffff,
     0x00ff_ff0c_ffff_ffff,
-    0xffff_ffff_0000_ffff,
-    0x0000_ffff_ffff_00ff,
-    0xffff_ffff_0200_ffff,
-    0x00ff_ff01_0000_00ff,
+    u64::MAX,
+    0x0000_ffff_ffff_ffff,
+    0xffff_ffff_02ff_ffff,
+    0x00ff_ff01_ffff_ffff,
 ];
 
 /// maskmovq, maskmovdqu and vmaskmovdqu: their operand is at rdi.

@@ -114,6 +114,33 @@ fn instructions_that_are_not_on_the_list() {
     all(&EACH, &[0x48, 0x01, 0xc8, 0x0f, 0x28, 0xc1, 0x90], Ok(()));
 }
 
+/// Encodings that processors execute as other, documented ones. Those around them are none.
+#[test]
+fn aliases_of_the_x87() {
+    let ranges = [
+        (0xdc, 0xd0..=0xdf), // fcom, fcomp
+        (0xdd, 0xc8..=0xcf), // fxch
+        (0xde, 0xd0..=0xd7), // fcomp
+        (0xdf, 0xc8..=0xdf), // fxch, fstp
+    ];
+    for (opcode, modrms) in ranges {
+        for modrm in modrms {
+            all(&EACH, &[opcode, modrm], Ok(()));
+        }
+    }
+    for code in [
+        [0xd9, 0xd8],
+        [0xd9, 0xdf],
+        [0xdd, 0xf0],
+        [0xde, 0xd8],
+        [0xde, 0xda],
+        [0xdf, 0xe1],
+        [0xdf, 0xf8],
+    ] {
+        all(&EACH, &code, Err(Wrong::Instruction));
+    }
+}
+
 #[test]
 fn operands_in_replay() {
     let good: &[&[u8]] = &[

@@ -3,7 +3,7 @@
 use hindsight_confine::{Checker, Code as Parts, Kind, Marks, Refusal, Rules, Wrong};
 use hindsight_isa::Predictor;
 use hindsight_translate::{Input, Mode, Policy, Translator};
-use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 /// Where the code of [`Way::check`] lies in the program.
 pub const PC: u64 = 0x5123_9876_5120;
@@ -50,7 +50,7 @@ pub fn check(t: &Translator, hot_at: u32, cold_at: u32) -> Result<(), Refusal> {
 pub fn is_unlisted(refusal: &Refusal) -> bool {
     let i = Decoder::with_ip(64, refusal.bytes(), 0, DecoderOptions::NONE).decode();
     use Mnemonic::*;
-    let mnemonic = matches!(
+    let unlisted = matches!(
         i.mnemonic(),
         Femms
             | Fndisi
@@ -64,17 +64,7 @@ pub fn is_unlisted(refusal: &Refusal) -> bool {
             | Xresldtrk
             | Xsusldtrk
     );
-    let code = matches!(
-        i.code(),
-        Code::Fcom_st0_sti_DCD0
-            | Code::Fcomp_st0_sti_DCD8
-            | Code::Fcomp_st0_sti_DED0
-            | Code::Fstp_sti_DFD0
-            | Code::Fstp_sti_DFD8
-            | Code::Fxch_st0_sti_DDC8
-            | Code::Fxch_st0_sti_DFC8
-    );
-    refusal.what == Wrong::Instruction && (mnemonic || code)
+    refusal.what == Wrong::Instruction && unlisted
 }
 
 /// A way to translate.

@@ -22,15 +22,11 @@ const UNSUPPORTED: &[&str] = &[
     // Programs are shown a processor without it.
     "EVEX_Vp2intersect",
     // These are not on the code check's list.
-    "Fcom_st0_sti_DCD0",
-    "Fcomp_st0_sti_D",
     "Femms",
     "Fndisi",
     "Fneni",
     "Fnsetpm",
-    "Fstp_sti_DFD",
     "Fstpnce",
-    "Fxch_st0_sti_D",
     "Mcommit",
     "Via_undoc",
     "Xend",
