@@ -197,15 +197,23 @@ impl Module {
         out.into_iter().map(|(_, bias)| bias).collect()
     }
 
-    /// The function at a file address, and the distance from its start in bytes.
+    /// The function at a file address, and the distance from its start in bytes. A function without a size reaches to the
+    /// next one, but not out of its segment: otherwise data would belong to the last function before it.
     pub fn function(&self, addr: u64) -> Option<(&Function, u64)> {
+        let segment = |of: u64| {
+            let is = |s: &LoadSegment| of.wrapping_sub(s.addr) < s.len;
+            self.segments.iter().position(is)
+        };
         let after = self.functions.partition_point(|f| f.addr <= addr);
         // Functions may nest or overlap. The right one need not be the last before the address.
         let near = self.functions[..after].iter().rev().take(16);
         let first = self.functions[..after].last()?.addr;
         let inside = near
             .clone()
-            .filter(|f| addr - f.addr < f.size || (f.size == 0 && f.addr == first))
+            .filter(|f| match f.size {
+                0 => f.addr == first && segment(addr).is_some_and(|s| segment(first) == Some(s)),
+                size => addr - f.addr < size,
+            })
             .max_by_key(|f| (f.addr, f.size, std::cmp::Reverse(f.name.len())))?;
         Some((inside, addr - inside.addr))
     }

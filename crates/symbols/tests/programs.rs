@@ -240,6 +240,19 @@ fn functions_are_found_without_namespaces() {
 }
 
 #[test]
+fn data_belongs_to_no_function() {
+    let dir = tempfile::tempdir().unwrap();
+    let m = shop(dir.path());
+    // The last function of a C program, `_fini`, says no size.
+    let last = m.functions().last().unwrap();
+    assert_eq!(last.size, 0, "{last:?}");
+    assert_eq!(m.function(last.addr + 1).unwrap().0.name, last.name);
+    let data = m.global("sold").unwrap().addr;
+    assert!(data > last.addr);
+    assert_eq!(m.function(data), None);
+}
+
+#[test]
 fn separate_debug_files_are_found_and_checked() {
     let dir = tempfile::tempdir().unwrap();
     let d = dir.path();
