@@ -1,12 +1,16 @@
 //! The debug information of one module.
 
-use crate::Error;
 use crate::debugfile::DebugPaths;
+use crate::signature::attribute;
+use crate::{Error, SourceLine};
+use gimli::constants::*;
 use gimli::{AttributeValue, Dwarf, EndianArcSlice, LittleEndian, SectionId, UnitRef};
 use object::{Object, ObjectSection};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(crate) type Reader = EndianArcSlice<LittleEndian>;
+pub(crate) type Entry = gimli::DebuggingInformationEntry<Reader>;
 pub(crate) type Context = addr2line::Context<Reader>;
 /// The debug information: as a context that answers questions about addresses, and raw.
 pub(crate) type Debug = (Context, Arc<Dwarf<Reader>>);
@@ -55,4 +59,30 @@ pub(crate) fn text(unit: UnitRef<Reader>, v: AttributeValue<Reader>) -> String {
         Ok(s) => String::from_utf8_lossy(&s).into_owned(),
         Err(_) => "?".into(),
     }
+}
+
+/// Where an entry is declared.
+pub(crate) fn declared(unit: UnitRef<Reader>, entry: &Entry) -> Option<SourceLine> {
+    let number = |name| attribute(unit, entry, name, 0).and_then(|v| v.udata_value());
+    let file = match attribute(unit, entry, DW_AT_decl_file, 0)? {
+        AttributeValue::FileIndex(n) => n,
+        v => v.udata_value()?,
+    };
+    let header = unit.unit.line_program.as_ref()?.header();
+    let file = header.file(file)?;
+    let bytes = |r: &Reader| String::from_utf8_lossy(r).into_owned();
+    let part = |v| unit.attr_string(v).ok().map(|r| bytes(&r));
+    // Parts that are whole paths replace what is before them.
+    let mut path = PathBuf::from(unit.unit.comp_dir.as_ref().map(bytes).unwrap_or_default());
+    // In all versions of DWARF, directory 0 is that of the compilation.
+    if file.directory_index() != 0 {
+        path.push(part(file.directory(header)?)?);
+    }
+    path.push(part(file.path_name())?);
+    let small = |n: Option<u64>| n.and_then(|n| u32::try_from(n).ok());
+    Some(SourceLine {
+        file: path.to_string_lossy().into_owned(),
+        line: small(number(DW_AT_decl_line))?,
+        column: small(number(DW_AT_decl_column)).unwrap_or(0),
+    })
 }

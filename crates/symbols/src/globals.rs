@@ -3,10 +3,10 @@
 // The names of DWARF constants are as in the standard.
 #![allow(non_upper_case_globals)]
 
-use crate::Module;
-use crate::dwarf::Reader;
-use crate::dwarf::text;
+use crate::dwarf::{Entry, Reader, declared, text};
+use crate::signature::attribute;
 use crate::types::{Shape, Target, shape};
+use crate::{Module, SourceLine};
 use gimli::constants::*;
 use gimli::{AttributeValue, DebugInfoOffset, EntriesTreeNode, Operation, UnitOffset, UnitRef};
 use object::{Object, ObjectSymbol, SymbolKind};
@@ -24,6 +24,8 @@ pub struct Global {
     pub size: Option<u64>,
     /// Its type. Unknown for a variable from the symbol table.
     pub shape: Shape,
+    /// Where it is declared. The symbol table does not know it.
+    pub source: Option<SourceLine>,
 }
 
 /// The entries of variables, by name.
@@ -33,31 +35,22 @@ impl Module {
     /// The variable with this name, with or without its namespaces. The debug information is asked first. If it does
     /// not have the name, the symbol table is asked, which knows no types.
     pub fn global(&self, name: &str) -> Option<Global> {
-        let described = self.globals().get(name).and_then(|all| {
-            all.iter().find_map(|t| {
-                self.at(*t, |unit, entry| {
-                    let at = |e: &gimli::DebuggingInformationEntry<Reader>| {
-                        let e = e.attr_value(DW_AT_location)?.exprloc_value()?;
-                        match e.operations(unit.unit.encoding()).next().ok()?? {
-                            Operation::Address { address } => Some(address),
-                            Operation::AddressIndex { index } => {
-                                unit.dwarf.address(unit.unit, index).ok()
-                            }
-                            _ => None,
-                        }
-                    };
-                    let addr = at(entry)?;
-                    let kind = crate::signature::attribute(unit, entry, DW_AT_type, 0);
-                    let shape = shape(unit, kind);
-                    Some(Global {
-                        addr,
-                        size: Some(shape.size).filter(|s| *s > 0),
-                        shape,
-                    })
-                })
-            })
-        });
-        described.or_else(|| self.data_symbol(name))
+        let first = self.described(name).next();
+        first.or_else(|| self.data_symbols(name).into_iter().next())
+    }
+
+    /// All variables with this name, as for [`Module::global`]: several files may have one of their own.
+    pub fn globals_called(&self, name: &str) -> Vec<Global> {
+        let described: Vec<Global> = self.described(name).collect();
+        match described.is_empty() {
+            true => self.data_symbols(name),
+            false => described,
+        }
+    }
+
+    fn described(&self, name: &str) -> impl Iterator<Item = Global> {
+        let all = self.globals().get(name).map_or(&[][..], Vec::as_slice);
+        all.iter().filter_map(|t| self.at(*t, described))
     }
 
     /// The type of what a pointer points to. A `target` that cannot be read gives an unknown type.
@@ -72,7 +65,7 @@ impl Module {
     fn at<T>(
         &self,
         target: Target,
-        look: impl FnOnce(UnitRef<Reader>, &gimli::DebuggingInformationEntry<Reader>) -> Option<T>,
+        look: impl FnOnce(UnitRef<Reader>, &Entry) -> Option<T>,
     ) -> Option<T> {
         let dwarf = self.raw()?;
         let header = dwarf.unit_header(DebugInfoOffset(target.unit)).ok()?;
@@ -102,10 +95,10 @@ impl Module {
         out
     }
 
-    fn data_symbol(&self, name: &str) -> Option<Global> {
+    fn data_symbols(&self, name: &str) -> Vec<Global> {
         let find = |file: &object::File| {
-            let mut all = file.symbols().chain(file.dynamic_symbols());
-            all.find_map(|s| {
+            let all = file.symbols().chain(file.dynamic_symbols());
+            let found = all.filter_map(|s| {
                 let is = s
                     .name()
                     .is_ok_and(|n| n == name || n.split('@').next() == Some(name));
@@ -114,11 +107,32 @@ impl Module {
                     addr: s.address(),
                     size: Some(s.size()).filter(|s| *s > 0),
                     shape: Shape::unknown(Some(s.size())),
+                    source: None,
                 })
-            })
+            });
+            let found: Vec<Global> = found.collect();
+            (!found.is_empty()).then_some(found)
         };
-        self.symbol_files(find)
+        self.symbol_files(find).unwrap_or_default()
     }
+}
+
+/// A variable, if it has a fixed address.
+fn described(unit: UnitRef<Reader>, entry: &Entry) -> Option<Global> {
+    let place = entry.attr_value(DW_AT_location)?.exprloc_value()?;
+    let addr = match place.operations(unit.unit.encoding()).next().ok()?? {
+        Operation::Address { address } => address,
+        Operation::AddressIndex { index } => unit.dwarf.address(unit.unit, index).ok()?,
+        _ => return None,
+    };
+    let kind = attribute(unit, entry, DW_AT_type, 0);
+    let shape = shape(unit, kind);
+    Some(Global {
+        addr,
+        size: Some(shape.size).filter(|s| *s > 0),
+        shape,
+        source: declared(unit, entry),
+    })
 }
 
 fn each(unit: UnitRef<Reader>, at: usize, out: &mut Globals) -> Result<(), gimli::Error> {
@@ -137,7 +151,7 @@ fn walk(
     let mut children = node.children();
     while let Some(child) = children.next()? {
         let e = child.entry();
-        let name = || crate::signature::attribute(unit, e, DW_AT_name, 0).map(|n| text(unit, n));
+        let name = || attribute(unit, e, DW_AT_name, 0).map(|n| text(unit, n));
         match e.tag() {
             DW_TAG_variable if e.attr_value(DW_AT_location).is_some() => {
                 if let Some(name) = name() {

@@ -36,6 +36,7 @@ mod passed;
 mod prologue;
 mod signature;
 mod space;
+mod symbol;
 mod tailcalls;
 mod types;
 mod unwind;
@@ -49,6 +50,7 @@ pub use module::{Function, InlineFrame, Module, SourceLine};
 pub use offset::function_at_offset;
 pub use signature::{Class, Parameter, Signature};
 pub use space::{CallFrame, CodeLocation, Mapping, Space};
+pub use symbol::Symbol;
 pub use types::{Field, Shape, Target, Type};
 pub use variables::Variable;
 

@@ -3,14 +3,13 @@
 // The names of DWARF constants are as in the standard.
 #![allow(non_upper_case_globals)]
 
-use crate::dwarf::Reader;
-use crate::dwarf::text;
+use crate::dwarf::{Reader, declared, text};
 use crate::locations::{
     AtEntry, EvalFrame, KnownRegisters, Location, Registers, frame_base, location,
 };
 use crate::types::{Shape, shape};
 use crate::variables::describe;
-use crate::{Error, Module};
+use crate::{Error, Module, SourceLine};
 use gimli::constants::*;
 use gimli::{
     AttributeValue, DebuggingInformationEntry, DwAt, EntriesTreeNode, Operation, UnitOffset,
@@ -62,6 +61,8 @@ pub struct Signature {
     pub variadic: bool,
     /// The file address after the prologue, if known.
     pub body: Option<u64>,
+    /// Where the function is declared.
+    pub source: Option<SourceLine>,
     /// The function's entry in its unit.
     entry: usize,
 }
@@ -201,6 +202,7 @@ fn collect(
 ) -> Result<Signature, Error> {
     let (mut parameters, mut variadic) = (Vec::new(), false);
     let entry = node.entry().offset().0;
+    let source = declared(unit, node.entry());
     // The frame's address is known even before the frame is set up. A register that will hold it is not yet right then.
     let base = node.entry().attr_value(DW_AT_frame_base);
     let base = base.and_then(|b| b.exprloc_value());
@@ -227,6 +229,7 @@ fn collect(
         result,
         variadic,
         body: None,
+        source,
         entry,
     })
 }

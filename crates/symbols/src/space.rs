@@ -198,27 +198,36 @@ impl Space {
     /// The guest addresses of a function, ascending. `name` is the function's name as for [`Module::find`], or
     /// `module!name`. The module is the file's name, or its beginning up to a `.` or `-`, as in `libc!malloc`.
     pub fn find(&self, name: &str) -> Vec<u64> {
-        let (module, name) = match name.split_once('!') {
-            Some((m, n)) => (Some(m), n),
-            None => (None, name),
-        };
         let mut out = Vec::new();
-        for m in self.modules() {
-            let file = m.module.path().rsplit('/').next().unwrap_or_default();
-            let is = module.is_none_or(|w| {
-                file == w
-                    || file
-                        .strip_prefix(w)
-                        .is_some_and(|r| r.starts_with(['.', '-']))
-            });
-            if is {
-                let at = |f: &crate::Function| f.addr.wrapping_add(m.bias);
-                out.extend(m.module.find(name).into_iter().map(at));
-            }
+        let (modules, name) = self.modules_of(name);
+        for m in modules {
+            let at = |f: &crate::Function| f.addr.wrapping_add(m.bias);
+            out.extend(m.module.find(name).into_iter().map(at));
         }
         out.sort_unstable();
         out.dedup();
         out
+    }
+
+    /// One mapping of each module that `name` or `module!name` may mean, and the name without the module.
+    pub(crate) fn modules_of<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> (impl Iterator<Item = &'a Mapping>, &'a str) {
+        let (module, name) = match name.split_once('!') {
+            Some((m, n)) => (Some(m), n),
+            None => (None, name),
+        };
+        let is = move |m: &&Mapping| {
+            let file = m.module.path().rsplit('/').next().unwrap_or_default();
+            module.is_none_or(|w| {
+                file == w
+                    || file
+                        .strip_prefix(w)
+                        .is_some_and(|r| r.starts_with(['.', '-']))
+            })
+        };
+        (self.modules().filter(is), name)
     }
 
     /// The guest addresses at which code for a source line begins, ascending. See [`Module::addresses_of_line`].

@@ -240,6 +240,36 @@ fn functions_are_found_without_namespaces() {
 }
 
 #[test]
+fn names_stand_for_functions_and_variables() {
+    let dir = tempfile::tempdir().unwrap();
+    let m = Arc::new(shop(dir.path()));
+    let mut space = Space::new();
+    assert!(space.map(&m, 0x5000_0000, 1 << 20, 0));
+    let bias = space.mappings()[0].bias;
+    for (asked, name, size, line) in [
+        ("compute", "shop::compute(int)", None, 8),
+        ("shop!shop::compute", "shop::compute(int)", None, 8),
+        ("biggest", "int shop::biggest<int>(int const*)", None, 16),
+        ("sold", "sold", Some(16), 3),
+        ("sum", "sum", Some(4), 4),
+    ] {
+        let found = space.symbols(asked);
+        assert_eq!(found.len(), 1, "{asked}: {found:?}");
+        let s = &found[0];
+        assert_eq!(s.name, name);
+        assert_eq!(s.address, s.file_address.wrapping_add(bias));
+        assert!(s.size > Some(0) && size.is_none_or(|n| s.size == Some(n)));
+        let source = s.source.as_ref().unwrap();
+        assert_eq!(source.file, dir.path().join("shop.cpp").to_str().unwrap());
+        assert_eq!(source.line, line, "{asked}");
+    }
+    // What is always inlined is nowhere. Local variables do not count.
+    for nothing in ["twice", "s", "other!compute", "till"] {
+        assert!(space.symbols(nothing).is_empty(), "{nothing}");
+    }
+}
+
+#[test]
 fn data_belongs_to_no_function() {
     let dir = tempfile::tempdir().unwrap();
     let m = shop(dir.path());
@@ -427,6 +457,8 @@ fn damaged_files() {
         m.frames(area);
         m.find("area");
         m.addresses_of_line("point.c", 11);
+        let _ = m.signature(area);
+        m.globals_called("area");
         let registers = Registers {
             rip: area,
             ..Default::default()
