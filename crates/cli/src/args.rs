@@ -41,8 +41,8 @@ impl Command {
         use Command::*;
         match self {
             Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Waits(_)
-            | Breakpath(_) | Events(_) | Mem(_) | Maps(_) | Writes(_) | Calls(_) | Index(_)
-            | Ls(_) | Rm(_) | Export(_) => true,
+            | Breakpath(_) | Events(_) | Mem(_) | Maps(_) | Symbol(_) | Writes(_) | Calls(_)
+            | Index(_) | Ls(_) | Rm(_) | Export(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -84,6 +84,8 @@ pub enum Command {
     Mem(Mem),
     /// List what the process has mapped at a place of a recording, as `/proc/PID/maps` would.
     Maps(Maps),
+    /// Show which function and source line addresses belong to, and where functions and variables are.
+    Symbol(Symbol),
     /// List the instructions that wrote to some memory, the last one first.
     Writes(Writes),
     /// List the calls of a function, with arguments and what they returned.

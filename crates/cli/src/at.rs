@@ -268,7 +268,7 @@ impl Shown {
     }
 }
 
-fn place_json(p: &symbols::CodeLocation) -> Json {
+pub fn place_json(p: &symbols::CodeLocation) -> Json {
     json!({
         "module": p.module, "address": hex(p.addr),
         "function": p.function.as_ref().map(|f| &f.0),
@@ -276,7 +276,7 @@ fn place_json(p: &symbols::CodeLocation) -> Json {
     })
 }
 
-fn frame_text(f: &InlineFrame) -> String {
+pub fn frame_text(f: &InlineFrame) -> String {
     let name = line(f.function.as_deref().unwrap_or("?"));
     let inlined = if f.inlined { " (inlined)" } else { "" };
     match &f.source {
@@ -285,7 +285,7 @@ fn frame_text(f: &InlineFrame) -> String {
     }
 }
 
-fn frame_json(f: &InlineFrame) -> Json {
+pub fn frame_json(f: &InlineFrame) -> Json {
     json!({
         "function": f.function, "inlined": f.inlined,
         "file": f.source.as_ref().map(|s| &s.file),

@@ -27,6 +27,7 @@ mod record;
 mod replay;
 mod status;
 mod store;
+mod symbol;
 mod travel;
 mod tree;
 mod waits;
@@ -111,6 +112,10 @@ pub fn run() -> i32 {
         Command::Maps(mut a) => {
             let file = words::take(&mut a.words, 0, 1);
             confine::run(file.as_deref(), || maps::run(&a))
+        }
+        Command::Symbol(mut a) => {
+            let (file, place) = words::take_with_place(&mut a.words);
+            confine::run(file.as_deref(), || symbol::run(&a, place.as_ref()))
         }
         Command::Writes(mut a) => {
             let file = words::take(&mut a.words, 1, 2);

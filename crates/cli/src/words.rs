@@ -18,6 +18,27 @@ pub fn take(words: &mut Vec<String>, least: usize, most: usize) -> Option<PathBu
     named.then(|| PathBuf::from(words.remove(0)))
 }
 
+/// The same for a recording and a place in one word, `FILE@PLACE`, before any number of others. Without FILE the latest
+/// recording is meant. A word stays if neither its FILE is a recording nor its PLACE a place: names of functions may have
+/// an `@`.
+pub fn take_with_place(words: &mut Vec<String>) -> (Option<PathBuf>, Option<String>) {
+    let file = take(words, 1, usize::MAX);
+    if file.is_some() || words.len() < 2 {
+        return (file, None);
+    }
+    let Some((file, place)) = words[0].rsplit_once('@') else {
+        return (None, None);
+    };
+    let named = !file.is_empty() && store::is_meant(file);
+    if !named && place.parse::<Place>().is_err() {
+        return (None, None);
+    }
+    let taken = (!file.is_empty()).then(|| PathBuf::from(file));
+    let place = place.to_owned();
+    words.remove(0);
+    (taken, Some(place))
+}
+
 /// Where a recording is looked at.
 pub struct Spot {
     pub inspector: Inspector,

@@ -398,6 +398,17 @@ fn what_a_recording_does_not_have_is_an_error_and_said_once() {
     wrong(&["maps", a, "end", "--image", "99"], "no program image 99");
     wrong(&["maps", a, "--address", "0x10"], "no mapping is known");
     wrong(&["maps", a, "--address", "nothing"], "nothing here");
+    let b = &*format!("{a}@nowhere");
+    wrong(&["symbol", b, "main"], "nowhere is no place");
+    wrong(&["symbol", &format!("{gone}@end"), "main"], "No such file");
+    wrong(
+        &["symbol", a, "main", "7f12"],
+        "7f12: expected a number, hexadecimal with 0x",
+    );
+    wrong(
+        &["symbol", a, "main", "--image", "99"],
+        "no program image 99",
+    );
     wrong(&["writes", a, "0x1000", "0"], "at least one byte");
     wrong(&["mem", a, "end", "0", "0x100001"], "at most a mebibyte");
     wrong(&["writes", a, "0", "0xffffffff"], "at most a mebibyte");

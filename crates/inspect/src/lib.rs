@@ -22,7 +22,7 @@
 #![deny(missing_docs)]
 
 use hindsight_symbols::{
-    CallFrame, CodeLocation, DebugPaths, InlineFrame, Module, SourceLine, Space, Variable,
+    CallFrame, CodeLocation, DebugPaths, InlineFrame, Module, SourceLine, Space, Symbol, Variable,
 };
 use hindsight_timeline::{Cursor, ModuleHash, Position, Timeline};
 use iced_x86::{
@@ -246,6 +246,11 @@ impl Inspector {
     /// The functions at an address with their source lines, innermost first.
     pub fn frames(&mut self, cursor: &Cursor, addr: u64) -> Result<Vec<InlineFrame>> {
         Ok(self.here(cursor)?.frames(addr))
+    }
+
+    /// The functions and variables with a name, at the cursor's position. `name` is as for [`Space::symbols`].
+    pub fn symbols(&mut self, cursor: &Cursor, name: &str) -> Result<Vec<Symbol>> {
+        Ok(self.here(cursor)?.symbols(name))
     }
 
     /// Source line of an address.

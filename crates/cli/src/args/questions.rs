@@ -258,6 +258,22 @@ pub struct Maps {
 }
 
 #[derive(ClapArgs)]
+pub struct Symbol {
+    /// The recording (a file, or a name in the store; default: the latest one) and perhaps a place in it, such as
+    /// `list.hst@crash`, `@50%`; default: the crash, or else the end. Then addresses (0x… or decimal), and names of functions
+    /// and variables: NAME, or `MODULE!NAME` (libc!malloc). What is not known is shown as `?`. Exit status 0: all of them
+    /// were found; 1: some were not; 2: another error.
+    #[arg(value_name = "[FILE][@PLACE] ADDRESS|NAME", num_args = 1.., required = true)]
+    pub words: Vec<String>,
+    /// In this program image, by its number in `info`: where it then is. Places are counted in it.
+    #[arg(long, value_name = "N")]
+    pub image: Option<u32>,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
 pub struct Events {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,

@@ -25,6 +25,7 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["calls", f, "main"],
         &["mem", f, "end", "0x10000", "64"],
         &["maps", f, "end"],
+        &["symbol", f, "0x10000", "main"],
         &["writes", f, "0x10000", "8"],
         &["replay", "--verify", f],
         &["replay", "--verify", "--processor", "interpreter", f],

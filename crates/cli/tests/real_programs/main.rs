@@ -34,6 +34,7 @@ mod sharing;
 mod signals;
 mod sinks;
 mod strace;
+mod symbol;
 mod threads;
 mod transparency;
 mod windows;

@@ -131,6 +131,10 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
     let list: serde_json::Value = serde_json::from_slice(&name.stdout).unwrap();
     let file = list[0]["file"].as_str().expect("a recording").to_string();
     let file = file.as_str();
+    let asked = s.run(&mut s.hindsight(&["symbol", "--json", file, &format!("in{EVIL}ner")]));
+    let asked: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap();
+    let inner = &asked["answers"][0]["symbols"][0]["address"];
+    let inner = inner.as_str().expect("an address").to_string();
     let commands: &[&[&str]] = &[
         &["info", file],
         &["info", "--json", file],
@@ -155,6 +159,10 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         &["mem", file, "50%", "0x1000", "16"],
         &["maps", file, "crash"],
         &["maps", "--json", file, "crash"],
+        &["symbol", file, &format!("in{EVIL}ner"), "main", "named"],
+        &["symbol", file, &inner],
+        &["symbol", "--json", file, &format!("in{EVIL}ner"), &inner],
+        &["symbol", file, &format!("no{EVIL}such")],
         &["writes", file, "0x1000", "16"],
         &["index", file],
         &["index", "--json", file],

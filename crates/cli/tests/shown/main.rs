@@ -30,6 +30,8 @@ const FILTERS: &[(&str, &str)] = &[
     (r"\b(0x)?[0-9a-f]{12,16}\b", "VALUE"),
     (r"\b0x[4-7][0-9a-f]{5}\b", "ADDRESS"),
     (r"(?m)^[0-9a-f]{8,16}-[0-9a-f]{8,16}\b", "RANGE"),
+    // How large a function is.
+    (r"\([0-9]+ bytes\) in", "(N bytes) in"),
     // Where something stands in its function.
     (r"\+0x[0-9a-f]+\b", "+OFFSET"),
     (r"\b0:[0-9A-F]+\b", "POSITION"),
@@ -184,6 +186,7 @@ fn a_recording() {
         ("writes", &["writes", "total"]),
         ("mem", &["mem", "end", "last"]),
         ("maps", &["maps", "end", "--address", "last"]),
+        ("symbol", &["symbol", "@end", "add", "total", "nothing"]),
         ("waits", &["waits", "end"]),
         ("verify", &["replay", "--verify"]),
         ("index", &["index"]),
@@ -199,6 +202,8 @@ fn a_recording() {
         &["mem", "end", "totl"],
         &["mem", "end", "0x10", "8"],
         &["maps", "end", "--address", "0x10"],
+        &["symbol", "0x10", "totl", "ad"],
+        &["symbol", "ADD", "40x"],
         &["writes", "no_such_name"],
         &["calls", "ad"],
         &["events", "--kind", "rain"],
