@@ -41,8 +41,8 @@ impl Command {
         use Command::*;
         match self {
             Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Waits(_)
-            | Breakpath(_) | Events(_) | Mem(_) | Maps(_) | Symbol(_) | Writes(_) | Calls(_)
-            | Index(_) | Ls(_) | Rm(_) | Export(_) => true,
+            | Breakpath(_) | Events(_) | Output(_) | Mem(_) | Maps(_) | Symbol(_) | Writes(_)
+            | Calls(_) | Index(_) | Ls(_) | Rm(_) | Export(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -80,6 +80,8 @@ pub enum Command {
     Breakpath(Breakpath),
     /// List what happened in a recording: system calls, signals, threads, modules, gaps, marks.
     Events(Events),
+    /// Show what the recorded program printed, or wrote to a descriptor or a file.
+    Output(Output),
     /// Show memory at a place of a recording, and why it is known.
     Mem(Mem),
     /// List what the process has mapped at a place of a recording, as `/proc/PID/maps` would.

@@ -7,6 +7,7 @@ mod bar;
 mod breakpath;
 mod cache;
 mod calls;
+
 mod confine;
 mod coredump;
 mod debugger;
@@ -19,6 +20,7 @@ mod limits;
 mod maps;
 mod numbers;
 mod out;
+mod output;
 mod parse;
 mod printers;
 mod processor;
@@ -28,6 +30,7 @@ mod replay;
 mod status;
 mod store;
 mod symbol;
+mod transfers;
 mod travel;
 mod tree;
 mod waits;
@@ -105,6 +108,7 @@ pub fn run() -> i32 {
         }
         Command::Index(a) => confine::run(a.file.as_deref(), || travel::index(&a)),
         Command::Events(a) => confine::run(a.file.as_deref(), || travel::events(&a)),
+        Command::Output(a) => confine::run(a.file.as_deref(), || output::run(&a)),
         Command::Mem(mut a) => {
             let file = words::take(&mut a.words, 2, 3);
             confine::run(file.as_deref(), || travel::mem(&a))

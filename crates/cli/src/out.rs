@@ -21,3 +21,36 @@ pub fn put(text: &str) {
         _ => {}
     }
 }
+
+/// Writes a part of a line, or bytes as they are. Ends the program where that cannot be written. It ends silently if the
+/// reader has gone away: what follows may be long.
+pub fn write(bytes: &[u8]) {
+    use std::io::{ErrorKind, Write};
+    let mut out = std::io::stdout();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => {}
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(e) => {
+            say(&format!("standard output: {e}"));
+            std::process::exit(2);
+        }
+    }
+}
+
+/// Prints a list for scripts, one element after the other: what it has need not be in memory at the same time.
+#[derive(Default)]
+pub struct JsonList(bool);
+
+impl JsonList {
+    /// Prints the next element.
+    pub fn add(&mut self, element: &serde_json::Value) {
+        let begin = if self.0 { ",\n" } else { "[\n" };
+        self.0 = true;
+        write(hindsight_text::lines(&format!("{begin}{element}")).as_bytes());
+    }
+
+    /// Prints the end.
+    pub fn end(self) {
+        println(if self.0 { "\n]" } else { "[]" });
+    }
+}

@@ -385,6 +385,9 @@ fn what_a_recording_does_not_have_is_an_error_and_said_once() {
     wrong(&["events", a, "--thread", "99"], "no thread 99");
     wrong(&["events", a, "--image", "99"], "no program image 99");
     wrong(&["calls", a, "0x1000", "--thread", "99"], "no thread 99");
+    wrong(&["output", a, "--thread", "99"], "no thread 99");
+    wrong(&["output", a, "--image", "99"], "no program image 99");
+    wrong(&["output", a, "--from", "crash"], "no signal killed");
     wrong(
         &["calls", a, "0x1000", "--image", "99"],
         "no program image 99",

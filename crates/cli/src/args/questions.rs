@@ -308,6 +308,35 @@ pub struct Events {
 }
 
 #[derive(ClapArgs)]
+pub struct Output {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// What was written there: to what was first open as descriptor N, and all its copies, or to the file with this path, or
+    /// with a path that ends so. Default: the standard output and the standard error that the program began with.
+    #[arg(long, value_name = "N|PATH")]
+    pub fd: Option<String>,
+    /// Only of this thread (the number of its stream).
+    #[arg(long, value_name = "N")]
+    pub thread: Option<u32>,
+    /// Only of this program image.
+    #[arg(long, value_name = "N")]
+    pub image: Option<u32>,
+    /// Not before this place.
+    #[arg(long, value_name = "PLACE")]
+    pub from: Option<Place>,
+    /// Before this place.
+    #[arg(long, value_name = "PLACE")]
+    pub until: Option<Place>,
+    /// Write the bytes as they are, and nothing else. Those that are not known are left out. Exit status 0: all are there;
+    /// 1: some were left out; 2: another error.
+    #[arg(long, conflicts_with = "json")]
+    pub raw: bool,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
 pub struct Mem {
     #[arg(
         value_name = "[FILE] PLACE ADDRESS [LENGTH]",

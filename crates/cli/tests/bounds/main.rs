@@ -24,6 +24,8 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["backtrace", "--threads", f, "end"],
         &["calls", f, "main"],
         &["mem", f, "end", "0x10000", "64"],
+        &["output", f],
+        &["output", "--raw", "--fd", "a", f],
         &["maps", f, "end"],
         &["symbol", f, "0x10000", "main"],
         &["writes", f, "0x10000", "8"],

@@ -24,6 +24,7 @@ mod mapped;
 mod mappings;
 mod modes;
 mod naming;
+mod output;
 mod outside;
 mod own_errors;
 mod processes;

@@ -31,6 +31,7 @@ int main(int argc, char **argv) {
     }
     if (argc > 2 && !fork()) { outer = 99; _exit(3); }
     if (argc > 2) wait(0);
+    write(1, "naming\n", 7);
     spoil(&nodes[1], outer);
     return outer;
 }
@@ -80,6 +81,7 @@ fn the_latest_recording_is_meant_where_none_is_named() {
         (&["backtrace", "begin"], "#0 "),
         (&["mem", "crash", "counter", "8"], "4d 00 00 00"),
         (&["mem", "crash", "counter"], "4d 00 00 00"),
+        (&["output"], "\"naming\\n\""),
         (&["maps"], "[stack]"),
         (&["maps", "crash"], "[stack]"),
         (&["maps", "--address", "&counter"], "rw-p"),

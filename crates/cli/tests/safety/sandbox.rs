@@ -29,6 +29,7 @@ fn all_commands(s: &Scene, file: &Path) {
         &["at", file, "50%"],
         &["backtrace", "--threads", file, "90%"],
         &["mem", file, "90%", "0x1000", "8"],
+        &["output", file],
         &["maps", file, "90%"],
         &["symbol", &format!("{file}@90%"), "libc!malloc"],
         &["writes", file, "0x1000", "8"],

@@ -32,6 +32,7 @@ static void *run(void *p) {{
 }}
 int main(int argc, char **argv) {{
     hindsight_mark("m{evil}", "{evil}", 9);
+    write(1, "w{evil}", strlen("w{evil}"));
     pthread_t t;
     pthread_create(&t, 0, run, 0);
     while (!named) usleep(1000);
@@ -157,6 +158,8 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         &["calls", file, &format!("in{EVIL}ner")],
         &["calls", file, &format!("no{EVIL}such")],
         &["mem", file, "50%", "0x1000", "16"],
+        &["output", file],
+        &["output", "--json", file],
         &["maps", file, "crash"],
         &["maps", "--json", file, "crash"],
         &["symbol", file, &format!("in{EVIL}ner"), "main", "named"],

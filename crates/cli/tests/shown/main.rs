@@ -36,6 +36,11 @@ const FILTERS: &[(&str, &str)] = &[
     (r"\+0x[0-9a-f]+\b", "+OFFSET"),
     (r"\b0:[0-9A-F]+\b", "POSITION"),
     (r"\b(thread|process) +[0-9]{2,}", "$1 ID"),
+    // A process id, behind position and thread.
+    (
+        r"(?m)^(POSITION +[0-9]+ +)[0-9]+( +[0-9]+  )",
+        "${1}PID${2}",
+    ),
     (
         r"\b[0-9]+ (instructions|events|million|found|made)\b",
         "N $1",
@@ -179,6 +184,7 @@ fn a_recording() {
         ("info", &["info"]),
         ("ls", &["ls"]),
         ("events", &["events"]),
+        ("output", &["output"]),
         ("calls", &["calls", "add"]),
         ("at", &["at", second]),
         ("at_end", &["at", "end"]),

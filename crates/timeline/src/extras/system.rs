@@ -14,15 +14,15 @@ mod sockets;
 mod text;
 
 use crate::scan::Raw;
-use crate::{Cursor, Happening, Kind, Result, syscall_name};
+use crate::{Cursor, Happening, Kind, Result, ThreadId, syscall_name};
 use hindsight_syscalls::{Arg, Returns, Set, Shape, arguments, signature};
 use shapes::Bytes;
 use text::{SHOWN, address, bits, hexadecimal, octal, one, quoted, signal};
 
 /// The longest text that is read: that of a path.
-const PATH: usize = 4096;
+pub(super) const PATH: usize = 4096;
 /// Results from here on are errors.
-const ERRORS: u64 = -4095i64 as u64;
+pub(super) const ERRORS: u64 = -4095i64 as u64;
 
 /// A system call in words.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,23 +49,23 @@ impl std::fmt::Display for SystemCall {
 }
 
 /// Reads the memory that a call finds (`behind` unset), or leaves.
-trait Seen {
+pub(super) trait Seen {
     fn read(&mut self, address: u64, len: usize, behind: bool) -> Result<Vec<Option<u8>>>;
 }
 
-/// The memory of a recording around a call.
-struct Recorded<'a> {
-    cursor: &'a mut Cursor,
-    happening: &'a Happening,
+/// The memory of a recording around the call that `thread` makes after `count` instructions.
+pub(super) struct Recorded<'a> {
+    pub cursor: &'a mut Cursor,
+    pub thread: ThreadId,
+    pub count: u64,
 }
 
 impl Seen for Recorded<'_> {
     fn read(&mut self, address: u64, len: usize, behind: bool) -> Result<Vec<Option<u8>>> {
-        let h = self.happening;
         // The virtual processor goes there only when it is needed.
         self.cursor
             .view
-            .note_position(h.thread, h.count + behind as u64);
+            .note_position(self.thread, self.count + behind as u64);
         let m = self.cursor.known_memory(address, len)?;
         Ok(m.bytes.iter().map(|b| b.map(|k| k.value)).collect())
     }
@@ -84,7 +84,8 @@ impl Cursor {
         };
         let seen = &mut Recorded {
             cursor: self,
-            happening,
+            thread: happening.thread,
+            count: happening.count,
         };
         let mut call = Call {
             seen,
@@ -320,32 +321,8 @@ impl Call<'_> {
         Ok(some(&b).map_or(address(at), |b| quoted(b, !whole)))
     }
 
-    /// Up to `most` bytes of a text, and whether it ended.
     fn until_zero(&mut self, at: u64, most: usize) -> Result<(Vec<Option<u8>>, bool)> {
-        const STEP: usize = 64;
-        let mut out = Vec::new();
-        while at != 0 && out.len() < most {
-            let from = at.wrapping_add(out.len() as u64);
-            // It must not reach into the next page before that is needed: that page may not exist.
-            let step = STEP - from as usize % STEP;
-            let b = self.seen.read(from, step.min(most - out.len()), false)?;
-            if let Some(end) = b.iter().position(|b| *b == Some(0)) {
-                out.extend_from_slice(&b[..end]);
-                // An unknown byte before its end may be the end, too.
-                let unknown = out.iter().position(Option::is_none);
-                out.truncate(unknown.map_or(out.len(), |n| n + 1));
-                // A text of no bytes is empty, and known.
-                return Ok((out, true));
-            }
-            let lost = b.iter().any(Option::is_none);
-            out.extend(b);
-            if lost {
-                let unknown = out.iter().position(Option::is_none);
-                out.truncate(unknown.map_or(out.len(), |n| n + 1));
-                break;
-            }
-        }
-        Ok((out, false))
+        until_zero(self.seen, at, most)
     }
 
     fn pointer(&mut self, at: u64) -> Result<Option<u64>> {
@@ -432,6 +409,38 @@ impl Call<'_> {
         };
         Ok(plain + &words)
     }
+}
+
+/// Up to `most` bytes of a text in memory before a call, and whether it ended.
+pub(super) fn until_zero(
+    seen: &mut dyn Seen,
+    at: u64,
+    most: usize,
+) -> Result<(Vec<Option<u8>>, bool)> {
+    const STEP: usize = 64;
+    let mut out = Vec::new();
+    while at != 0 && out.len() < most {
+        let from = at.wrapping_add(out.len() as u64);
+        // It must not reach into the next page before that is needed: that page may not exist.
+        let step = STEP - from as usize % STEP;
+        let b = seen.read(from, step.min(most - out.len()), false)?;
+        if let Some(end) = b.iter().position(|b| *b == Some(0)) {
+            out.extend_from_slice(&b[..end]);
+            // An unknown byte before its end may be the end, too.
+            let unknown = out.iter().position(Option::is_none);
+            out.truncate(unknown.map_or(out.len(), |n| n + 1));
+            // A text of no bytes is empty, and known.
+            return Ok((out, true));
+        }
+        let lost = b.iter().any(Option::is_none);
+        out.extend(b);
+        if lost {
+            let unknown = out.iter().position(Option::is_none);
+            out.truncate(unknown.map_or(out.len(), |n| n + 1));
+            break;
+        }
+    }
+    Ok((out, false))
 }
 
 /// The bytes, unless the first one is unknown. No bytes are fine.

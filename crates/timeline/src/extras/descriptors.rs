@@ -1,0 +1,101 @@
+//! What descriptors are, and what moves through them.
+//!
+//! One pass over the recorded system calls of all processes derives what each descriptor leads to at an instant: it
+//! follows opening, copying, closing, `fork` and `execve`. The calls are visited in their total order, by a merge of the
+//! threads' lists. A call takes an order number before and behind it. It removes descriptors at the first one and adds
+//! them at the second, so a number that is used again belongs to the right one.
+//!
+//! The bytes stand in the recorded memory. One cursor moves forward from call to call.
+
+mod addresses;
+mod bytes;
+mod effects;
+mod opening;
+mod pass;
+mod table;
+
+pub use bytes::Transfer;
+pub use effects::Way;
+pub use table::{OpenFile, What};
+
+use super::system::{PATH, Recorded, until_zero};
+use crate::{Cursor, Position, Result, ThreadId, Timeline};
+use pass::Pass;
+
+/// Which paths are looked up. Each takes a look into memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Paths {
+    /// Those of files that are opened for writing.
+    Written,
+    /// All of them.
+    All,
+}
+
+/// What happens to a descriptor.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Flow<'a> {
+    /// A file was opened by its path.
+    Opened(&'a OpenFile),
+    /// Bytes were read or written.
+    Moved(&'a Transfer),
+}
+
+/// What a pass could not see.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct Unseen {
+    /// Threads ran where they are not recorded. Descriptors may have become others there.
+    pub gaps: bool,
+    /// The program used `io_uring` or asynchronous input and output, or took descriptors out of other processes. What
+    /// was moved that way is not recorded.
+    pub hidden: bool,
+}
+
+impl Timeline {
+    /// Visits everything that the recorded processes read and wrote through descriptors, in the order in which the calls
+    /// began. `visit` may use the cursor, which it finds anywhere and may leave anywhere.
+    ///
+    /// Positions that are visited lie in the order of time. What is behind `until` is not looked at. Memory use grows with
+    /// the descriptors that are open, and not with the number of calls.
+    ///
+    /// # Errors
+    /// The recording does not answer, or `visit` fails.
+    pub fn flow(
+        &self,
+        paths: Paths,
+        until: Option<Position>,
+        visit: &mut dyn FnMut(&mut Cursor, Flow) -> Result<()>,
+    ) -> Result<Unseen> {
+        let mut pass = Pass::new(self, paths)?;
+        pass.run(until, visit)
+    }
+}
+
+/// The path at an address before a call. `None`: it is not wholly known.
+fn path(cursor: &mut Cursor, at: (ThreadId, u64), address: u64) -> Result<Option<Vec<u8>>> {
+    let (bytes, ended) = until_zero(&mut recorded(cursor, at), address, PATH)?;
+    let whole: Option<Vec<u8>> = bytes.into_iter().collect();
+    Ok(whole.filter(|_| ended))
+}
+
+/// A number in memory before a call, or else behind it.
+fn number(
+    cursor: &mut Cursor,
+    at: (ThreadId, u64),
+    (address, len): (u64, usize),
+    behind: bool,
+) -> Result<Option<u64>> {
+    use super::system::Seen;
+    let b = recorded(cursor, at).read(address, len, behind)?;
+    let more = |n: u64, b: &Option<u8>| b.map(|b| n << 8 | b as u64);
+    Ok(b.iter().rev().try_fold(0, more))
+}
+
+fn recorded(cursor: &mut Cursor, (thread, count): (ThreadId, u64)) -> Recorded<'_> {
+    Recorded {
+        cursor,
+        thread,
+        count,
+    }
+}

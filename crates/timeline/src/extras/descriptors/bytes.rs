@@ -1,0 +1,127 @@
+//! The bytes that a call moved.
+
+use super::effects::{Parts, Way};
+use super::{number, recorded};
+use crate::extras::system::Seen;
+use crate::{Cursor, OpenFile, Position, Result, ThreadId};
+
+/// This many bytes are looked up at a time. An answer takes a hundred times as much memory.
+const AT_A_TIME: u64 = 1 << 16;
+/// The most buffers of a list (`IOV_MAX`).
+const MOST_BUFFERS: u64 = 1024;
+/// The size of an entry of a list of buffers.
+const ENTRY: u64 = 16;
+
+/// Bytes that a call moved through a descriptor.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Transfer {
+    /// The instant before the call.
+    pub position: Position,
+    /// The thread that made the call.
+    pub thread: ThreadId,
+    /// The number of instructions that the thread had completed.
+    pub count: u64,
+    /// The thread's process id.
+    pub pid: i32,
+    /// The call's number.
+    pub number: u64,
+    /// The descriptor.
+    pub fd: i32,
+    /// What the descriptor leads to.
+    pub file: OpenFile,
+    /// Whether they were read or written.
+    pub way: Way,
+    /// How many bytes it were.
+    pub len: u64,
+    /// Where they are in memory. `None`: they never were there, because the kernel moved them from another descriptor.
+    pub(super) parts: Option<Parts>,
+}
+
+impl Transfer {
+    /// Whether the bytes were in the program's memory.
+    pub fn is_in_memory(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// Hands the bytes to `each`, in order and in pieces of at most 64 KiB. `None` stands for a byte that is not known. Does
+    /// nothing if they were not in memory.
+    ///
+    /// # Errors
+    /// The recording does not answer, or `each` fails.
+    pub fn bytes(
+        &self,
+        cursor: &mut Cursor,
+        each: &mut dyn FnMut(&[Option<u8>]) -> Result<()>,
+    ) -> Result<()> {
+        let Some(parts) = self.parts else {
+            return Ok(());
+        };
+        let mut left = self.len;
+        match parts {
+            Parts::Buffer(at) => self.buffer(cursor, (at, self.len), &mut left, each)?,
+            Parts::List(at, count) => self.list(cursor, (at, count), &mut left, each)?,
+            Parts::Message(at) => {
+                let mut field = |n| number(cursor, self.at(), (at.wrapping_add(n), 8), false);
+                if let (Some(list), Some(count)) = (field(16)?, field(24)?) {
+                    self.list(cursor, (list, count), &mut left, each)?;
+                }
+            }
+        }
+        // The list was not known, or shorter than the call says.
+        while left > 0 {
+            let n = left.min(AT_A_TIME);
+            each(&vec![None; n as usize])?;
+            left -= n;
+        }
+        Ok(())
+    }
+
+    fn at(&self) -> (ThreadId, u64) {
+        (self.thread, self.count)
+    }
+
+    /// The buffers of a list. It stands in memory before the call, which may have overwritten it.
+    fn list(
+        &self,
+        cursor: &mut Cursor,
+        (at, count): (u64, u64),
+        left: &mut u64,
+        each: &mut dyn FnMut(&[Option<u8>]) -> Result<()>,
+    ) -> Result<()> {
+        for i in 0..count.min(MOST_BUFFERS) {
+            if *left == 0 {
+                break;
+            }
+            let entry = at.wrapping_add(ENTRY * i);
+            let base = number(cursor, self.at(), (entry, 8), false)?;
+            let len = number(cursor, self.at(), (entry.wrapping_add(8), 8), false)?;
+            let (Some(base), Some(len)) = (base, len) else {
+                break;
+            };
+            self.buffer(cursor, (base, len), left, each)?;
+        }
+        Ok(())
+    }
+
+    fn buffer(
+        &self,
+        cursor: &mut Cursor,
+        (at, len): (u64, u64),
+        left: &mut u64,
+        each: &mut dyn FnMut(&[Option<u8>]) -> Result<()>,
+    ) -> Result<()> {
+        let len = len.min(*left);
+        let mut done = 0;
+        while done < len {
+            let n = (len - done).min(AT_A_TIME);
+            let from = at.wrapping_add(done);
+            let behind = self.way == Way::In;
+            let bytes = recorded(cursor, self.at()).read(from, n as usize, behind)?;
+            each(&bytes)?;
+            done += n;
+            *left -= n;
+        }
+        Ok(())
+    }
+}

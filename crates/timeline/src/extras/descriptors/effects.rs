@@ -1,0 +1,418 @@
+//! What each system call does to the descriptors of a process, and what it moves through them.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use super::super::system::ERRORS;
+use libc::*;
+
+/// Which way bytes go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// From the descriptor to the program.
+    In,
+    /// From the program to the descriptor.
+    Out,
+}
+
+/// Where the bytes of a call are in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parts {
+    /// There.
+    Buffer(u64),
+    /// In a list of this many buffers (`struct iovec`).
+    List(u64, u64),
+    /// In the list of a message (`struct msghdr`).
+    Message(u64),
+}
+
+/// What a call did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Nothing to descriptors, as far as is known.
+    Nothing,
+    /// It opened a file by its path, which stands in memory.
+    Open {
+        fd: i32,
+        dir: i32,
+        path: u64,
+        flags: Flags,
+    },
+    /// It made a descriptor of another kind.
+    Made {
+        fd: i32,
+        what: &'static str,
+        on_exec: bool,
+    },
+    /// It made two descriptors, whose numbers stand in memory: of a pipe, or else of two sockets.
+    Pair {
+        at: u64,
+        pipe: bool,
+        on_exec: bool,
+    },
+    /// It copied a descriptor.
+    Copy {
+        from: i32,
+        to: i32,
+        on_exec: bool,
+    },
+    /// It closed these.
+    Close {
+        first: i32,
+        last: i32,
+    },
+    /// It chose whether the next program gets these.
+    OnExec {
+        first: i32,
+        last: i32,
+        close: bool,
+    },
+    /// It accepted a connection. The address of the peer stands in memory, and its length at `len`.
+    Accept {
+        fd: i32,
+        listener: i32,
+        address: u64,
+        len: u64,
+        on_exec: bool,
+    },
+    /// It connected a socket to an address, or gave it one.
+    Address {
+        fd: i32,
+        address: u64,
+        len: u64,
+        peer: bool,
+    },
+    /// It made a thread or a process. `None`: memory says whether both have the same descriptors (`clone3`).
+    Fork {
+        child: i32,
+        shares: Option<bool>,
+    },
+    /// It is about to load another program, if it does not fail.
+    Exec,
+    /// The descriptors of the thread became its own. Perhaps it closed some of them, or chose that the next program gets
+    /// them not.
+    Unshare(Option<(i32, i32, bool)>),
+    /// The working directory became this path, or that of a descriptor.
+    Folder(u64),
+    FolderOf(i32),
+    /// It moved bytes between memory and a descriptor.
+    Move {
+        fd: i32,
+        way: Way,
+        parts: Parts,
+        len: u64,
+    },
+    /// It moved messages between memory and a descriptor (`struct mmsghdr`).
+    Messages {
+        fd: i32,
+        way: Way,
+        at: u64,
+        count: u64,
+    },
+    /// It moved bytes from a descriptor to another one. They never were in memory.
+    Between {
+        from: i32,
+        to: i32,
+        len: u64,
+    },
+    /// It may move bytes, or make descriptors, in ways that are not recorded.
+    Hidden,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flags {
+    Are(u32),
+    /// They stand in memory (`struct open_how`).
+    At(u64),
+}
+
+/// What was asked for at a call, and what came of it.
+pub fn effect(number: u64, a: &[u64; 6], result: Option<u64>) -> Effect {
+    let fd = |i: usize| a[i] as i32;
+    let Some(r) = result else {
+        return match number as i64 {
+            SYS_execve | SYS_execveat => Effect::Exec,
+            _ => Effect::Nothing,
+        };
+    };
+    if r >= ERRORS {
+        let unknown = r == (-EBADF as i64) as u64;
+        return match number as i64 {
+            // A descriptor is closed even if that has told an error.
+            SYS_close if !unknown => Effect::Close {
+                first: fd(0),
+                last: fd(0),
+            },
+            SYS_connect if r == (-EINPROGRESS as i64) as u64 => address(a, true),
+            _ => Effect::Nothing,
+        };
+    }
+    match number as i64 {
+        SYS_open | SYS_openat | SYS_openat2 | SYS_creat => opened(number, a, r as i32),
+        SYS_close | SYS_close_range | SYS_unshare => closed(number, a),
+        SYS_dup | SYS_dup2 | SYS_dup3 | SYS_fcntl | SYS_ioctl => copied(number, a, r),
+        SYS_pipe | SYS_pipe2 => Effect::Pair {
+            at: a[0],
+            pipe: true,
+            on_exec: number as i64 == SYS_pipe2 && fd(1) & O_CLOEXEC != 0,
+        },
+        SYS_socketpair => Effect::Pair {
+            at: a[3],
+            pipe: false,
+            on_exec: fd(1) & SOCK_CLOEXEC != 0,
+        },
+        SYS_accept | SYS_accept4 => Effect::Accept {
+            fd: r as i32,
+            listener: fd(0),
+            address: a[1],
+            len: a[2],
+            on_exec: number as i64 == SYS_accept4 && fd(3) & SOCK_CLOEXEC != 0,
+        },
+        SYS_connect => address(a, true),
+        SYS_bind => address(a, false),
+        SYS_fork | SYS_vfork => Effect::Fork {
+            child: r as i32,
+            shares: Some(false),
+        },
+        SYS_clone => Effect::Fork {
+            child: r as i32,
+            shares: Some(fd(0) & CLONE_FILES != 0),
+        },
+        SYS_clone3 => Effect::Fork {
+            child: r as i32,
+            shares: None,
+        },
+        SYS_chdir => Effect::Folder(a[0]),
+        SYS_fchdir => Effect::FolderOf(fd(0)),
+        SYS_io_submit | SYS_io_uring_setup | SYS_pidfd_getfd => Effect::Hidden,
+        _ => match made(number, a) {
+            Some((what, on_exec)) => Effect::Made {
+                fd: r as i32,
+                what,
+                on_exec,
+            },
+            None => moved(number, a, r),
+        },
+    }
+}
+
+fn opened(number: u64, a: &[u64; 6], fd: i32) -> Effect {
+    let (dir, path, flags) = match number as i64 {
+        SYS_open => (AT_FDCWD, a[0], Flags::Are(a[1] as u32)),
+        SYS_creat => (
+            AT_FDCWD,
+            a[0],
+            Flags::Are((O_CREAT | O_WRONLY | O_TRUNC) as u32),
+        ),
+        SYS_openat => (a[0] as i32, a[1], Flags::Are(a[2] as u32)),
+        _ => (a[0] as i32, a[1], Flags::At(a[2])),
+    };
+    Effect::Open {
+        fd,
+        dir,
+        path,
+        flags,
+    }
+}
+
+fn address(a: &[u64; 6], peer: bool) -> Effect {
+    Effect::Address {
+        fd: a[0] as i32,
+        address: a[1],
+        len: a[2] as u32 as u64,
+        peer,
+    }
+}
+
+/// Calls that close descriptors, or make them a thread's own.
+fn closed(number: u64, a: &[u64; 6]) -> Effect {
+    let number = number as i64;
+    if number == SYS_unshare {
+        return match a[0] as i32 & CLONE_FILES {
+            0 => Effect::Nothing,
+            _ => Effect::Unshare(None),
+        };
+    }
+    // Descriptors are numbers of 31 bits, and a range may go beyond.
+    let limited = |n: u64| (n as u32).min(i32::MAX as u32) as i32;
+    let first = limited(a[0]);
+    if number == SYS_close {
+        return Effect::Close { first, last: first };
+    }
+    let (last, flags) = (limited(a[1]), a[2] as u32);
+    let close = flags & CLOSE_RANGE_CLOEXEC == 0;
+    match (flags & CLOSE_RANGE_UNSHARE != 0, close) {
+        (true, _) => Effect::Unshare(Some((first, last, close))),
+        (false, true) => Effect::Close { first, last },
+        (false, false) => Effect::OnExec {
+            first,
+            last,
+            close: true,
+        },
+    }
+}
+
+/// Calls that copy descriptors, or say what the next program gets of them.
+fn copied(number: u64, a: &[u64; 6], r: u64) -> Effect {
+    let (from, to) = (a[0] as i32, r as i32);
+    let on_exec = |close: bool| Effect::OnExec {
+        first: from,
+        last: from,
+        close,
+    };
+    let copy = |on_exec: bool| match from == to {
+        true => Effect::Nothing,
+        false => Effect::Copy { from, to, on_exec },
+    };
+    match (number as i64, a[1] as i32) {
+        (SYS_dup | SYS_dup2, _) => copy(false),
+        (SYS_dup3, _) => copy(a[2] as i32 & O_CLOEXEC != 0),
+        (SYS_fcntl, F_DUPFD) => copy(false),
+        (SYS_fcntl, F_DUPFD_CLOEXEC) => copy(true),
+        (SYS_fcntl, F_SETFD) => on_exec(a[2] as i32 & FD_CLOEXEC != 0),
+        (SYS_ioctl, request) if request as u32 as u64 == FIOCLEX => on_exec(true),
+        (SYS_ioctl, request) if request as u32 as u64 == FIONCLEX => on_exec(false),
+        _ => Effect::Nothing,
+    }
+}
+
+/// What descriptor a call returns, and whether the next program does not get it.
+fn made(number: u64, a: &[u64; 6]) -> Option<(&'static str, bool)> {
+    let flag = |i: usize, bit: i32| a[i] as i32 & bit != 0;
+    Some(match number as i64 {
+        SYS_socket => ("socket", flag(1, SOCK_CLOEXEC)),
+        SYS_eventfd => ("eventfd", false),
+        SYS_eventfd2 => ("eventfd", flag(1, EFD_CLOEXEC)),
+        SYS_timerfd_create => ("timerfd", flag(1, TFD_CLOEXEC)),
+        // With a descriptor these two change it and return its number.
+        SYS_signalfd if a[0] as i32 == -1 => ("signalfd", false),
+        SYS_signalfd4 if a[0] as i32 == -1 => ("signalfd", flag(3, SFD_CLOEXEC)),
+        SYS_epoll_create => ("epoll", false),
+        SYS_epoll_create1 => ("epoll", flag(0, EPOLL_CLOEXEC)),
+        SYS_inotify_init => ("inotify", false),
+        SYS_inotify_init1 => ("inotify", flag(0, IN_CLOEXEC)),
+        SYS_fanotify_init => ("fanotify", flag(0, 1)),
+        SYS_memfd_create => ("memfd", flag(1, MFD_CLOEXEC as i32)),
+        SYS_memfd_secret => ("memfd", flag(0, O_CLOEXEC)),
+        SYS_pidfd_open => ("pidfd", true),
+        SYS_userfaultfd => ("userfaultfd", flag(0, O_CLOEXEC)),
+        SYS_perf_event_open => ("perf", flag(4, 8)),
+        SYS_mq_open => ("message queue", true),
+        SYS_landlock_create_ruleset if a[0] != 0 => ("landlock", true),
+        SYS_open_by_handle_at => ("file by handle", flag(2, O_CLOEXEC)),
+        SYS_open_tree => ("mount", flag(2, O_CLOEXEC)),
+        SYS_fsopen => ("mount", flag(1, 1)),
+        SYS_fsmount => ("mount", flag(1, 1)),
+        SYS_fspick => ("mount", flag(2, 1)),
+        _ => return None,
+    })
+}
+
+/// Calls that move bytes.
+fn moved(number: u64, a: &[u64; 6], r: u64) -> Effect {
+    let fd = a[0] as i32;
+    let peeks = |i: usize| a[i] as i32 & (MSG_PEEK | MSG_ERRQUEUE) != 0;
+    let (way, parts, len) = match number as i64 {
+        SYS_read | SYS_pread64 => (Way::In, Parts::Buffer(a[1]), r.min(a[2])),
+        // With MSG_TRUNC more may be returned than was received.
+        SYS_recvfrom if !peeks(3) => (Way::In, Parts::Buffer(a[1]), r.min(a[2])),
+        SYS_write | SYS_pwrite64 | SYS_sendto => (Way::Out, Parts::Buffer(a[1]), r.min(a[2])),
+        SYS_readv | SYS_preadv | SYS_preadv2 => (Way::In, Parts::List(a[1], a[2]), r),
+        SYS_writev | SYS_pwritev | SYS_pwritev2 => (Way::Out, Parts::List(a[1], a[2]), r),
+        SYS_recvmsg if !peeks(2) => (Way::In, Parts::Message(a[1]), r),
+        SYS_sendmsg => (Way::Out, Parts::Message(a[1]), r),
+        SYS_recvmmsg if !peeks(3) => return messages(a, Way::In, r),
+        SYS_sendmmsg => return messages(a, Way::Out, r),
+        // Into the writing end of a pipe. At the reading end it reads instead (`Table` knows which it is).
+        SYS_vmsplice => (Way::Out, Parts::List(a[1], a[2]), r),
+        SYS_sendfile => return between(a[1], a[0], r),
+        SYS_splice | SYS_copy_file_range => return between(a[0], a[2], r),
+        SYS_tee => return between(a[0], a[1], r),
+        _ => return Effect::Nothing,
+    };
+    match len {
+        0 => Effect::Nothing,
+        len => Effect::Move {
+            fd,
+            way,
+            parts,
+            len,
+        },
+    }
+}
+
+fn messages(a: &[u64; 6], way: Way, count: u64) -> Effect {
+    Effect::Messages {
+        fd: a[0] as i32,
+        way,
+        at: a[1],
+        count,
+    }
+}
+
+fn between(from: u64, to: u64, len: u64) -> Effect {
+    match len {
+        0 => Effect::Nothing,
+        len => Effect::Between {
+            from: from as i32,
+            to: to as i32,
+            len,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn did(number: i64, args: &[i64], result: i64) -> Effect {
+        let mut a = [0; 6];
+        for (to, from) in a.iter_mut().zip(args) {
+            *to = *from as u64;
+        }
+        effect(number as u64, &a, Some(result as u64))
+    }
+
+    #[test]
+    fn only_what_was_moved_counts() {
+        let out = |len| Effect::Move {
+            fd: 1,
+            way: Way::Out,
+            parts: Parts::Buffer(0x1000),
+            len,
+        };
+        assert_eq!(did(SYS_write, &[1, 0x1000, 10], 10), out(10));
+        assert_eq!(did(SYS_write, &[1, 0x1000, 10], 3), out(3));
+        assert_eq!(did(SYS_write, &[1, 0x1000, 10], 0), Effect::Nothing);
+        let failed = -EPIPE as i64;
+        assert_eq!(did(SYS_write, &[1, 0x1000, 10], failed), Effect::Nothing);
+        assert_eq!(
+            effect(SYS_write as u64, &[1, 0x1000, 10, 0, 0, 0], None),
+            Effect::Nothing
+        );
+        // A datagram that was longer than the buffer.
+        let cut = did(SYS_recvfrom, &[4, 0x1000, 10, MSG_TRUNC as i64], 90);
+        assert!(matches!(cut, Effect::Move { len: 10, .. }), "{cut:?}");
+        let seen = did(SYS_recvfrom, &[4, 0x1000, 10, MSG_PEEK as i64], 9);
+        assert_eq!(seen, Effect::Nothing);
+    }
+
+    #[test]
+    fn copies_and_ends_of_descriptors() {
+        let copy = |from, to, on_exec| Effect::Copy { from, to, on_exec };
+        assert_eq!(did(SYS_dup, &[1], 5), copy(1, 5, false));
+        assert_eq!(did(SYS_dup2, &[5, 1], 1), copy(5, 1, false));
+        assert_eq!(did(SYS_dup2, &[5, 5], 5), Effect::Nothing);
+        let dup3 = did(SYS_dup3, &[5, 1, O_CLOEXEC as i64], 1);
+        assert_eq!(dup3, copy(5, 1, true));
+        let at_10 = did(SYS_fcntl, &[1, F_DUPFD_CLOEXEC as i64, 10], 12);
+        assert_eq!(at_10, copy(1, 12, true));
+        let close = |first, last| Effect::Close { first, last };
+        assert_eq!(did(SYS_close, &[5], 0), close(5, 5));
+        assert_eq!(did(SYS_close, &[5], -EIO as i64), close(5, 5));
+        assert_eq!(did(SYS_close, &[5], -EBADF as i64), Effect::Nothing);
+        let rest = did(SYS_close_range, &[3, 0xffff_ffff, 0], 0);
+        assert_eq!(rest, close(3, i32::MAX));
+        let own = did(SYS_close_range, &[3, 9, 6], 0);
+        assert_eq!(own, Effect::Unshare(Some((3, 9, false))));
+    }
+}
