@@ -42,7 +42,7 @@ impl Command {
         match self {
             Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Waits(_)
             | Breakpath(_) | Events(_) | Output(_) | Mem(_) | Maps(_) | Symbol(_) | Writes(_)
-            | Calls(_) | Index(_) | Ls(_) | Rm(_) | Export(_) => true,
+            | Calls(_) | Audit(_) | Index(_) | Ls(_) | Rm(_) | Export(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -92,6 +92,8 @@ pub enum Command {
     Writes(Writes),
     /// List the calls of a function, with arguments and what they returned.
     Calls(Calls),
+    /// List the files that a recording used, compared with those of this machine, or take them out.
+    Audit(Audit),
     /// Make the index of a recording, which makes travel in it fast.
     Index(Index),
     /// List the recordings in the store.

@@ -40,6 +40,8 @@ pub fn allowed(recording: &Path) -> Allowed {
         shared: files::beside(recording),
         debug: DebugPaths::default().0,
         is_called,
+        compares: false,
+        extract: None,
     }
 }
 
@@ -92,7 +94,28 @@ pub fn run_with<T>(
 ) -> Result<i32> {
     let recording = store::find(file)?;
     let opened = open()?;
-    match broker::split(allowed(&recording)).context("cannot make a process")? {
+    let allowed = allowed(&recording);
+    enter(allowed, || command(opened), after)
+}
+
+/// The same for a command that may ask for more. `widen` says for what.
+pub fn run_wider(
+    file: Option<&Path>,
+    widen: impl FnOnce(&mut Allowed) -> Result<()>,
+    command: impl FnOnce() -> Result<i32>,
+) -> Result<i32> {
+    let mut allowed = allowed(&store::find(file)?);
+    widen(&mut allowed)?;
+    enter(allowed, command, |_| ())
+}
+
+fn enter(
+    allowed: Allowed,
+    command: impl FnOnce() -> Result<i32>,
+    after: impl FnOnce(ExitStatus),
+) -> Result<i32> {
+    let recording = allowed.recording.clone();
+    match broker::split(allowed).context("cannot make a process")? {
         Side::Outside(broker) => {
             let end = broker.serve();
             after(end);
@@ -100,7 +123,7 @@ pub fn run_with<T>(
         }
         Side::Inside(inside) => {
             lock(inside, &recording);
-            std::process::exit(crate::status(command(opened)))
+            std::process::exit(crate::status(command()))
         }
     }
 }

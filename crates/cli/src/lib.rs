@@ -3,6 +3,7 @@
 mod args;
 mod at;
 mod attach;
+mod audit;
 mod bar;
 mod breakpath;
 mod cache;
@@ -56,21 +57,8 @@ pub fn run() -> i32 {
             };
         }
     };
-    match (args.command.reads(), args.max_memory) {
-        (true, said) => limits::begin(said),
-        (false, None) => {}
-        (false, Some(_)) => {
-            say("--max-memory is for commands that read a recording");
-            return 2;
-        }
-    }
-    if args.processor != args::Processor::Auto && !args.command.reads() {
-        say("--processor is for commands that read a recording");
-        return 2;
-    }
-    let verifies = matches!(&args.command, Command::Replay(a) if a.verify.is_some());
-    if args.processor == args::Processor::Both && !verifies {
-        say("--processor both is for `replay --verify`, which compares the two");
+    if let Err(wrong) = fits(&args) {
+        say(wrong);
         return 2;
     }
     processor::begin(args.processor);
@@ -106,6 +94,7 @@ pub fn run() -> i32 {
             let file = words::take(&mut a.words, 1, 1);
             confine::run(file.as_deref(), || calls::run(&a))
         }
+        Command::Audit(a) => audit::run(&a),
         Command::Index(a) => confine::run(a.file.as_deref(), || travel::index(&a)),
         Command::Events(a) => confine::run(a.file.as_deref(), || travel::events(&a)),
         Command::Output(a) => confine::run(a.file.as_deref(), || output::run(&a)),
@@ -139,6 +128,23 @@ pub fn run() -> i32 {
         }
     };
     status(result)
+}
+
+/// Whether the options for all commands fit this one. Begins to limit memory.
+fn fits(args: &Args) -> Result<(), &'static str> {
+    match (args.command.reads(), args.max_memory) {
+        (true, said) => limits::begin(said),
+        (false, None) => {}
+        (false, Some(_)) => return Err("--max-memory is for commands that read a recording"),
+    }
+    if args.processor != args::Processor::Auto && !args.command.reads() {
+        return Err("--processor is for commands that read a recording");
+    }
+    let verifies = matches!(&args.command, Command::Replay(a) if a.verify.is_some());
+    if args.processor == args::Processor::Both && !verifies {
+        return Err("--processor both is for `replay --verify`, which compares the two");
+    }
+    Ok(())
 }
 
 /// The exit status of a command, which says what went wrong.

@@ -1,6 +1,6 @@
 //! The broker: the process that has a file system and opens files for the process that plays a recording.
 
-use crate::outside::{self, Op};
+use crate::outside::{self, Compared, Op};
 use crate::regular::{self, Links};
 use crate::{private, sandbox, wire, within};
 use std::ffi::OsStr;
@@ -24,6 +24,10 @@ pub struct Allowed {
     pub debug: Vec<PathBuf>,
     /// Whether a file has the content with this name.
     pub is_called: fn(&File, &[u8; 16]) -> bool,
+    /// Any file of this machine may be compared with what is recorded of it ([`outside::compare`]).
+    pub compares: bool,
+    /// The folder below which files may be made ([`outside::extract`]).
+    pub extract: Option<OwnedFd>,
 }
 
 impl Allowed {
@@ -39,6 +43,19 @@ impl Allowed {
     fn writable(&self, path: &Path) -> bool {
         let is = |s: &PathBuf| s == path || private::temporary(s) == path;
         self.side.iter().any(is)
+    }
+
+    /// Compares a file with what is recorded: a name of a content and its size, or nothing.
+    fn compare(&self, path: &Path, wanted: &[u8]) -> io::Result<Compared> {
+        if wanted.is_empty() {
+            return Ok(outside::compare_here(path, None, |_| false));
+        }
+        let wanted = wanted.split_first_chunk::<16>();
+        let (name, size) = wanted.ok_or(ErrorKind::InvalidInput)?;
+        let size = size.try_into().map_err(|_| ErrorKind::InvalidInput)?;
+        let size = u64::from_le_bytes(size);
+        let same = |f: &File| (self.is_called)(f, name);
+        Ok(outside::compare_here(path, Some(size), same))
     }
 
     /// Answers a question if it is allowed.
@@ -103,6 +120,17 @@ impl Allowed {
                 let fits = self.side.iter().any(|s| private::temporary(s) == path);
                 allow(fits)?;
                 fs::remove_file(path).map(|()| None)
+            }
+            Op::Compare => {
+                allow(self.compares)?;
+                match self.compare(path, other)? {
+                    Compared::Same => Ok(None),
+                    other => Err(Error::from_raw_os_error(other.errno())),
+                }
+            }
+            Op::Extract => {
+                let folder = self.extract.as_ref().ok_or_else(refused)?;
+                within::create(folder.as_fd(), path).map(Some)
             }
         }
     }

@@ -36,10 +36,14 @@ pub(crate) enum Op {
     Rename,
     /// Remove a file.
     Remove,
+    /// Compare a file of this machine with what is recorded of it. Its content is not given.
+    Compare,
+    /// Make a file below the folder into which files are taken out.
+    Extract,
 }
 
 impl Op {
-    pub(crate) const ALL: [Op; 9] = [
+    pub(crate) const ALL: [Op; 11] = [
         Op::Read,
         Op::Within,
         Op::Content,
@@ -49,6 +53,8 @@ impl Op {
         Op::Link,
         Op::Rename,
         Op::Remove,
+        Op::Compare,
+        Op::Extract,
     ];
 }
 
@@ -128,6 +134,103 @@ pub fn open_same(
     }
 }
 
+/// What a file of this machine is, compared with what is recorded of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compared {
+    /// It has the same content.
+    Same,
+    /// It has another content.
+    Changed,
+    /// There is nothing with this path.
+    Missing,
+    /// There is a regular file, and nothing was recorded that it could be compared with.
+    There,
+    /// It is no regular file, or this process may not look at it.
+    Unknown,
+}
+
+impl Compared {
+    const ALL: [(Compared, i32); 5] = [
+        (Compared::Same, 0),
+        (Compared::Changed, libc::ESTALE),
+        (Compared::Missing, libc::ENOENT),
+        (Compared::There, libc::EEXIST),
+        (Compared::Unknown, libc::EACCES),
+    ];
+
+    /// How the broker answers.
+    pub(crate) fn errno(self) -> i32 {
+        let found = Self::ALL.iter().find(|a| a.0 == self);
+        found.map_or(libc::EACCES, |a| a.1)
+    }
+}
+
+/// Compares the file of this machine at `path` with a content of which the size and the name are known. `same` says whether a
+/// file has that content. It is not opened unless it is a regular file of that size. In the sandbox the broker compares,
+/// if it may.
+pub fn compare(
+    path: &Path,
+    wanted: Option<(u64, &[u8; 16])>,
+    same: impl FnOnce(&File) -> bool,
+) -> Compared {
+    let mut other = Vec::new();
+    if let Some((size, name)) = wanted {
+        other.extend(name);
+        other.extend(size.to_le_bytes());
+    }
+    match ask(Op::Compare, bytes(path), &other, None) {
+        None => compare_here(path, wanted.map(|w| w.0), same),
+        Some(Ok(_)) => Compared::Same,
+        Some(Err(e)) => {
+            let found = Compared::ALL.iter().find(|a| e.raw_os_error() == Some(a.1));
+            found.map_or(Compared::Unknown, |a| a.0)
+        }
+    }
+}
+
+pub(crate) fn compare_here(
+    path: &Path,
+    size: Option<u64>,
+    same: impl FnOnce(&File) -> bool,
+) -> Compared {
+    if !path.is_absolute() {
+        return Compared::Unknown;
+    }
+    let there = match path.metadata() {
+        Ok(m) if m.is_file() => m.len(),
+        Ok(_) => return Compared::Unknown,
+        Err(e) => {
+            return match e.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR) => Compared::Missing,
+                _ => Compared::Unknown,
+            };
+        }
+    };
+    match size {
+        None => Compared::There,
+        Some(size) if size != there => Compared::Changed,
+        // Files of the kernel say that they have 0 bytes, and may have no end.
+        Some(0) => Compared::Same,
+        Some(_) => match regular::open(path, Links::Follow) {
+            Ok(file) if same(&file) => Compared::Same,
+            Ok(_) => Compared::Changed,
+            Err(_) => Compared::Unknown,
+        },
+    }
+}
+
+/// Makes a file at `path` below the folder into which files are taken out. In the sandbox the broker makes it. Elsewhere
+/// this is an error: [`crate::within::create`] does it.
+///
+/// # Errors
+/// See [`crate::within::create`]. No files are taken out.
+pub fn extract(path: &Path) -> io::Result<File> {
+    match ask(Op::Extract, bytes(path), b"", None) {
+        Some(answer) => with_file(answer),
+        None => Err(ErrorKind::Unsupported.into()),
+    }
+}
+
 /// Opens a regular file if it has `size` bytes.
 pub(crate) fn sized(path: &Path, size: u64) -> Option<File> {
     let file = regular::open(path, Links::Follow).ok()?;
@@ -157,5 +260,41 @@ pub fn link(file: &File, path: &Path) -> io::Result<()> {
     match ask(Op::Link, bytes(path), b"", Some(file)) {
         Some(answer) => answer.map(drop),
         None => crate::private::link(file, path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Compared, compare_here};
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
+    #[test]
+    fn only_regular_files_of_the_right_size_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "content").unwrap();
+        let pipe = dir.path().join("pipe");
+        let name = CString::new(pipe.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the name ends with a zero byte.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let unread = |path: &Path, size| compare_here(path, size, |_| panic!("it is read"));
+        assert_eq!(compare_here(&file, Some(7), |_| true), Compared::Same);
+        assert_eq!(compare_here(&file, Some(7), |_| false), Compared::Changed);
+        assert_eq!(unread(&file, Some(6)), Compared::Changed);
+        assert_eq!(unread(&file, None), Compared::There);
+        assert_eq!(unread(&pipe, Some(0)), Compared::Unknown);
+        assert_eq!(unread(dir.path(), Some(0)), Compared::Unknown);
+        assert_eq!(unread(Path::new("/dev/zero"), Some(7)), Compared::Unknown);
+        assert_eq!(unread(Path::new("file"), Some(7)), Compared::Unknown);
+        let none = dir.path().join("none");
+        assert_eq!(unread(&none, Some(7)), Compared::Missing);
+        assert_eq!(unread(&file.join("below"), None), Compared::Missing);
+        // It says that it is empty.
+        assert_eq!(
+            unread(Path::new("/proc/self/maps"), Some(9)),
+            Compared::Changed
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! What a process in the sandbox can and cannot do. The usual test harness has threads, so this has none.
 
 use hindsight_guard::broker::{Allowed, ExitStatus, Side, split};
+use hindsight_guard::outside::Compared;
 use hindsight_guard::{outside, private, within};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -27,6 +28,8 @@ fn play(dir: &Path, run: impl FnOnce() -> i32) -> ExitStatus {
             f.read_to_end(&mut text).is_ok() && text.first() == Some(&name[0])
         },
         recording,
+        compares: dir.join("compares").exists(),
+        extract: File::open(dir.join("taken")).ok().map(Into::into),
     };
     match split(allowed).unwrap() {
         Side::Outside(broker) => broker.serve(),
@@ -244,6 +247,39 @@ fn only_what_belongs_to_the_recording_is_given(dir: &Path) {
     inside("not to read either", dir, || outside::open(&index).is_err());
 }
 
+fn files_are_compared_and_taken_out_where_that_is_allowed(dir: &Path) {
+    let at = |name: &str| dir.join(name);
+    let other = at("b.hst");
+    inside("nothing is compared or taken out otherwise", dir, || {
+        let compared = outside::compare(&other, Some((7, &[b'a'; 16])), |_| true);
+        compared == Compared::Unknown && outside::extract(Path::new("x")).is_err()
+    });
+    fs::write(at("compares"), "").unwrap();
+    fs::create_dir(at("taken")).unwrap();
+    inside("files are compared", dir, || {
+        let compare = |path: &Path, size, first| {
+            // What this process thinks does not matter.
+            outside::compare(path, Some((size, &[first; 16])), |_| true)
+        };
+        compare(&other, 7, b'a') == Compared::Same
+            && compare(&other, 7, b'x') == Compared::Changed
+            && compare(&other, 8, b'a') == Compared::Changed
+            && compare(&at("none"), 7, b'a') == Compared::Missing
+            && compare(dir, 7, b'a') == Compared::Unknown
+            && outside::compare(&other, None, |_| true) == Compared::There
+            && outside::open(&other).is_err()
+    });
+    inside("files are taken out", dir, || {
+        let mut made = outside::extract(Path::new("x/y")).unwrap();
+        made.write_all(b"content").is_ok()
+            && outside::extract(Path::new("x/y")).is_err()
+            && outside::extract(Path::new("../y")).is_err()
+            && outside::extract(&other).is_err()
+    });
+    assert_eq!(fs::read(at("taken/x/y")).unwrap(), b"content");
+    assert_eq!(fs::read(&other).unwrap(), b"another");
+}
+
 fn ends_are_told(dir: &Path) {
     assert_eq!(play(dir, || 7), ExitStatus::Status(7));
     let end = play(dir, || {
@@ -265,5 +301,6 @@ fn main() {
     let dir = scene();
     nothing_is_reached(dir.path());
     only_what_belongs_to_the_recording_is_given(dir.path());
+    files_are_compared_and_taken_out_where_that_is_allowed(dir.path());
     ends_are_told(dir.path());
 }

@@ -33,6 +33,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 mod arguments;
+mod assets;
 mod auxiliary;
 mod coredump;
 mod expression;
@@ -42,6 +43,7 @@ mod siginfo;
 mod waits;
 
 pub use arguments::Callee;
+pub use assets::{Asset, Assets, Content, Uses, assets};
 pub use auxiliary::{auxiliary_vector, dynamic};
 pub use coredump::{CoreDump, core_dump};
 pub use expression::Named;

@@ -412,6 +412,20 @@ pub struct Calls {
 }
 
 #[derive(ClapArgs)]
+pub struct Audit {
+    /// File, or name in the store; default: the latest recording in the store. Each file that it used is listed: `same`,
+    /// `changed` or `missing` on this machine, or `unknown` if the recording does not have its content. Exit status 0: none
+    /// has changed or is missing; 1: some have, or are; 2: another error.
+    pub file: Option<PathBuf>,
+    /// Take out the files whose content the recording has: each is made below DIR, under its path.
+    #[arg(long, value_name = "DIR")]
+    pub extract: Option<PathBuf>,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
 pub struct Index {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,

@@ -26,6 +26,8 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["mem", f, "end", "0x10000", "64"],
         &["output", f],
         &["output", "--raw", "--fd", "a", f],
+        &["audit", f],
+        &["audit", "--extract", "taken", f],
         &["maps", f, "end"],
         &["symbol", f, "0x10000", "main"],
         &["writes", f, "0x10000", "8"],
@@ -64,6 +66,7 @@ fn all(home: &Home, name: &str, bytes: &[u8]) -> Vec<(String, Done)> {
             "{name}: {what}: {done:?}"
         );
         let _ = std::fs::remove_file(home.path("exported"));
+        let _ = std::fs::remove_dir_all(home.path("taken"));
         out.push((what, done));
     }
     std::fs::remove_file(file).unwrap();
@@ -456,4 +459,68 @@ fn many_of_anything_end_in_bounds() {
     let store: &[u8] = &[0xf3, 0xaa, 0xeb, 0xfe];
     let bytes = program(store, &start(1 << 45, 0x1000), &[], &[], 10, summary());
     all(&home, "string", &bytes);
+}
+
+#[test]
+fn nothing_is_taken_out_elsewhere_and_nothing_strange_is_compared() {
+    let home = Home::new();
+    let secret = home.write("secret", b"hello");
+    let pipe = home.pipe("pipe");
+    let outside = home.path("outside");
+    std::fs::create_dir(home.path("taken")).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    std::os::unix::fs::symlink(&outside, home.path("taken/link")).unwrap();
+    std::os::unix::fs::symlink(outside.join("new"), home.path("taken/dangling")).unwrap();
+    let text = |p: &std::path::PathBuf| p.to_str().unwrap().to_string();
+    let names = [
+        "../outside/a".into(),
+        "/../outside/a".into(),
+        "/x/../../outside/a".into(),
+        "/link/a".into(),
+        "/dangling".into(),
+        "////".into(),
+        "/good/name".into(),
+        "/dev/zero".into(),
+        text(&secret),
+        text(&pipe),
+        format!("/{}", "x".repeat(300)),
+        format!("/{}", "long/".repeat(900)),
+    ];
+    let mut made = Made::new(&header());
+    let hash = ModuleHash::of(b"hello");
+    for name in &names {
+        made.module(name, hash, 5);
+    }
+    made.piece(0, 0, 5, b"hello");
+    let zeros = ModuleHash::of(b"");
+    made.module("/bomb", zeros, 1 << 30);
+    program_in(&mut made, LOOP, &start(0, 0), &[], &[], 10);
+    let bytes = made.finish(&[(1, 1), (2, 1)], summary());
+    let file = home.write("hostile.hst", &bytes);
+    let file = file.to_str().unwrap();
+    let done = home.run(&["audit", "--extract", "taken", file]);
+    assert_eq!(done.code(), Some(2), "{done:?}");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{done:?}");
+    assert_eq!(
+        std::fs::read(home.path("taken/good/name")).unwrap(),
+        b"hello"
+    );
+    let below = home
+        .path("taken")
+        .join(text(&secret).trim_start_matches('/'));
+    assert_eq!(std::fs::read(below).unwrap(), b"hello");
+    assert!(done.output.contains("leads out of the folder"), "{done:?}");
+    assert!(!home.path("taken/bomb").exists());
+    // Only what is a regular file here is compared: the others are neither read nor waited for.
+    let state = |name: &str| {
+        let lines = done.output.lines();
+        let mut of = lines.filter(|l| l.ends_with(&format!("  {name}")));
+        let line = of.next().unwrap_or_else(|| panic!("{name}: {done:?}"));
+        line.split(' ').next().unwrap().to_string()
+    };
+    assert_eq!(state(&text(&secret)), "same");
+    assert_eq!(state(&text(&pipe)), "unknown");
+    assert_eq!(state("/dev/zero"), "unknown");
+    assert_eq!(state("/good/name"), "missing");
+    assert_eq!(state("../outside/a"), "unknown");
 }

@@ -3,6 +3,7 @@
 
 mod atomics;
 mod attach;
+mod audit;
 mod cache;
 mod code;
 mod damage;

@@ -30,6 +30,7 @@ fn all_commands(s: &Scene, file: &Path) {
         &["backtrace", "--threads", file, "90%"],
         &["mem", file, "90%", "0x1000", "8"],
         &["output", file],
+        &["audit", file],
         &["maps", file, "90%"],
         &["symbol", &format!("{file}@90%"), "libc!malloc"],
         &["writes", file, "0x1000", "8"],

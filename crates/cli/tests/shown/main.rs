@@ -185,6 +185,7 @@ fn a_recording() {
         ("ls", &["ls"]),
         ("events", &["events"]),
         ("output", &["output"]),
+        ("audit", &["audit"]),
         ("calls", &["calls", "add"]),
         ("at", &["at", second]),
         ("at_end", &["at", "end"]),
