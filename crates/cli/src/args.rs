@@ -41,8 +41,8 @@ impl Command {
         use Command::*;
         match self {
             Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Waits(_)
-            | Breakpath(_) | Events(_) | Output(_) | Mem(_) | Maps(_) | Symbol(_) | Writes(_)
-            | Calls(_) | Audit(_) | Index(_) | Ls(_) | Rm(_) | Export(_) => true,
+            | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_) | Maps(_) | Symbol(_)
+            | Writes(_) | Calls(_) | Audit(_) | Index(_) | Ls(_) | Rm(_) | Export(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -82,6 +82,8 @@ pub enum Command {
     Events(Events),
     /// Show what the recorded program printed, or wrote to a descriptor or a file.
     Output(Output),
+    /// Show what the recorded program read and wrote through descriptors.
+    Data(Data),
     /// Show memory at a place of a recording, and why it is known.
     Mem(Mem),
     /// List what the process has mapped at a place of a recording, as `/proc/PID/maps` would.

@@ -8,9 +8,11 @@ mod bar;
 mod breakpath;
 mod cache;
 mod calls;
+mod choice;
 
 mod confine;
 mod coredump;
+mod data;
 mod debugger;
 mod dump;
 mod export;
@@ -23,6 +25,7 @@ mod numbers;
 mod out;
 mod output;
 mod parse;
+mod placed;
 mod printers;
 mod processor;
 mod receive;
@@ -94,6 +97,7 @@ pub fn run() -> i32 {
             let file = words::take(&mut a.words, 1, 1);
             confine::run(file.as_deref(), || calls::run(&a))
         }
+        Command::Data(a) => data::run(&a),
         Command::Audit(a) => audit::run(&a),
         Command::Index(a) => confine::run(a.file.as_deref(), || travel::index(&a)),
         Command::Events(a) => confine::run(a.file.as_deref(), || travel::events(&a)),

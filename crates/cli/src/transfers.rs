@@ -3,7 +3,7 @@
 use crate::out;
 use anyhow::{Result, bail};
 use hindsight_text::line;
-use hindsight_timeline::{Cursor, Transfer};
+use hindsight_timeline::{Cursor, Transfer, Way};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -120,6 +120,11 @@ pub fn json(t: &Transfer, cursor: &mut Cursor) -> hindsight_timeline::Result<Jso
         "first_fd": t.file.original().first,
         "open_file": t.file.number,
         "name": t.file.what.to_string(),
+        "way": match t.way {
+            Way::In => "in",
+            Way::Out => "out",
+        },
+        "offset": t.offset,
         "length": t.len,
         "in_memory": in_memory,
         "text": text.filter(|_| in_memory), "bytes": bytes,

@@ -375,7 +375,9 @@ fn what_a_recording_does_not_have_is_an_error_and_said_once() {
         assert!(out.is_empty(), "{args:?}");
         assert_eq!(message.matches(words).count(), 1, "{args:?}: {message}");
     };
-    for command in ["info", "events", "output", "audit", "index", "export"] {
+    for command in [
+        "info", "events", "output", "data", "audit", "index", "export",
+    ] {
         wrong(&[command, "/"], "Is a directory");
         wrong(&[command, gone], "No such file");
     }
@@ -388,6 +390,8 @@ fn what_a_recording_does_not_have_is_an_error_and_said_once() {
     wrong(&["output", a, "--thread", "99"], "no thread 99");
     wrong(&["output", a, "--image", "99"], "no program image 99");
     wrong(&["output", a, "--from", "crash"], "no signal killed");
+    wrong(&["data", a, "--thread", "99"], "no thread 99");
+    wrong(&["data", a, "--raw", "--fd", "1"], "say --in or --out");
     wrong(&["audit", a, "--extract", a], "cannot open the folder");
     wrong(
         &["calls", a, "0x1000", "--image", "99"],

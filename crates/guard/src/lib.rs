@@ -2,7 +2,7 @@
 //!
 //! - [`private`]: files and folders that only their owner can read.
 //! - [`regular`]: opens only regular files, without waiting.
-//! - [`within`]: reads files below a folder whose names come from a recording.
+//! - [`within`]: reads and makes files below a folder whose names come from a recording.
 //! - [`broker`]: splits off a process that plays recordings. Before that process reads a recording, it gives
 //!   up what it does not need ([`sandbox`]). It asks the broker ([`outside`]) for files that belong to the
 //!   recording.

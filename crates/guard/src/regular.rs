@@ -86,6 +86,14 @@ pub fn rest(mut file: &File, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Whether bytes can be written to any place of an open file: it is a regular one, and not open to be appended to.
+pub fn takes_bytes_anywhere(file: &File) -> bool {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the call only returns a number.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_APPEND == 0 && file.metadata().is_ok_and(|m| m.is_file())
+}
+
 /// Fails unless the file is a regular one.
 pub(crate) fn must_be(m: &Metadata) -> io::Result<()> {
     if m.is_file() {

@@ -307,14 +307,9 @@ pub struct Events {
     pub json: bool,
 }
 
+/// Which calls that read and write are meant.
 #[derive(ClapArgs)]
-pub struct Output {
-    /// File, or name in the store; default: the latest recording in the store.
-    pub file: Option<PathBuf>,
-    /// What was written there: to what was first open as descriptor N, and all its copies, or to the file with this path, or
-    /// with a path that ends so. Default: the standard output and the standard error that the program began with.
-    #[arg(long, value_name = "N|PATH")]
-    pub fd: Option<String>,
+pub struct Moved {
     /// Only of this thread (the number of its stream).
     #[arg(long, value_name = "N")]
     pub thread: Option<u32>,
@@ -327,10 +322,50 @@ pub struct Output {
     /// Before this place.
     #[arg(long, value_name = "PLACE")]
     pub until: Option<Place>,
+}
+
+#[derive(ClapArgs)]
+pub struct Output {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// What was written there: to what was first open as descriptor N, and all its copies, or to the file with this path, or
+    /// with a path that ends so. Default: the standard output and the standard error that the program began with.
+    #[arg(long, value_name = "N|PATH")]
+    pub fd: Option<String>,
+    #[command(flatten)]
+    pub of: Moved,
     /// Write the bytes as they are, and nothing else. Those that are not known are left out. Exit status 0: all are there;
     /// 1: some were left out; 2: another error.
     #[arg(long, conflicts_with = "json")]
     pub raw: bool,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
+pub struct Data {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// Only what was read.
+    #[arg(long = "in", conflicts_with = "writes")]
+    pub reads: bool,
+    /// Only what was written.
+    #[arg(long = "out")]
+    pub writes: bool,
+    /// Only what went through what was first open as descriptor N, and all its copies, through the file with this path, or with
+    /// a path that ends so, through the socket with this peer (127.0.0.1:80), or what was `random`.
+    #[arg(long, value_name = "N|PATH|PEER")]
+    pub fd: Option<String>,
+    #[command(flatten)]
+    pub of: Moved,
+    /// Write the bytes as they are, and nothing else, each where it stood in its file. It takes --fd, and --in or --out.
+    /// Those that are not known are left out. Exit status 0: all are there; 1: some were left out; 2: another error.
+    #[arg(long, requires = "fd", conflicts_with_all = ["json", "hex"])]
+    pub raw: bool,
+    /// Show the bytes as hexadecimal numbers.
+    #[arg(long, conflicts_with = "json")]
+    pub hex: bool,
     /// For scripts.
     #[arg(long)]
     pub json: bool,

@@ -26,6 +26,8 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["mem", f, "end", "0x10000", "64"],
         &["output", f],
         &["output", "--raw", "--fd", "a", f],
+        &["data", f],
+        &["data", "--raw", "--in", "--fd", "0", f],
         &["audit", f],
         &["audit", "--extract", "taken", f],
         &["maps", f, "end"],

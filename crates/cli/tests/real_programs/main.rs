@@ -7,6 +7,7 @@ mod audit;
 mod cache;
 mod code;
 mod damage;
+mod data;
 mod deadly;
 mod endings;
 mod family;

@@ -82,6 +82,7 @@ fn the_latest_recording_is_meant_where_none_is_named() {
         (&["mem", "crash", "counter", "8"], "4d 00 00 00"),
         (&["mem", "crash", "counter"], "4d 00 00 00"),
         (&["output"], "\"naming\\n\""),
+        (&["data", "--out"], "inherited  \"naming\\n\""),
         (&["audit"], "/naming"),
         (&["maps"], "[stack]"),
         (&["maps", "crash"], "[stack]"),

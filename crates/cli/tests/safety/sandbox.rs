@@ -30,6 +30,8 @@ fn all_commands(s: &Scene, file: &Path) {
         &["backtrace", "--threads", file, "90%"],
         &["mem", file, "90%", "0x1000", "8"],
         &["output", file],
+        &["data", file],
+        &["data", "--raw", "--in", "--fd", "libc.so.6", file],
         &["audit", file],
         &["maps", file, "90%"],
         &["symbol", &format!("{file}@90%"), "libc!malloc"],

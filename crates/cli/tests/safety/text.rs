@@ -116,6 +116,21 @@ fn check(what: &[&str], done: &Done) {
     assert!(matches!(status, Some(0..=2)), "{what}: {:?}", done.status);
 }
 
+/// Commands that show files, and what went through descriptors.
+fn of_descriptors(file: &str) -> Vec<Vec<&str>> {
+    let all: &[&[&str]] = &[
+        &["output"],
+        &["output", "--json"],
+        &["data"],
+        &["data", "--hex"],
+        &["data", "--json"],
+        &["audit"],
+        &["audit", "--json"],
+        &["audit", "--extract", "taken"],
+    ];
+    all.iter().map(|c| [c, &[file][..]].concat()).collect()
+}
+
 #[test]
 fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
     let s = Scene::new();
@@ -158,11 +173,6 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         &["calls", file, &format!("in{EVIL}ner")],
         &["calls", file, &format!("no{EVIL}such")],
         &["mem", file, "50%", "0x1000", "16"],
-        &["output", file],
-        &["output", "--json", file],
-        &["audit", file],
-        &["audit", "--json", file],
-        &["audit", "--extract", "taken", file],
         &["maps", file, "crash"],
         &["maps", "--json", file, "crash"],
         &["symbol", file, &format!("in{EVIL}ner"), "main", "named"],
@@ -182,7 +192,8 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         &["cache", "--json"],
     ];
     let mut seen = String::new();
-    for c in commands {
+    let all = commands.iter().map(|c| c.to_vec());
+    for c in &all.chain(of_descriptors(file)).collect::<Vec<_>>() {
         let done = s.run(&mut s.hindsight(c));
         check(c, &done);
         if c.contains(&"--json") {

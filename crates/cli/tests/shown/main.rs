@@ -38,7 +38,7 @@ const FILTERS: &[(&str, &str)] = &[
     (r"\b(thread|process) +[0-9]{2,}", "$1 ID"),
     // A process id, behind position and thread.
     (
-        r"(?m)^(POSITION +[0-9]+ +)[0-9]+( +[0-9]+  )",
+        r"(?m)^(POSITION +[0-9]+ +)[0-9]+( +[0-9]+  | +[0-9]+ [<>])",
         "${1}PID${2}",
     ),
     (
@@ -185,6 +185,8 @@ fn a_recording() {
         ("ls", &["ls"]),
         ("events", &["events"]),
         ("output", &["output"]),
+        ("data", &["data"]),
+        ("data_hex", &["data", "--hex"]),
         ("audit", &["audit"]),
         ("calls", &["calls", "add"]),
         ("at", &["at", second]),

@@ -39,6 +39,24 @@ pub enum Flow<'a> {
     Opened(&'a OpenFile),
     /// Bytes were read or written.
     Moved(&'a Transfer),
+    /// A file was mapped. What is then read and written in memory is not visited.
+    Mapped(&'a Mapped),
+}
+
+/// A file that a call mapped.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Mapped {
+    /// The instant before the call.
+    pub position: Position,
+    /// The thread that made the call.
+    pub thread: ThreadId,
+    /// The thread's process id.
+    pub pid: i32,
+    /// The descriptor.
+    pub fd: i32,
+    /// What the descriptor leads to.
+    pub file: OpenFile,
 }
 
 /// What a pass could not see.

@@ -26,12 +26,14 @@ pub struct Transfer {
     pub pid: i32,
     /// The call's number.
     pub number: u64,
-    /// The descriptor.
+    /// The descriptor. -1: the call has none.
     pub fd: i32,
     /// What the descriptor leads to.
     pub file: OpenFile,
     /// Whether they were read or written.
     pub way: Way,
+    /// Where in the file they are. `None`: that is not known, or it is no file.
+    pub offset: Option<u64>,
     /// How many bytes it were.
     pub len: u64,
     /// Where they are in memory. `None`: they never were there, because the kernel moved them from another descriptor.

@@ -4,6 +4,9 @@
 use super::super::system::ERRORS;
 use libc::*;
 
+/// The kernel moves no more bytes in a call (`MAX_RW_COUNT`). A forged recording may say otherwise.
+const MOST: u64 = 0x7fff_f000;
+
 /// Which way bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
@@ -80,6 +83,13 @@ pub enum Effect {
         len: u64,
         peer: bool,
     },
+    /// It told the address of a socket or of its peer, with the length at `len`.
+    Told {
+        fd: i32,
+        address: u64,
+        len: u64,
+        peer: bool,
+    },
     /// It made a thread or a process. `None`: memory says whether both have the same descriptors (`clone3`).
     Fork {
         child: i32,
@@ -99,6 +109,20 @@ pub enum Effect {
         way: Way,
         parts: Parts,
         len: u64,
+    },
+    /// It filled memory with random bytes, without a descriptor.
+    Random {
+        at: u64,
+        len: u64,
+    },
+    /// It chose where in a file the next bytes are read or written.
+    Seek {
+        fd: i32,
+        to: u64,
+    },
+    /// It mapped a file.
+    Map {
+        fd: i32,
     },
     /// It moved messages between memory and a descriptor (`struct mmsghdr`).
     Messages {
@@ -167,6 +191,12 @@ pub fn effect(number: u64, a: &[u64; 6], result: Option<u64>) -> Effect {
             len: a[2],
             on_exec: number as i64 == SYS_accept4 && fd(3) & SOCK_CLOEXEC != 0,
         },
+        SYS_getsockname | SYS_getpeername => Effect::Told {
+            fd: fd(0),
+            address: a[1],
+            len: a[2],
+            peer: number as i64 == SYS_getpeername,
+        },
         SYS_connect => address(a, true),
         SYS_bind => address(a, false),
         SYS_fork | SYS_vfork => Effect::Fork {
@@ -181,6 +211,12 @@ pub fn effect(number: u64, a: &[u64; 6], result: Option<u64>) -> Effect {
             child: r as i32,
             shares: None,
         },
+        SYS_getrandom if r > 0 => Effect::Random {
+            at: a[0],
+            len: r.min(a[1]).min(MOST),
+        },
+        SYS_lseek => Effect::Seek { fd: fd(0), to: r },
+        SYS_mmap if fd(3) & MAP_ANONYMOUS == 0 => Effect::Map { fd: fd(4) },
         SYS_chdir => Effect::Folder(a[0]),
         SYS_fchdir => Effect::FolderOf(fd(0)),
         SYS_io_submit | SYS_io_uring_setup | SYS_pidfd_getfd => Effect::Hidden,
@@ -329,7 +365,7 @@ fn moved(number: u64, a: &[u64; 6], r: u64) -> Effect {
         SYS_tee => return between(a[0], a[1], r),
         _ => return Effect::Nothing,
     };
-    match len {
+    match len.min(MOST) {
         0 => Effect::Nothing,
         len => Effect::Move {
             fd,
@@ -337,6 +373,34 @@ fn moved(number: u64, a: &[u64; 6], r: u64) -> Effect {
             parts,
             len,
         },
+    }
+}
+
+/// Where a call says in which place of a file it reads or writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Where the last one ended.
+    Next,
+    At(u64),
+    /// It stands in memory.
+    Found(u64),
+}
+
+/// Where a call reads or writes. It does so in the descriptor that it reads, or else the one that it writes.
+pub fn place(number: u64, a: &[u64; 6], way: Way) -> Place {
+    let found = |at: u64| match at {
+        0 => Place::Next,
+        at => Place::Found(at),
+    };
+    match (number as i64, way) {
+        (SYS_preadv2 | SYS_pwritev2, _) if a[3] == u64::MAX => Place::Next,
+        (SYS_pread64 | SYS_pwrite64 | SYS_preadv | SYS_pwritev | SYS_preadv2 | SYS_pwritev2, _) => {
+            Place::At(a[3])
+        }
+        (SYS_sendfile, Way::In) => found(a[2]),
+        (SYS_splice | SYS_copy_file_range, Way::In) => found(a[1]),
+        (SYS_splice | SYS_copy_file_range, Way::Out) => found(a[3]),
+        _ => Place::Next,
     }
 }
 
@@ -350,7 +414,7 @@ fn messages(a: &[u64; 6], way: Way, count: u64) -> Effect {
 }
 
 fn between(from: u64, to: u64, len: u64) -> Effect {
-    match len {
+    match len.min(MOST) {
         0 => Effect::Nothing,
         len => Effect::Between {
             from: from as i32,

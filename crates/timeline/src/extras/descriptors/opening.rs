@@ -53,6 +53,8 @@ impl Pass {
             },
         );
         file.borrow_mut().again = again;
+        let begins = flags.is_some_and(|f| f & libc::O_APPEND == 0);
+        file.borrow_mut().next = begins.then_some(0);
         // If it is not known, the next program may have it.
         let on_exec = flags.is_some_and(|f| f & libc::O_CLOEXEC != 0);
         Ok((file, on_exec))

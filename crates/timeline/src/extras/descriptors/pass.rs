@@ -1,9 +1,9 @@
 //! The pass over all calls.
 
-use super::effects::{Effect, Parts, Way, effect};
+use super::effects::{Effect, Parts, Place, Way, effect, place};
 use super::opening::joined;
 use super::table::{Found, OpenFile, Shared, Table, What};
-use super::{Flow, Paths, Transfer, Unseen, addresses, number, path};
+use super::{Flow, Mapped, Paths, Transfer, Unseen, addresses, number, path};
 use crate::extras::system::Seen;
 use crate::scan::{Raw, Scan};
 use crate::{Cursor, Position, Result, ThreadId, Timeline};
@@ -58,6 +58,7 @@ pub struct Pass {
     loading: HashMap<i32, Files>,
     /// What the first programs began with.
     inherited: BTreeMap<i32, Shared>,
+    random: Option<Shared>,
     met: u64,
     pipes: u64,
     unseen: Unseen,
@@ -74,6 +75,7 @@ impl Pass {
             children: HashMap::new(),
             loading: HashMap::new(),
             inherited: BTreeMap::new(),
+            random: None,
             met: 0,
             pipes: 0,
             unseen: Unseen::default(),
@@ -133,7 +135,7 @@ impl Pass {
                 continue;
             }
             self.before(call, position, visit)?;
-            let position = engine.position_in(thread, scan, count + 1);
+            let position = engine.position_in(thread, scan, count.saturating_add(1));
             heap.push(Reverse((position, true, thread, i)));
         }
         Ok(self.unseen)
@@ -148,26 +150,9 @@ impl Pass {
     ) -> Result<()> {
         // The thread has its table even if it only ends.
         let files = self.files(call.thread)?;
-        let mut transfer = |pass: &mut Pass, fd, way, len, parts| -> Result<()> {
-            let file = pass.file(&files, fd);
-            let file = file.borrow().clone();
-            // At the reading end of a pipe `vmsplice` reads.
-            let way = match (call.number as i64, &file.what) {
-                (libc::SYS_vmsplice, What::Pipe { reads: true, .. }) => Way::In,
-                _ => way,
-            };
-            let t = Transfer {
-                position,
-                thread: call.thread,
-                count: call.count,
-                pid: pass.pid(call.thread),
-                number: call.number,
-                fd,
-                file,
-                way,
-                len,
-                parts,
-            };
+        let mut transfer = |pass: &mut Pass, fd, way, len, parts| {
+            let what = (fd, way, len, parts);
+            let t = pass.transfer((call, position), &files, what)?;
             visit(&mut pass.cursor, Flow::Moved(&t))
         };
         match call.effect() {
@@ -178,6 +163,20 @@ impl Pass {
                 parts,
                 len,
             } => transfer(self, fd, way, len, Some(parts))?,
+            Effect::Random { at, len } => {
+                transfer(self, -1, Way::In, len, Some(Parts::Buffer(at)))?;
+            }
+            Effect::Map { fd } => {
+                let file = self.file(&files, fd);
+                let mapped = Mapped {
+                    position,
+                    thread: call.thread,
+                    pid: self.pid(call.thread),
+                    fd,
+                    file: file.borrow().clone(),
+                };
+                visit(&mut self.cursor, Flow::Mapped(&mapped))?;
+            }
             Effect::Between { from, to, len } => {
                 transfer(self, from, Way::In, len, None)?;
                 transfer(self, to, Way::Out, len, None)?;
@@ -223,6 +222,38 @@ impl Pass {
         Ok(())
     }
 
+    /// What a call moves through a descriptor.
+    fn transfer(
+        &mut self,
+        (call, position): (Call, Position),
+        files: &Files,
+        (fd, way, len, parts): (i32, Way, u64, Option<Parts>),
+    ) -> Result<Transfer> {
+        let shared = match fd {
+            -1 => self.random(),
+            fd => self.file(files, fd),
+        };
+        let file = shared.borrow().clone();
+        // At the reading end of a pipe `vmsplice` reads.
+        let way = match (call.number as i64, &file.what) {
+            (libc::SYS_vmsplice, What::Pipe { reads: true, .. }) => Way::In,
+            _ => way,
+        };
+        Ok(Transfer {
+            position,
+            thread: call.thread,
+            count: call.count,
+            pid: self.pid(call.thread),
+            number: call.number,
+            fd,
+            offset: self.offset(call, &shared, way, len)?,
+            file,
+            way,
+            len,
+            parts,
+        })
+    }
+
     /// What others can see once a call has returned.
     fn behind(
         &mut self,
@@ -264,37 +295,13 @@ impl Pass {
                 }
                 files.borrow_mut().close_on_exec(first, last, close);
             }
-            Effect::Accept {
-                fd,
-                listener,
-                address,
-                len,
-                on_exec,
-            } => {
-                let listener = self.file(&files, listener);
-                let own = match &listener.borrow().what {
-                    What::Socket { own, .. } => own.clone(),
-                    _ => None,
-                };
-                let len = match len {
-                    0 => None,
-                    len => number(&mut self.cursor, call.at(), (len, 4), true)?,
-                };
-                let peer = self.address(call, address, len.unwrap_or(0), true)?;
-                let file = self.new_file(fd, What::Socket { own, peer });
-                files.borrow_mut().put(fd, file, on_exec);
-            }
-            Effect::Address {
-                fd,
-                address,
-                len,
-                peer,
-            } => {
-                let text = self.address(call, address, len, false)?;
+            Effect::Seek { fd, to } => {
                 let file = self.file(&files, fd);
-                if let What::Socket { own, peer: other } = &mut file.borrow_mut().what {
-                    *(if peer { other } else { own }) = text;
-                }
+                let is_file = matches!(file.borrow().what, What::File { .. });
+                file.borrow_mut().next = is_file.then_some(to);
+            }
+            effect @ (Effect::Accept { .. } | Effect::Address { .. } | Effect::Told { .. }) => {
+                self.connected(call, &files, effect)?;
             }
             Effect::Folder(at) => {
                 let folder = match self.paths {
@@ -314,6 +321,49 @@ impl Pass {
                     _ => None,
                 };
                 files.borrow_mut().folder = folder;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What a call says of sockets and their addresses.
+    fn connected(&mut self, call: Call, files: &Files, effect: Effect) -> Result<()> {
+        match effect {
+            Effect::Accept {
+                fd,
+                listener,
+                address,
+                len,
+                on_exec,
+            } => {
+                let listener = self.file(files, listener);
+                let own = match &listener.borrow().what {
+                    What::Socket { own, .. } => own.clone(),
+                    _ => None,
+                };
+                let peer = self.told(call, address, len)?;
+                let file = self.new_file(fd, What::Socket { own, peer });
+                files.borrow_mut().put(fd, file, on_exec);
+            }
+            Effect::Address {
+                fd,
+                address,
+                len,
+                peer,
+            } => {
+                let text = self.address(call, address, len, false)?;
+                set_address(&self.file(files, fd), peer, text);
+            }
+            Effect::Told {
+                fd,
+                address,
+                len,
+                peer,
+            } => {
+                if let Some(text) = self.told(call, address, len)? {
+                    set_address(&self.file(files, fd), peer, Some(text));
+                }
             }
             _ => {}
         }
@@ -350,6 +400,15 @@ impl Pass {
         Ok(())
     }
 
+    /// The address that a call told. Its length stands at `len`.
+    fn told(&mut self, call: Call, at: u64, len: u64) -> Result<Option<String>> {
+        let len = match len {
+            0 => None,
+            len => number(&mut self.cursor, call.at(), (len, 4), true)?,
+        };
+        self.address(call, at, len.unwrap_or(0), true)
+    }
+
     /// The address of a socket in memory, in words.
     fn address(&mut self, call: Call, at: u64, len: u64, behind: bool) -> Result<Option<String>> {
         if at == 0 || len == 0 {
@@ -366,8 +425,40 @@ impl Pass {
             number: self.met,
             first,
             what,
+            next: None,
             again: None,
         }))
+    }
+
+    /// What random bytes come from.
+    fn random(&mut self) -> Shared {
+        if let Some(s) = &self.random {
+            return Rc::clone(s);
+        }
+        let s = self.new_file(-1, What::Other("random"));
+        self.random = Some(Rc::clone(&s));
+        s
+    }
+
+    /// Where in a file a call reads or writes. It may move the place of the next one.
+    fn offset(&mut self, call: Call, file: &Shared, way: Way, len: u64) -> Result<Option<u64>> {
+        // Calls that are not recorded may have moved it.
+        if self.unseen.gaps || self.unseen.hidden {
+            return Ok(None);
+        }
+        if !matches!(file.borrow().what, What::File { .. }) {
+            return Ok(None);
+        }
+        Ok(match place(call.number, &call.args, way) {
+            Place::At(at) => Some(at),
+            Place::Found(at) => number(&mut self.cursor, call.at(), (at, 8), false)?,
+            Place::Next => {
+                let next = &mut file.borrow_mut().next;
+                let at = *next;
+                *next = at.and_then(|at| at.checked_add(len));
+                at
+            }
+        })
     }
 
     /// What a descriptor leads to. If nothing has been said of it, the program has inherited it.
@@ -428,5 +519,12 @@ impl Pass {
             self.images.insert(image, Rc::clone(&files));
         }
         Ok(files)
+    }
+}
+
+/// Notes the address of a socket, or that of its peer.
+fn set_address(file: &Shared, of_peer: bool, address: Option<String>) {
+    if let What::Socket { own, peer } = &mut file.borrow_mut().what {
+        *(if of_peer { peer } else { own }) = address;
     }
 }

@@ -15,6 +15,8 @@ pub struct OpenFile {
     pub first: i32,
     /// What it is.
     pub what: What,
+    /// Where in the file the next bytes are read or written. `None`: that is not known, or it is no file.
+    pub(super) next: Option<u64>,
     /// The open file of which this is another opening: the program opened `/dev/stdout`, `/dev/fd/N` or the like.
     pub(super) again: Option<Shared>,
 }
@@ -199,6 +201,7 @@ mod tests {
             number,
             first,
             what: What::Inherited,
+            next: None,
             again: None,
         }))
     }

@@ -1,0 +1,201 @@
+//! `hindsight data`, compared with what programs really read and wrote.
+
+use hindsight_lab::{Done, Scene};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn ask(s: &Scene, trace: &Path, words: &[&str]) -> Done {
+    s.run(s.hindsight(&["data"]).arg(trace).args(words))
+}
+
+fn list(s: &Scene, trace: &Path, words: &[&str]) -> Vec<Value> {
+    let done = ask(s, trace, &[&["--json"], words].concat());
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    serde_json::from_slice(&done.stdout).unwrap()
+}
+
+/// What went one way. All of it must be known.
+fn raw(s: &Scene, trace: &Path, way: &str, fd: &str) -> Vec<u8> {
+    let done = ask(s, trace, &["--raw", way, "--fd", fd]);
+    assert_eq!(done.messages(), "", "{way} {fd}");
+    assert_eq!(done.status.code(), Some(0));
+    done.stdout
+}
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
+}
+
+/// A recording of the program, which read files that have changed since; and what it printed.
+fn record(s: &Scene) -> (PathBuf, String) {
+    let files = [("ordered", 1234), ("backwards", 300), ("middle", 300)];
+    for (name, len) in files {
+        fs::write(s.path(name), content(len)).unwrap();
+    }
+    let program = s.compile("inputs.c", &[]);
+    let (done, trace) = s.record(&[&program]);
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    fs::write(s.path("ordered"), "another").unwrap();
+    fs::remove_file(s.path("backwards")).unwrap();
+    (trace, done.text())
+}
+
+/// The word behind another one in what the program printed.
+fn word<'a>(text: &'a str, before: &str) -> &'a str {
+    let mut words = text.split_whitespace().skip_while(|w| *w != before);
+    words.nth(1).unwrap()
+}
+
+#[test]
+fn files_that_have_changed_are_taken_out() {
+    let s = Scene::new();
+    let (trace, _) = record(&s);
+    assert_eq!(raw(&s, &trace, "--in", "ordered"), content(1234));
+    // Each byte stands where it stood.
+    assert_eq!(raw(&s, &trace, "--in", "backwards"), content(300));
+    assert_eq!(raw(&s, &trace, "--out", "made"), b"beforebehind");
+    // Where nothing can be placed, it is an error.
+    let mut piped = s.hindsight(&["data", "--raw", "--in", "--fd", "backwards"]);
+    let piped = piped.arg(&trace).output().unwrap();
+    assert_eq!(piped.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&piped.stderr);
+    assert!(said.contains("one behind the other"), "{said}");
+    let mut piped = s.hindsight(&["data", "--raw", "--in", "--fd", "ordered"]);
+    let piped = piped.arg(&trace).output().unwrap();
+    assert_eq!(piped.stdout, content(1234));
+    // What nobody read is missing, and said.
+    let middle = ask(&s, &trace, &["--raw", "--in", "--fd", "middle"]);
+    assert_eq!(middle.status.code(), Some(1));
+    assert_eq!(middle.stdout[100..], content(300)[100..200]);
+    let said = middle.messages();
+    let wanted = "100 bytes are not known, and left out: 1 part, the first of them bytes 0 to 100";
+    assert!(said.contains(wanted), "{said}");
+    // The reading of a file in order has its places, and so has the copy of a descriptor.
+    let places = |name: &str| -> Vec<(u64, u64)> {
+        let of = list(&s, &trace, &["--in", "--fd", name]);
+        let of = of.iter().filter(|c| c["way"] == "in");
+        let number = |v: &Value| v.as_u64().unwrap();
+        of.map(|c| (number(&c["offset"]), number(&c["length"])))
+            .collect()
+    };
+    assert_eq!(
+        places("backwards"),
+        [(200, 100), (100, 100), (0, 40), (40, 60)]
+    );
+    let ordered = places("ordered");
+    assert_eq!(ordered.len(), 13);
+    assert_eq!(ordered.last(), Some(&(1200, 34)));
+    // Only the name of what was mapped.
+    let text = ask(&s, &trace, &["--fd", "backwards"]).text();
+    let path = s.path("backwards");
+    let mapped = format!(
+        "{}  mapped: what is read there is not listed",
+        path.display()
+    );
+    assert_eq!(
+        text.lines().filter(|l| l.ends_with(&mapped)).count(),
+        1,
+        "{text}"
+    );
+}
+
+#[test]
+fn connections_have_the_names_of_their_peers() {
+    let s = Scene::new();
+    let (trace, printed) = record(&s);
+    let at = |name: &str| format!("127.0.0.1:{}", word(&printed, name));
+    // The one that connected, and the one that was accepted.
+    let (server, client) = (at("server"), at("client"));
+    assert_eq!(raw(&s, &trace, "--out", &server), b"question");
+    assert_eq!(raw(&s, &trace, "--in", &server), b"the answer");
+    // What was only looked at was not taken.
+    assert_eq!(raw(&s, &trace, "--in", &client), b"question");
+    assert_eq!(raw(&s, &trace, "--out", &client), b"the answer");
+    let all = list(&s, &trace, &["--fd", &client]);
+    let calls: Vec<&str> = all.iter().map(|c| c["call"].as_str().unwrap()).collect();
+    assert_eq!(calls, ["recvfrom", "recvmsg", "writev"]);
+    let name = format!("socket at {server} to {client}");
+    assert!(all.iter().all(|c| c["name"] == *name), "{all:?}");
+}
+
+#[test]
+fn random_bytes_are_shown() {
+    let s = Scene::new();
+    let (trace, printed) = record(&s);
+    let random = word(&printed, "random");
+    let hex: Vec<String> = raw(&s, &trace, "--in", "random")
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let hex = hex.concat();
+    // The C library takes some for itself.
+    assert!(hex.ends_with(random), "{hex}: {random}");
+    let rows = ask(&s, &trace, &["--hex", "--in", "--fd", "random"]).text();
+    let row = rows.lines().last().unwrap();
+    let shown: String = row.split_whitespace().skip(1).take(16).collect();
+    assert_eq!(shown, random, "{rows}");
+}
+
+#[test]
+fn several_are_not_mixed() {
+    let s = Scene::new();
+    let (trace, _) = record(&s);
+    let wrong = |words: &[&str], wanted: &str| {
+        let done = ask(&s, &trace, words);
+        assert_eq!(done.status.code(), Some(2), "{words:?}");
+        let said = done.messages();
+        assert!(said.contains(wanted), "{words:?}: {said}");
+    };
+    // First open as this number were several.
+    wrong(&["--raw", "--in", "--fd", "3"], "--fd means several");
+    wrong(
+        &["--raw", "--in", "--fd", "nowhere"],
+        "nothing went through that",
+    );
+    wrong(&["--raw", "--fd", "ordered"], "say --in or --out");
+    assert!(list(&s, &trace, &["--fd", "nowhere"]).is_empty());
+}
+
+#[test]
+fn what_real_programs_read_is_told() {
+    let s = Scene::new();
+    let text = "some text\n".repeat(20_000);
+    fs::write(s.path("data"), &text).unwrap();
+    let database = s.path("a.db");
+    let made = s.run(
+        s.command("sqlite3")
+            .arg(&database)
+            .arg("create table t(a); insert into t values('x'), (hex(randomblob(3000)));"),
+    );
+    assert!(made.status.success(), "{}", made.messages());
+    let database = fs::read(&database).unwrap();
+    let read: &[(&[&str], &str, &[u8])] = &[
+        (
+            &["python3", "-c", "print(len(open('data').read()))"],
+            "data",
+            text.as_bytes(),
+        ),
+        (&["sort", "-u", "data"], "data", text.as_bytes()),
+        (
+            &["sh", "-c", "gzip -c < data | wc -c"],
+            "data",
+            text.as_bytes(),
+        ),
+        (
+            &["perl", "-ne", "$n++; END { print $n }", "data"],
+            "data",
+            text.as_bytes(),
+        ),
+        (
+            &["sqlite3", "a.db", "select length(a) from t"],
+            "a.db",
+            &database,
+        ),
+    ];
+    for (argv, file, wanted) in read {
+        let (done, trace) = s.record(argv);
+        assert_eq!(done.status.code(), Some(0), "{argv:?}: {}", done.messages());
+        assert!(raw(&s, &trace, "--in", file) == *wanted, "{argv:?}");
+    }
+}
