@@ -2,7 +2,10 @@
 //! earlier state.
 
 use crate::Error;
+use crate::memory::MemoryFile;
 use crate::window::{AccessKind, MarkPage, Window};
+use std::ops::Deref;
+use std::sync::Arc;
 
 const PAGE: usize = 4096;
 const LINE: usize = 64;
@@ -12,16 +15,64 @@ static NONE: [u8; PAGE] = [0; PAGE];
 const KEPT: usize = 8192;
 /// Ranges changed from outside that are remembered one by one.
 const RANGES: usize = 1024;
+/// A window releases its memory in blocks of this many pages. The kernel may have it in pieces of this size.
+const BLOCK: u32 = 512;
+/// A file is laid over a window in at most this many places. The kernel limits how many mappings a process has.
+const PLACES: usize = 8192;
 /// Most pages changed from outside that are looked at without asking the kernel whether they are in memory.
 const FEW: usize = 1024;
 
 /// Lines of 64 cells, or of their access marks. Lines that are missing are zero.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Lines {
     /// Pages of 4096 cells, ascending. Each has a bit for each of its lines that is present.
     pages: Vec<(u32, u64)>,
     /// The lines that are present.
-    bytes: Vec<u8>,
+    bytes: Bytes,
+}
+
+/// The bytes of lines.
+#[derive(Clone)]
+enum Bytes {
+    Held(Vec<u8>),
+    /// Whole pages. A window can have them without a copy.
+    File(Arc<MemoryFile>),
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Bytes::Held(Vec::new())
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Held(bytes) => bytes,
+            Bytes::File(file) => file.bytes(),
+        }
+    }
+}
+
+impl PartialEq for Lines {
+    fn eq(&self, other: &Lines) -> bool {
+        self.pages == other.pages && *self.bytes == *other.bytes
+    }
+}
+
+impl Eq for Lines {}
+
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Lines({} pages, {} bytes)",
+            self.pages.len(),
+            self.bytes.len()
+        )
+    }
 }
 
 impl Lines {
@@ -31,12 +82,38 @@ impl Lines {
         let count: usize = pages.iter().map(|p| p.1.count_ones() as usize).sum();
         let ascend = pages.is_sorted_by(|a, b| a.0 < b.0);
         (ascend && bytes.len() == count * LINE && pages.last().is_none_or(|p| p.0 < 1 << 20))
-            .then_some(Lines { pages, bytes })
+            .then_some(Lines {
+                pages,
+                bytes: Bytes::Held(bytes),
+            })
     }
 
-    /// The bytes of all lines, one behind the other.
+    /// The bytes of all lines, one behind the other, to be used again. Those of a file are none.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        match self.bytes {
+            Bytes::Held(bytes) => bytes,
+            Bytes::File(_) => Vec::new(),
+        }
+    }
+
+    /// The file that has the pages, if it is that.
+    fn file(&self) -> Option<&Arc<MemoryFile>> {
+        match &self.bytes {
+            Bytes::Held(_) => None,
+            Bytes::File(file) => Some(file),
+        }
+    }
+
+    /// Adds bytes behind the last ones.
+    fn extend(&mut self, part: &[u8]) {
+        match &mut self.bytes {
+            Bytes::Held(bytes) => bytes.extend_from_slice(part),
+            Bytes::File(file) => {
+                let mut bytes = file.bytes().to_vec();
+                bytes.extend_from_slice(part);
+                self.bytes = Bytes::Held(bytes);
+            }
+        }
     }
 
     /// Passes each page that has a line to `show`: its number, ascending, and its content.
@@ -66,7 +143,7 @@ impl Lines {
             let first = rest.trailing_zeros() as usize;
             let run = (rest >> first).trailing_ones() as usize;
             let part = &content[first * LINE..(first + run) * LINE];
-            self.bytes.extend_from_slice(part);
+            self.extend(part);
             rest &= u64::MAX.checked_shl((first + run) as u32).unwrap_or(0);
         }
     }
@@ -243,16 +320,15 @@ impl Window {
     /// Sets the cells to `lines` and removes all marks. The pages of `lines` are all that the program
     /// accesses before the next call.
     pub(crate) fn begin_with(&mut self, lines: &Lines) -> Result<(), Error> {
+        if self.laid.is_some() {
+            self.empty()?;
+        }
         if self.dirty.known().is_none() {
             self.in_use = self.pages()?.into_iter().collect();
         }
         self.in_use.extend(lines.pages.iter().map(|p| p.0));
         if self.in_use.len() > KEPT + lines.pages.len() {
-            self.clear()?;
-            self.clear_marks()?;
-            self.in_use.clear();
-            // Nothing is in memory, so the kernel need not be asked.
-            self.dirty = Dirty::These(Vec::new(), Vec::new());
+            self.empty()?;
         }
         let none = Lines::default();
         let done = self
@@ -294,11 +370,94 @@ impl Window {
         }
     }
 
+    /// Removes all cells and marks, and releases their memory.
+    fn empty(&mut self) -> Result<(), Error> {
+        self.clear()?;
+        self.clear_marks()?;
+        self.in_use.clear();
+        // Nothing is in memory, so the kernel need not be asked.
+        self.dirty = Dirty::These(Vec::new(), Vec::new());
+        Ok(())
+    }
+
     /// Like [`Window::begin_with`], but the program may access anything.
     pub(crate) fn begin_anywhere(&mut self, lines: &Lines) -> Result<(), Error> {
-        self.begin_with(lines)?;
+        if !self.lay(lines)? {
+            self.begin_with(lines)?;
+        }
         self.dirty = Dirty::Any;
         Ok(())
+    }
+
+    /// Does the same without a copy, if the lines are in a file. A page then takes memory of its own when it is written to.
+    fn lay(&mut self, lines: &Lines) -> Result<bool, Error> {
+        let Some(file) = lines.file() else {
+            return Ok(false);
+        };
+        // The first page has a second mapping, so it is copied.
+        let first = lines.pages.first().is_some_and(|p| p.0 == 0) as usize;
+        let numbers: Vec<u32> = lines.pages[first..].iter().map(|p| p.0).collect();
+        let runs = || numbers.chunk_by(|a, b| a + 1 == *b);
+        if runs().count() > PLACES {
+            return Ok(false);
+        }
+        self.empty()?;
+        let mut at = first * PAGE;
+        for run in runs() {
+            self.lay_pages(run[0], run.len(), file, at)?;
+            at += run.len() * PAGE;
+        }
+        if first == 1 {
+            self.page_mut(0).copy_from_slice(&lines.bytes[..PAGE]);
+        }
+        self.laid = Some(lines.clone());
+        Ok(true)
+    }
+
+    /// All that the window holds, in a file. The window gives its memory away page by page, and holds nothing afterwards.
+    pub(crate) fn take_content(&mut self) -> Result<Lines, Error> {
+        if self.laid.is_some() {
+            return self.beyond(&Lines::default());
+        }
+        let pages = self.pages()?;
+        let mut file = MemoryFile::new(pages.len() * PAGE)?;
+        let mut out = Vec::new();
+        let mut to = file.bytes_mut().chunks_exact_mut(PAGE);
+        for block in pages.chunk_by(|a, b| a / BLOCK == b / BLOCK) {
+            for page in block.iter().filter(|p| *self.page(**p) != NONE) {
+                let Some(to) = to.next() else { break };
+                to.copy_from_slice(self.page(*page));
+                out.push((*page, u64::MAX));
+            }
+            let begin = (block[0] / BLOCK * BLOCK) as u64;
+            self.zero(begin * PAGE as u64, BLOCK as u64 * PAGE as u64)?;
+        }
+        file.shorten(out.len() * PAGE);
+        Ok(Lines {
+            pages: out,
+            bytes: Bytes::File(Arc::new(file)),
+        })
+    }
+
+    /// The pages whose cells may differ from `base`, and those of `more`, ascending.
+    fn compared(&self, base: &Lines, more: &Lines) -> Result<Vec<u32>, Error> {
+        let Some(laid) = &self.laid else {
+            return Ok(union(&self.dirty_cells()?, base, more));
+        };
+        let is_base = (base.file().zip(laid.file())).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
+        let mut pages = self.own()?;
+        if !is_base {
+            pages.extend(laid.pages.iter().map(|p| p.0));
+            return Ok(union(&pages, base, more));
+        }
+        // What was zeroed since is not in memory, and no longer the file's.
+        let laid = self.laid_pages();
+        let mut ranges = laid.iter().peekable();
+        pages.extend(base.pages.iter().map(|p| p.0).filter(|p| {
+            while ranges.next_if(|r| r.end <= *p).is_some() {}
+            ranges.peek().is_none_or(|r| *p < r.start)
+        }));
+        Ok(union(&pages, &Lines::default(), more))
     }
 
     /// Whether the cells and marks that should be zero are. Looks at all of them.
@@ -321,7 +480,7 @@ impl Window {
     pub(crate) fn beyond(&self, base: &Lines) -> Result<Lines, Error> {
         let mut out = Lines::default();
         let mut from = base.reader();
-        for page in union(&self.dirty_cells()?, base, &Lines::default()) {
+        for page in self.compared(base, &Lines::default())? {
             let cells = self.page(page);
             let (mask, lines) = from.page(page);
             let mask = differing(cells, mask, lines);
@@ -337,7 +496,7 @@ impl Window {
     pub(crate) fn become_lines(&mut self, base: &Lines, more: &Lines) -> Result<(), Error> {
         let (mut from, mut over) = (base.reader(), more.reader());
         let mut laid = NONE;
-        for page in union(&self.dirty_cells()?, base, more) {
+        for page in self.compared(base, more)? {
             let (a, b) = (from.page(page), over.page(page));
             let to = self.page_mut(page);
             match (a.0, b.0) {
@@ -369,7 +528,7 @@ impl Window {
                     Some(last) if last.0 == part.page => last.1 |= mask,
                     _ => out.pages.push((part.page, mask)),
                 }
-                out.bytes.extend_from_slice(line);
+                out.extend(line);
             }
         }
         Ok(out)
@@ -488,6 +647,66 @@ mod tests {
         assert!(times > 20);
         take_up(&mut w, &Lines::default(), &Default::default());
         assert!(all(&w).iter().all(|b| *b == 0));
+    }
+
+    /// Content that lies in a file does the same as a copy of it.
+    #[test]
+    fn content_of_another_window_needs_no_copy() {
+        let mut from = Window::new(hindsight_isa::Predictor::WINDOW).unwrap();
+        for page in [0, 1, 2, 3, 9, 10, 30, (1 << 20) - 1] {
+            from.write(page * 4096 + 100, &[page as u8 | 1; 3000]);
+        }
+        from.write(20 * 4096, &[0; 64]);
+        let copy = from.beyond(&Lines::default()).unwrap();
+        let file = from.take_content().unwrap();
+        assert!(from.pages().unwrap().len() <= 1, "the first page stays");
+        assert!(from.beyond(&Lines::default()).unwrap().pages.is_empty());
+        assert_eq!(file.pages.len(), 8);
+        let mut seed = 7u64;
+        let mut random = move |n: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(99);
+            (seed >> 33) % n
+        };
+        let mut both = [(); 2].map(|_| Window::observed().unwrap());
+        let bases = [&copy, &file];
+        let mut kept: Vec<[[Lines; 3]; 2]> = Vec::new();
+        for round in 0..300 {
+            if round % 60 == 0 {
+                for (w, base) in both.iter_mut().zip(bases) {
+                    w.begin_anywhere(base).unwrap();
+                }
+                kept.clear();
+            }
+            let (at, len, what) = (random(32) * 4096 + random(4096), random(9000), random(5));
+            let byte = random(256) as u8;
+            for w in &mut both {
+                match what {
+                    0 => w.zero(at, len).unwrap(),
+                    1 => w.set_marks(AccessKind::Writes, at, len, MARK),
+                    2 => w.clear_marks().unwrap(),
+                    _ => w.write(at, &vec![byte; len as usize % 300]),
+                }
+            }
+            let [a, b] = &mut both;
+            match random(4) {
+                0 => kept.push([diff(a, bases[0]), diff(b, bases[1])]),
+                1 if !kept.is_empty() => {
+                    let [of_a, of_b] = &kept[random(kept.len() as u64) as usize];
+                    take_up(a, bases[0], of_a);
+                    take_up(b, bases[1], of_b);
+                }
+                _ => {}
+            }
+            assert!(all(a) == all(b), "round {round}");
+            let whole = [&*a, &*b].map(|w| w.beyond(&Lines::default()).unwrap());
+            assert!(whole[0] == whole[1], "round {round}");
+        }
+        // What another window begins with has nothing of it.
+        let [a, mut b] = both;
+        drop(a);
+        b.begin_with(&Lines::default()).unwrap();
+        assert!(all(&b).iter().all(|b| *b == 0));
+        assert!(file.bytes.iter().any(|b| *b != 0));
     }
 
     #[test]

@@ -279,10 +279,28 @@ impl<'a> Machine<'a> {
         self.cpu.window.beyond(&Lines::default())
     }
 
+    /// How many bytes of memory the window's cells take.
+    pub fn held(&self) -> Result<usize, Error> {
+        Ok(self.cpu.window.pages()?.len() * 4096)
+    }
+
+    /// All that the window holds, of a machine that is not used any more, or begins anew: its window holds nothing afterwards. Another
+    /// machine can take the content over without a copy ([`Machine::set_content`]).
+    pub fn take_content(&mut self) -> Result<Lines, Error> {
+        self.cpu.window.take_content()
+    }
+
     /// Sets the window to the content of another machine's window, without access marks. Only for an
     /// observing machine.
     pub fn set_content(&mut self, lines: &Lines) -> Result<(), Error> {
         self.cpu.window.begin_anywhere(lines)
+    }
+
+    /// Sets the window of a machine that sets no access marks to the content of another machine's window.
+    pub fn set_memory(&mut self, lines: &Lines) -> Result<(), Error> {
+        self.cpu.window.clear()?;
+        self.cpu.window.add_lines(lines);
+        Ok(())
     }
 
     /// A checkpoint of this state. `base` is what the window held at some time. The less the window has

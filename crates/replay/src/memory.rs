@@ -1,12 +1,19 @@
 //! Memory mappings with an owner.
 
-use crate::{Error, pagemap};
+use crate::Error;
+use crate::pagemap::{self, Pages};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 
 /// A private anonymous mapping.
 pub struct Mapping {
     base: *mut u8,
     len: usize,
+    /// The kernel was asked to use pages of 4 KiB only.
+    small: bool,
+    /// Where a file lies over it, ascending and apart: offsets.
+    laid: Vec<Range<usize>>,
 }
 
 // SAFETY: the mapping is ordinary memory, and only the owner reads and writes it.
@@ -25,6 +32,8 @@ impl Mapping {
         Ok(Mapping {
             base: p.cast(),
             len,
+            small: false,
+            laid: Vec::new(),
         })
     }
 
@@ -33,7 +42,12 @@ impl Mapping {
     /// # Safety
     /// `len` bytes are mapped at `base`, and nobody else unmaps them.
     pub unsafe fn of(base: *mut u8, len: usize) -> Mapping {
-        Mapping { base, len }
+        Mapping {
+            base,
+            len,
+            small: false,
+            laid: Vec::new(),
+        }
     }
 
     /// Maps `len` bytes at the address `base`. `None` if something is mapped there already.
@@ -49,6 +63,8 @@ impl Mapping {
         let map = Mapping {
             base: p.cast(),
             len,
+            small: false,
+            laid: Vec::new(),
         };
         // Before Linux 4.17 the kernel takes the address only as a hint.
         (p as usize == base).then_some(map)
@@ -65,6 +81,7 @@ impl Mapping {
     /// Makes whole pages zero again and releases their memory.
     pub fn discard(&mut self, offset: usize, len: usize) -> Result<(), Error> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        self.take_off(offset..offset + len)?;
         // SAFETY: the range lies in the mapping, and nothing borrows it.
         if unsafe { libc::madvise(self.base.add(offset).cast(), len, libc::MADV_DONTNEED) } != 0 {
             return Err(Error::last_os("cannot release memory"));
@@ -74,15 +91,91 @@ impl Mapping {
 
     /// Asks the kernel to use pages of 4 KiB only.
     pub fn small_pages(&mut self) {
+        self.small = true;
         // SAFETY: advice about our own mapping. It may fail without harm.
         unsafe { libc::madvise(self.base.cast(), self.len, libc::MADV_NOHUGEPAGE) };
     }
 
+    /// Lays whole pages of a file over a range: it then holds what they hold, and a page takes memory of its own only
+    /// when it is written to. Ranges must be laid in ascending order, and apart from each other.
+    pub fn lay(
+        &mut self,
+        offset: usize,
+        len: usize,
+        file: &MemoryFile,
+        at: usize,
+    ) -> Result<(), Error> {
+        let range = offset..offset.saturating_add(len);
+        assert!(range.end <= self.len && at.saturating_add(len) <= file.len());
+        assert!(self.laid.last().is_none_or(|l| l.end <= offset));
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // SAFETY: the range lies in the mapping, and nothing borrows it. The file is long enough, and nobody makes it
+        // shorter.
+        let p = unsafe {
+            let to = self.base.add(offset).cast();
+            libc::mmap(to, len, prot, flags, file.fd.as_raw_fd(), at as libc::off_t)
+        };
+        if p == libc::MAP_FAILED {
+            return Err(Error::last_os("cannot map a memory file"));
+        }
+        match self.laid.last_mut() {
+            Some(last) if last.end == offset => last.end = range.end,
+            _ => self.laid.push(range),
+        }
+        Ok(())
+    }
+
+    /// Where files lie over it, ascending: offsets.
+    pub fn laid(&self) -> &[Range<usize>] {
+        &self.laid
+    }
+
+    /// Takes off what lies over a range. The pages are zero then.
+    fn take_off(&mut self, range: Range<usize>) -> Result<(), Error> {
+        let first = self.laid.partition_point(|l| l.end <= range.start);
+        let behind = self.laid.partition_point(|l| l.start < range.end);
+        if first >= behind {
+            return Ok(());
+        }
+        let mut rest = Vec::new();
+        for l in &self.laid[first..behind] {
+            let (from, to) = (l.start.max(range.start), l.end.min(range.end));
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            // SAFETY: the range lies in the mapping, and nothing borrows it.
+            let done = unsafe {
+                let at = self.base.add(from).cast();
+                let p = libc::mmap(at, to - from, prot, flags | libc::MAP_FIXED, -1, 0);
+                if self.small {
+                    libc::madvise(at, to - from, libc::MADV_NOHUGEPAGE);
+                }
+                p != libc::MAP_FAILED
+            };
+            if !done {
+                return Err(Error::last_os("cannot release memory"));
+            }
+            rest.extend([l.start..from, to..l.end]);
+        }
+        rest.retain(|l| !l.is_empty());
+        self.laid.splice(first..behind, rest);
+        Ok(())
+    }
+
     /// Numbers of the pages of a range that are in memory, ascending, counted from the range's start.
     pub fn present(&self, offset: usize, len: usize) -> Result<Vec<u32>, Error> {
+        self.pages(offset, len, Pages::Present)
+    }
+
+    /// The same for pages that are no page of a file that lies over them.
+    pub fn own(&self, offset: usize, len: usize) -> Result<Vec<u32>, Error> {
+        self.pages(offset, len, Pages::Own)
+    }
+
+    fn pages(&self, offset: usize, len: usize, which: Pages) -> Result<Vec<u32>, Error> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         let start = self.base as u64 + offset as u64;
-        pagemap::present(start, start + len as u64).map_err(|cause| Error::System {
+        pagemap::pages(start, start + len as u64, which).map_err(|cause| Error::System {
             what: "cannot find out which pages are in memory",
             cause,
         })
@@ -101,30 +194,98 @@ impl Mapping {
     /// Makes the pages at offsets `a` and `b` the same memory.
     pub fn alias(&mut self, a: usize, b: usize, len: usize) -> Result<(), Error> {
         assert!(a.max(b).checked_add(len).is_some_and(|end| end <= self.len));
-        // SAFETY: plain system calls. Both ranges lie in the mapping, and nothing borrows them.
-        unsafe {
-            let fd = libc::memfd_create(c"hindsight-window".as_ptr(), libc::MFD_CLOEXEC);
-            if fd < 0 {
-                return Err(Error::last_os("cannot create a memory file"));
-            }
-            let mut ok = libc::ftruncate(fd, len as libc::off_t) == 0;
-            for at in [a, b] {
-                let prot = libc::PROT_READ | libc::PROT_WRITE;
-                let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-                ok = ok
-                    && libc::mmap(self.base.add(at).cast(), len, prot, flags, fd, 0)
-                        != libc::MAP_FAILED;
-            }
-            let result = if ok {
-                Ok(())
-            } else {
-                Err(Error::last_os("cannot map a memory file"))
+        let fd = memory_file(len)?;
+        for at in [a, b] {
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+            // SAFETY: both ranges lie in the mapping, and nothing borrows them.
+            let p = unsafe {
+                let to = self.base.add(at).cast();
+                libc::mmap(to, len, prot, flags, fd.as_raw_fd(), 0)
             };
-            libc::close(fd);
-            result
+            if p == libc::MAP_FAILED {
+                return Err(Error::last_os("cannot map a memory file"));
+            }
         }
+        Ok(())
     }
 }
+
+/// A file in memory with `len` zeros.
+fn memory_file(len: usize) -> Result<OwnedFd, Error> {
+    // SAFETY: a plain system call.
+    let fd = unsafe { libc::memfd_create(c"hindsight-window".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(Error::last_os("cannot create a memory file"));
+    }
+    // SAFETY: the descriptor is new, and nobody else has it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: a plain system call.
+    match unsafe { libc::ftruncate(fd.as_raw_fd(), len as libc::off_t) } {
+        0 => Ok(fd),
+        _ => Err(Error::last_os("cannot create a memory file")),
+    }
+}
+
+/// Bytes in a file in memory, whose pages can be laid over a mapping. All of it is mapped here too, so it counts as memory of
+/// this process.
+pub struct MemoryFile {
+    map: Mapping,
+    fd: OwnedFd,
+}
+
+impl MemoryFile {
+    /// Makes a file of `len` zeros. Its pages take memory when they are written to.
+    pub fn new(len: usize) -> Result<MemoryFile, Error> {
+        let fd = memory_file(len)?;
+        let mut map = Mapping::new(len.max(1))?;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        if len > 0 {
+            // SAFETY: the range is our own fresh mapping.
+            let p = unsafe {
+                let to = map.base().cast();
+                libc::mmap(to, len, prot, flags, fd.as_raw_fd(), 0)
+            };
+            if p == libc::MAP_FAILED {
+                return Err(Error::last_os("cannot map a memory file"));
+            }
+        }
+        map.len = len;
+        Ok(MemoryFile { map, fd })
+    }
+
+    fn len(&self) -> usize {
+        self.map.len
+    }
+
+    /// Leaves out what is behind `len` bytes. It must not have been written to.
+    pub fn shorten(&mut self, len: usize) {
+        assert!(len <= self.map.len);
+        // SAFETY: the range lies in our own mapping, and nothing borrows it.
+        unsafe {
+            let end = len.next_multiple_of(4096);
+            if end < self.map.len {
+                libc::munmap(self.map.base.add(end).cast(), self.map.len - end);
+            }
+        }
+        self.map.len = len;
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: this many bytes are mapped there, and they change only through `bytes_mut`.
+        unsafe { std::slice::from_raw_parts(self.map.base, self.map.len) }
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; nothing else refers to them. Private mappings of the file see the change only in pages that
+        // they have not copied, and none is made while it is being filled.
+        unsafe { std::slice::from_raw_parts_mut(self.map.base, self.map.len) }
+    }
+}
+
+// SAFETY: a file that several threads have may only be read.
+unsafe impl Sync for MemoryFile {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {

@@ -10,6 +10,7 @@ const PAGE: u64 = 4096;
 
 /// The request `PAGEMAP_SCAN`, which exists since Linux 6.7.
 const SCAN: libc::c_ulong = 0xc060_6610;
+const IS_FILE: u64 = 1 << 2;
 const IS_PRESENT: u64 = 1 << 3;
 const IS_SWAPPED: u64 = 1 << 4;
 
@@ -51,20 +52,33 @@ pub fn prepare() {
     let _ = file();
 }
 
-/// Numbers of the pages of `start..end` that are in memory or swapped out, ascending, counted from `start`.
-/// Both bounds are multiples of a page.
-pub fn present(start: u64, end: u64) -> Result<Vec<u32>> {
+/// Which pages are asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// Those in memory or swapped out.
+    Present,
+    /// The same without those of files, and of memory that is shared. A private copy of a file's page is none.
+    Own,
+}
+
+/// Numbers of the pages of `start..end` that are asked for, ascending, counted from `start`. Both bounds are multiples of a
+/// page.
+pub fn pages(start: u64, end: u64, which: Pages) -> Result<Vec<u32>> {
     let file = file()?;
-    match scan(file, start, end) {
+    match scan(file, start, end, which) {
         Ok(pages) => Ok(pages),
-        Err(_) => entries(file, start, end),
+        Err(_) => entries(file, start, end, which),
     }
 }
 
-fn scan(file: &File, start: u64, end: u64) -> Result<Vec<u32>> {
+fn scan(file: &File, start: u64, end: u64, which: Pages) -> Result<Vec<u32>> {
     let mut regions = [Region::default(); 512];
     let mut out = Vec::new();
     let mut at = start;
+    let without = match which {
+        Pages::Present => 0,
+        Pages::Own => IS_FILE,
+    };
     while at < end {
         let mut arg = Arg {
             size: size_of::<Arg>() as u64,
@@ -75,8 +89,8 @@ fn scan(file: &File, start: u64, end: u64) -> Result<Vec<u32>> {
             vec: regions.as_mut_ptr() as u64,
             vec_len: regions.len() as u64,
             max_pages: 0,
-            category_inverted: 0,
-            category_mask: 0,
+            category_inverted: without,
+            category_mask: without,
             category_anyof_mask: IS_PRESENT | IS_SWAPPED,
             return_mask: IS_PRESENT | IS_SWAPPED,
         };
@@ -97,7 +111,7 @@ fn scan(file: &File, start: u64, end: u64) -> Result<Vec<u32>> {
 }
 
 /// The same for older kernels, which have a word for each page.
-fn entries(file: &File, start: u64, end: u64) -> Result<Vec<u32>> {
+fn entries(file: &File, start: u64, end: u64, which: Pages) -> Result<Vec<u32>> {
     let mut out = Vec::new();
     let mut buf = vec![0; 1 << 18];
     let mut page = start / PAGE;
@@ -105,8 +119,9 @@ fn entries(file: &File, start: u64, end: u64) -> Result<Vec<u32>> {
         let n = ((end / PAGE - page) as usize * 8).min(buf.len());
         file.read_exact_at(&mut buf[..n], page * 8)?;
         for (i, e) in buf[..n].chunks_exact(8).enumerate() {
-            // Bit 63: the page is in memory. Bit 62: it is swapped out.
-            if e[7] & 0xc0 != 0 {
+            // Bit 63: the page is in memory. Bit 62: it is swapped out. Bit 61: it is of a file, or shared.
+            let wanted = which == Pages::Present || e[7] & 0x20 == 0;
+            if e[7] & 0xc0 != 0 && wanted {
                 out.push((page - start / PAGE) as u32 + i as u32);
             }
         }
@@ -118,7 +133,7 @@ fn entries(file: &File, start: u64, end: u64) -> Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Mapping;
+    use crate::memory::{Mapping, MemoryFile};
 
     #[test]
     fn finds_touched_pages() {
@@ -130,12 +145,30 @@ mod tests {
             unsafe { m.base().add(page * 4096).write_volatile(1) };
         }
         let want = [3, 4, 700];
-        assert_eq!(present(start, start + (1 << 22)).unwrap(), want);
-        assert_eq!(
-            entries(file().unwrap(), start, start + (1 << 22)).unwrap(),
-            want
-        );
+        let both = |which, want: &[u32]| {
+            let (file, end) = (file().unwrap(), start + (1 << 22));
+            assert_eq!(pages(start, end, which).unwrap(), want);
+            assert_eq!(entries(file, start, end, which).unwrap(), want);
+        };
+        both(Pages::Present, &want);
         m.discard(3 * 4096, 4096).unwrap();
-        assert_eq!(present(start, start + (1 << 22)).unwrap(), [4, 700]);
+        both(Pages::Present, &[4, 700]);
+        // A page of a file is not the mapping's own until it is written to.
+        let mut bytes = MemoryFile::new(3 * 4096).unwrap();
+        bytes.bytes_mut().fill(7);
+        m.lay(9 * 4096, 3 * 4096, &bytes, 0).unwrap();
+        // SAFETY: the pages lie within the mapping.
+        unsafe {
+            assert_eq!(m.base().add(9 * 4096).read_volatile(), 7);
+            m.base().add(10 * 4096).write_volatile(1);
+        }
+        both(Pages::Own, &[4, 10, 700]);
+        assert!(bytes.bytes().iter().all(|b| *b == 7));
+        m.discard(9 * 4096, 2 * 4096).unwrap();
+        assert_eq!(m.laid().first(), Some(&(11 * 4096..12 * 4096)));
+        both(Pages::Own, &[4, 700]);
+        // SAFETY: as above.
+        let [gone, left] = [9, 11].map(|p| unsafe { m.base().add(p * 4096).read_volatile() });
+        assert_eq!((gone, left), (0, 7));
     }
 }

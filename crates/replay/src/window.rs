@@ -3,12 +3,13 @@
 mod marking;
 
 use crate::Error;
-use crate::lines::Dirty;
-use crate::memory::Mapping;
+use crate::lines::{Dirty, Lines};
+use crate::memory::{Mapping, MemoryFile};
 use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::{Ctx, Predictor, observe};
 use std::collections::HashSet;
+use std::ops::Range;
 
 const PAGE: u64 = 4096;
 /// Inaccessible bytes behind the alias page. An access that begins in the window cannot reach beyond them.
@@ -30,6 +31,8 @@ pub struct Window {
     predictor: Predictor,
     /// In a window with marks: where cells or marks may be nonzero.
     pub(crate) dirty: Dirty,
+    /// What lies over the cells without a copy. It then may differ only where the window has pages of its own.
+    pub(crate) laid: Option<Lines>,
     /// Pages of cells that were used since all were released, as far as `dirty` knows.
     pub(crate) in_use: HashSet<u32>,
 }
@@ -127,6 +130,7 @@ impl Window {
             near: None,
             predictor,
             dirty: Dirty::Any,
+            laid: None,
             in_use: HashSet::new(),
         };
         w.ctx_mut().ibl[table::CHECKED].begin();
@@ -234,6 +238,7 @@ impl Window {
     /// Zeroes all cells.
     pub fn clear(&mut self) -> Result<(), Error> {
         self.dirty = Dirty::Any;
+        self.laid = None;
         let size = self.predictor.size() as usize;
         self.write(0, &[0; ALIAS]);
         self.map.discard(self.at + CTX_SIZE + ALIAS, size - ALIAS)
@@ -273,6 +278,38 @@ impl Window {
     fn present(&self, from: i64, len: usize) -> Result<Vec<u32>, Error> {
         let start = (self.at + CTX_SIZE) as i64 + from;
         self.map.present(start as usize, len)
+    }
+
+    /// Numbers of the pages of cells that are not those of a file that lies over them, ascending. The first page, which has
+    /// a second mapping, counts as one.
+    pub(crate) fn own(&self) -> Result<Vec<u32>, Error> {
+        let (start, size) = (self.at + CTX_SIZE, self.predictor.size() as usize);
+        let mut pages = self.map.own(start, size)?;
+        if pages.first() != Some(&0) {
+            pages.insert(0, 0);
+        }
+        Ok(pages)
+    }
+
+    /// Lays pages of a file over those from `page` on, which is not the first one.
+    pub(crate) fn lay_pages(
+        &mut self,
+        page: u32,
+        count: usize,
+        file: &MemoryFile,
+        at: usize,
+    ) -> Result<(), Error> {
+        let first = page as usize * PAGE as usize;
+        let len = count * PAGE as usize;
+        assert!(page > 0 && first + len <= self.predictor.size() as usize);
+        self.map.lay(self.at + CTX_SIZE + first, len, file, at)
+    }
+
+    /// The pages over which a file lies, ascending.
+    pub(crate) fn laid_pages(&self) -> Vec<Range<u32>> {
+        let page = |at: usize| ((at - self.at - CTX_SIZE) / PAGE as usize) as u32;
+        let laid = self.map.laid().iter();
+        laid.map(|l| page(l.start)..page(l.end)).collect()
     }
 
     /// The cells of a page.

@@ -111,7 +111,7 @@ pub fn start_of(recording: &Arc<Recording>, range: PartRange) -> Result<Start> {
     m.from_keyframe(Box::new(source)).map_err(fail)?;
     Ok(Start {
         state: m.state(),
-        content: m.content().map_err(fail)?,
+        content: m.take_content().map_err(fail)?,
     })
 }
 

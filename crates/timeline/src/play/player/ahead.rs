@@ -19,8 +19,9 @@ const FAR: u64 = 64 << 30;
 const LEAST: u64 = 32;
 /// The player itself plays this many intervals rather than let the machine run ahead.
 const NEAR: u64 = 4;
-/// The machine stays where it is for the next question, if it has at most this much memory, in bytes.
-const KEPT: usize = 128 << 20;
+/// The machine stays where it is for the next question, if it has at most this many bytes of memory for each instruction of
+/// an interval: 128 MiB.
+const KEPT: u64 = 4;
 
 /// The machine that runs ahead, and the part in which it is.
 pub struct Ahead {
@@ -79,6 +80,7 @@ impl Player {
             Some(a) => a,
             None if to - at > FAR => return Ok(false),
             None => {
+                self.let_go()?;
                 let mut machine = self.engine.machine(thread)?;
                 machine.digests_only();
                 let source = Chunks::new(&self.engine.recording, thread, chunk);
@@ -91,20 +93,31 @@ impl Player {
             // The stream ends before. The index says how far it goes.
             return Ok(false);
         }
-        self.take_over(&ahead, part)?;
-        if self.base.size() <= KEPT {
-            self.ahead = Some(ahead);
-        }
+        self.take_over(ahead, part)?;
         Ok(true)
     }
 
-    /// Goes on from where the machine that ran ahead is.
-    fn take_over(&mut self, ahead: &Ahead, part: usize) -> Result<()> {
+    /// Releases memory before another machine needs as much.
+    fn let_go(&mut self) -> Result<()> {
+        self.forget_base();
+        let emptied = self.machine.set_content(&self.base);
+        emptied.map_err(|e| replay(self.thread, e))
+    }
+
+    /// Goes on from where the machine that ran ahead is. That machine stays there if it has little memory. Otherwise it gives
+    /// its memory away.
+    fn take_over(&mut self, mut ahead: Ahead, part: usize) -> Result<()> {
         let thread = self.thread;
         let fail = |e| replay(thread, e);
         let state = ahead.machine.state();
         self.forget_base();
-        self.base = ahead.machine.content().map_err(fail)?;
+        if ahead.machine.held().map_err(fail)? as u64 <= KEPT * self.span() {
+            self.base = ahead.machine.content().map_err(fail)?;
+            self.ahead = Some(ahead);
+        } else {
+            self.base = ahead.machine.take_content().map_err(fail)?;
+            drop(ahead);
+        }
         self.machine.set_content(&self.base).map_err(fail)?;
         self.settled = false;
         let source = self.source(state.position);
