@@ -7,9 +7,10 @@ use crate::workload;
 use hindsight_isa::regs::RSP;
 use hindsight_random::Rng;
 use hindsight_timeline::breakpath::{Breakpath, StopCandidate};
+use hindsight_timeline::expression::{Binary, Expression, Operand};
 use hindsight_timeline::{
-    Breakpoint, Cancel, Cursor, Depth, Direction, Options, Reason, Result, Scope, Stops, ThreadId,
-    Timeline, Watch as Access, Watchpoint,
+    Breakpoint, Cancel, Condition, Cursor, Depth, Direction, Options, Reason, Result, Scope, Stops,
+    ThreadId, Timeline, Watch as Access, Watchpoint,
 };
 use std::io;
 use std::path::Path;
@@ -285,13 +286,11 @@ fn reverse_continue(
         let pc = c.registers()?.rip;
         let evaluated = std::cell::Cell::new(0);
         let mut b = Breakpoint::at(0, pc);
-        let (seen, stop_at) = (&evaluated, &cancel);
-        b.condition = Some(Box::new(move |v| {
+        let seen = &evaluated;
+        b.condition = Some(Condition::code(move |v| {
             seen.set(seen.get() + 1);
-            if seen.get() == MILLION {
-                stop_at.cancel();
-            }
-            v.registers().rip == 0
+            // The last one ends the run.
+            v.registers().rip == 0 || seen.get() == MILLION
         }));
         let mut stops = Stops {
             breakpoints: vec![b],
@@ -299,19 +298,50 @@ fn reverse_continue(
         };
         c.seek_count(id, to)?;
         let watch = Watch::begin();
-        c.cancellable(&cancel, |c| {
-            c.run(Direction::Backward, Scope::Thread, &mut stops)
-        })?;
+        c.run(Direction::Backward, Scope::Thread, &mut stops)?;
         let spent = watch.end();
-        cancel.reset();
         drop(stops);
         if evaluated.get() >= MILLION / 2 {
             let n = format!("{} evaluations", evaluated.get());
-            table.one("reverse-continue, break", spent, Some(10_000.0), &n);
+            table.one("reverse-continue, condition in code", spent, None, &n);
+            let at = c.count();
+            let spent = never(c, id, (at, Direction::Forward), pc)?;
+            let n = format!(
+                "the same, through {:.1} G instructions",
+                (to - at) as f64 / 1e9
+            );
+            table.one(
+                "continue, condition as an expression",
+                spent,
+                Some(3000.0),
+                &n,
+            );
+            let spent = never(c, id, (to, Direction::Backward), pc)?;
+            table.one("reverse-continue through everything", spent, None, "");
             break;
         }
     }
     Ok(())
+}
+
+/// Runs from an instant to the end or the beginning, with a breakpoint at `pc` whose condition is an expression that never
+/// holds.
+pub fn never(
+    c: &mut Cursor,
+    id: ThreadId,
+    (from, way): (u64, Direction),
+    pc: u64,
+) -> Result<Spent> {
+    let mut b = Breakpoint::at(0, pc);
+    b.condition = Some(Expression::compare(Operand::Rip, Binary::Equal, 0).into());
+    let mut stops = Stops {
+        breakpoints: vec![b],
+        ..Stops::default()
+    };
+    c.seek_count(id, from)?;
+    let watch = Watch::begin();
+    c.run(way, Scope::Thread, &mut stops)?;
+    Ok(watch.end())
 }
 
 /// Number of steps for which the path with the fewest stops is prepared.
@@ -370,7 +400,7 @@ pub struct Question {
 
 /// Milliseconds of elapsed time and of processor time.
 #[derive(Clone, Copy)]
-struct Spent {
+pub struct Spent {
     wall: f64,
     cpu: f64,
 }

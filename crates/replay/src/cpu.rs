@@ -2,6 +2,7 @@
 //! ([`crate::processor`]).
 
 use crate::code::Code;
+use crate::expression::{Look, Operand};
 use crate::window::{AccessKind, Window};
 use crate::{Difference, Error};
 use hindsight_isa::state::RFLAGS_MASK;
@@ -205,5 +206,33 @@ impl Cpu {
         self.pos += 1;
         self.executed += 1;
         self.jump(self.rip.wrapping_add(len));
+    }
+}
+
+impl Look for &Cpu {
+    fn register(&self, operand: Operand) -> u64 {
+        let c = self.window.ctx();
+        match operand {
+            Operand::General(n) => c.gpr[n as usize & 15],
+            Operand::Rip => self.rip,
+            Operand::Flags => c.rflags & RFLAGS_MASK,
+            Operand::FsBase => c.fs_base,
+            Operand::GsBase => c.gs_base,
+        }
+    }
+
+    fn read(&mut self, address: u64, buf: &mut [u8]) -> bool {
+        if !self.window.has_marks() || buf.len() > 8 {
+            return false;
+        }
+        let mut marks = [[0; 8]; 2];
+        for (kind, marks) in [AccessKind::Reads, AccessKind::Writes]
+            .into_iter()
+            .zip(&mut marks)
+        {
+            self.window.marks(kind, address, &mut marks[..buf.len()]);
+        }
+        self.window.read(address, buf);
+        (0..buf.len()).all(|i| marks.iter().any(|m| m[i] == observe::MARK))
     }
 }

@@ -6,6 +6,7 @@ use crate::access_marks::ShowPage;
 use crate::code::Code;
 use crate::cost::Ticks;
 use crate::cpu::{Cpu, Observe};
+use crate::expression::Expression;
 use crate::interpreted::Interpreted;
 use crate::library::Library;
 use crate::lines::Lines;
@@ -82,6 +83,8 @@ pub struct Machine<'a> {
     pub(crate) compared: Ticks,
     /// A run ends behind each digest.
     pub(crate) stops_at_digests: bool,
+    /// Conditions of breaks, by address. A break that is not here always stops.
+    conditions: Vec<(u64, Arc<Expression>)>,
 }
 
 impl<'a> Machine<'a> {
@@ -150,6 +153,7 @@ impl<'a> Machine<'a> {
             digests_only: false,
             compared: Ticks::default(),
             stops_at_digests: false,
+            conditions: Vec::new(),
         })
     }
 
@@ -387,7 +391,26 @@ impl<'a> Machine<'a> {
     pub fn set_breaks(&mut self, mut addresses: Vec<u64>) {
         addresses.sort_unstable();
         addresses.dedup();
+        self.conditions.clear();
         self.processor.set_breaks(&mut self.cpu, addresses);
+    }
+
+    /// The same with conditions. A run goes on where the conditions of all breaks at an address fail. A condition sees
+    /// what the access marks tell of memory. It cannot be evaluated where it needs more, so the run stops there.
+    pub fn set_conditional_breaks(&mut self, breaks: &[(u64, Option<Arc<Expression>>)]) {
+        self.set_breaks(breaks.iter().map(|b| b.0).collect());
+        let always = |a: u64| breaks.iter().any(|b| b.0 == a && b.1.is_none());
+        let conditions = breaks.iter().filter(|b| !always(b.0));
+        self.conditions = conditions
+            .filter_map(|(a, e)| Some((*a, Arc::clone(e.as_ref()?))))
+            .collect();
+    }
+
+    /// Whether all conditions of the break at the next instruction fail.
+    pub(crate) fn conditions_fail(&self) -> bool {
+        let here = self.conditions.iter().filter(|c| c.0 == self.cpu.rip);
+        let mut holding = here.map(|c| c.1.holds(&mut &self.cpu)).peekable();
+        holding.peek().is_some() && holding.all(|holds| !holds)
     }
 
     /// Stops before each atomic operation from now on ([`Stop::Break`]). With a table (see

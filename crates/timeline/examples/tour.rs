@@ -6,8 +6,8 @@
 //! ```
 
 use hindsight_timeline::{
-    Breakpoint, Cancel, Choice, Direction, Filter, Ground, KindOf, Options, Place, Reason, Scope,
-    Stops, Timeline, regs::RSP,
+    Breakpoint, Cancel, Choice, Condition, Direction, Filter, Ground, KindOf, Options, Place,
+    Reason, Scope, Stops, Timeline, regs::RSP,
 };
 use std::error::Error;
 use std::io::Write;
@@ -141,7 +141,9 @@ fn stops(t: &Timeline, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     // Back to where this instruction was executed with another stack pointer.
     let cpu = c.registers()?;
     let mut elsewhere = Breakpoint::at(1, cpu.rip);
-    elsewhere.condition = Some(Box::new(|view| view.registers().gpr[RSP] != cpu.gpr[RSP]));
+    elsewhere.condition = Some(Condition::code(|view| {
+        view.registers().gpr[RSP] != cpu.gpr[RSP]
+    }));
     let mut stops = Stops {
         breakpoints: vec![elsewhere],
         ..Stops::default()

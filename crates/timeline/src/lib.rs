@@ -46,6 +46,7 @@ mod base;
 pub mod breakpath;
 mod calls;
 mod engine;
+pub mod expression;
 mod extras;
 mod index;
 mod model;
@@ -88,8 +89,8 @@ pub use model::moment::{Moment, in_order};
 pub use model::place::{ParsePlaceError, Place};
 pub use model::position::{ParsePositionError, Position};
 pub use model::stops::{
-    Breakpoint, Cancel, Choice, Condition, Direction, Reason, Register, Registers, Scope, Stop,
-    Stops, View, Watch, WatchedValue, Watchpoint,
+    At, Breakpoint, Cancel, Choice, Condition, ConditionCode, Direction, Reason, Register,
+    Registers, Scope, Stop, Stops, View, Watch, WatchedValue, Watchpoint,
 };
 pub use search::Writes;
 pub use travel::cursor::Cursor;

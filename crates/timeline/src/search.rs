@@ -1,5 +1,6 @@
 //! Runs, steps and lists. They search for the next or previous stop, in one thread or in all.
 
+mod breaks;
 mod changes;
 mod effects;
 mod events;

@@ -1,11 +1,12 @@
 //! Breakpoints and watchpoints: `Z`, `z`.
 
-use crate::state::agent::Program;
+use crate::state::agent;
 use crate::state::inferior::Inferior;
 use crate::state::session::Session;
 use crate::state::stops::Break;
 use hindsight_packets::{Answer, Kind, Point, Points, WatchKind};
 use hindsight_timeline::{Watch, Watchpoint};
+use std::sync::Arc;
 
 /// There is no such point: EINVAL.
 const NO_POINT: u8 = 22;
@@ -40,7 +41,8 @@ fn insert(inferior: &mut Inferior, point: Point) {
     inferior.breaks.push(Break {
         address: point.address,
         hardware: point.kind == Kind::HardwareBreakpoint,
-        conditions: point.conditions.into_iter().map(Program).collect(),
+        condition: (!point.conditions.is_empty())
+            .then(|| Arc::new(agent::expression(&point.conditions))),
     });
 }
 

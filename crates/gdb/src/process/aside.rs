@@ -1,14 +1,13 @@
 //! Reads, writes and runs in the side branch, or beside it.
 
 use crate::state::action::Action;
-use crate::state::agent::At;
 use crate::state::arch::State;
 use crate::state::session::Session;
 use crate::state::side::Side;
 use crate::state::told::Told;
 use crate::{Error, Result};
 use hindsight_packets::{Event, Signal, Tid};
-use hindsight_timeline::{Branch, Halted};
+use hindsight_timeline::{At, Branch, Halted};
 use std::time::{Duration, Instant};
 
 /// After an interrupt of a read, gdb at once tries to read the same and less. Only then it sees the interrupt. So reads
@@ -97,10 +96,8 @@ impl Session {
         let mut stop = |branch: &mut Branch| {
             let pc = branch.registers().rip;
             all.iter().filter(|b| b.address == pc).any(|b| {
-                let holds = |c: &crate::state::agent::Program| {
-                    c.run(&mut At(branch)).is_none_or(|v| v != 0)
-                };
-                b.conditions.is_empty() || b.conditions.iter().any(holds)
+                let condition = b.condition.as_ref();
+                condition.is_none_or(|c| c.holds(&mut At(branch)))
             })
         };
         let step = self.action != Action::Continue;

@@ -73,7 +73,7 @@ impl Session {
         {
             let address = self.inferior.cursor.registers()?.rip;
             let breaks = &self.inferior.breaks;
-            let at = |b: &Break| b.address == address && b.conditions.is_empty();
+            let at = |b: &Break| b.address == address && b.condition.is_none();
             if let Some(i) = breaks.iter().position(at) {
                 let id = i as u64;
                 stop.reason = Reason::Breakpoint { id, address };

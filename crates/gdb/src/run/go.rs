@@ -1,7 +1,6 @@
 //! Runs and steps.
 
 use crate::state::action::Action;
-use crate::state::agent::At;
 use crate::state::forks::FORKS;
 use crate::state::session::Session;
 use crate::state::stops::{LARGEST, SIGNALS};
@@ -9,7 +8,7 @@ use crate::state::told::{Told, kind};
 use crate::{Error, Result};
 use hindsight_packets::{Event, Signal, WatchKind};
 use hindsight_timeline::{
-    Breakpoint, Choice, Direction, Position, Reason, Scope, Stops, Watch, WatchedValue,
+    Breakpoint, Choice, Condition, Direction, Position, Reason, Scope, Stops, Watch, WatchedValue,
 };
 
 impl Session {
@@ -141,15 +140,7 @@ impl Session {
             .map(|(i, b)| {
                 let mut stop = Breakpoint::at(i as u64, b.address);
                 stop.image = Some(self.inferior.image);
-                if !b.conditions.is_empty() {
-                    let conditions = b.conditions.clone();
-                    stop.condition = Some(Box::new(move |view| {
-                        // A condition that cannot be evaluated stops, so that the user sees it.
-                        conditions
-                            .iter()
-                            .any(|c| c.run(&mut At(view)).is_none_or(|v| v != 0))
-                    }));
-                }
+                stop.condition = b.condition.clone().map(Condition::Expression);
                 stop
             })
             .collect();

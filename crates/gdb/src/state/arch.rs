@@ -1,6 +1,7 @@
 //! The registers of x86-64 with AVX-512, in the order of gdb's target descriptions.
 
 use hindsight_isa::{CpuState, VecState, regs};
+use hindsight_timeline::expression::Operand;
 use std::fmt::Write;
 use std::sync::OnceLock;
 
@@ -161,17 +162,34 @@ pub fn has_register(n: usize) -> bool {
     n < slots().len()
 }
 
+/// Where a register that is no vector register has its value.
+pub enum General {
+    Register(Operand),
+    /// The flags, with these bits set.
+    Flags(u64),
+    Constant(u64),
+}
+
+/// Where a register has its value, by its number. `None`: there is none, or it is a vector or x87 register.
+pub fn general_kind(n: usize) -> Option<General> {
+    Some(match slots().get(n)?.kind {
+        Kind::Gpr(r) => General::Register(Operand::General(r as u8)),
+        Kind::Rip => General::Register(Operand::Rip),
+        // Interrupts are enabled, and bit 1 is always set.
+        Kind::Flags => General::Flags(0x202),
+        Kind::Selector(i) => General::Constant(SELECTORS[i] as u64),
+        Kind::FsBase => General::Register(Operand::FsBase),
+        Kind::GsBase => General::Register(Operand::GsBase),
+        _ => return None,
+    })
+}
+
 /// A register that is part of [`CpuState`], by its number.
 pub fn general(c: &CpuState, n: usize) -> Option<u64> {
-    Some(match slots().get(n)?.kind {
-        Kind::Gpr(r) => c.gpr[r],
-        Kind::Rip => c.rip,
-        // Interrupts are enabled, and bit 1 is always set.
-        Kind::Flags => c.rflags | 0x202,
-        Kind::Selector(i) => SELECTORS[i] as u64,
-        Kind::FsBase => c.fs_base,
-        Kind::GsBase => c.gs_base,
-        _ => return None,
+    Some(match general_kind(n)? {
+        General::Register(operand) => operand.of(c),
+        General::Flags(set) => Operand::Flags.of(c) | set,
+        General::Constant(value) => value,
     })
 }
 
@@ -226,14 +244,6 @@ impl State {
         true
     }
 
-    /// A register of at most 8 bytes by its number, for conditions.
-    pub fn integer(&self, n: usize) -> Option<u64> {
-        let bytes = self.register(n).filter(|b| b.len() <= 8)?;
-        Some(bytes.iter().rev().fold(0, |acc, b| acc << 8 | *b as u64))
-    }
-}
-
-impl State {
     /// All registers, in their order.
     pub fn all(&self) -> Vec<u8> {
         let each = (0..slots().len()).filter_map(|n| self.register(n));
@@ -279,7 +289,7 @@ mod tests {
         s.cpu.gpr[regs::RBX] = 0x1122;
         s.vec.zmm[17][33] = 9;
         // gdb's second register is rbx.
-        assert_eq!(s.integer(1), Some(0x1122));
+        assert_eq!(general(&s.cpu, 1), Some(0x1122));
         let at = xml
             .split("<reg ")
             .position(|r| r.starts_with("name=\"zmm17h\""))

@@ -4,8 +4,8 @@ use super::ask::{Asker, BOTH};
 use super::log::Log;
 use super::world::StopSet;
 use hindsight_timeline::{
-    Cancel, Direction, Error, Place as Name, Reason, Result, Scope, Stops, ThreadId, Watch,
-    WatchedValue, Watchpoint,
+    Cancel, Condition, Direction, Error, Place as Name, Reason, Result, Scope, Stops, ThreadId,
+    Watch, WatchedValue, Watchpoint,
 };
 use std::time::{Duration, Instant};
 
@@ -160,7 +160,7 @@ impl Asker<'_> {
                     .map(|_| false),
                 3 => {
                     let b = hindsight_timeline::Breakpoint {
-                        condition: Some(Box::new(|_| false)),
+                        condition: Some(Condition::code(|_| false)),
                         ..hindsight_timeline::Breakpoint::at(0, address)
                     };
                     let watchpoints = vec![watch(never, 64, Watch::Write)];

@@ -4,7 +4,10 @@ use super::ask::{Asker, BOTH, FAR, SCOPES};
 use super::log::Flow;
 use super::world::StopSet;
 use hindsight_isa::regs::RAX;
-use hindsight_timeline::{Breakpoint, Choice, Reason, Register, Result, Stops, Watch, Watchpoint};
+use hindsight_timeline::expression::{Binary, Expression, Operand, Step};
+use hindsight_timeline::{
+    Breakpoint, Choice, Condition, Reason, Register, Result, Stops, Watch, Watchpoint,
+};
 
 impl Asker<'_> {
     /// A function that some call leads to.
@@ -104,15 +107,27 @@ impl Asker<'_> {
 /// The stops of the library that `wanted` means. The last breakpoints are those of `calls`.
 fn stops(wanted: &StopSet, calls: Vec<u64>, modules: bool) -> Stops<'static> {
     let first = wanted.breaks.len() - calls.len();
-    let held = |parity: Option<u64>| -> Option<hindsight_timeline::Condition<'static>> {
+    // Every other condition is an expression, and so evaluated elsewhere.
+    let held = |i: usize, parity: Option<u64>| -> Option<Condition<'static>> {
         let p = parity?;
-        Some(Box::new(move |v| v.registers().gpr[RAX] & 1 == p))
+        if i.is_multiple_of(2) {
+            return Some(Condition::code(move |v| v.registers().gpr[RAX] & 1 == p));
+        }
+        let program = vec![
+            Step::Register(Operand::General(RAX as u8)),
+            Step::Constant(1),
+            Step::Binary(Binary::And),
+            Step::Constant(p),
+            Step::Binary(Binary::Equal),
+            Step::End,
+        ];
+        Some(Expression::new(program).into())
     };
     let breakpoints = wanted.breaks[..first]
         .iter()
         .enumerate()
         .map(|(i, (pc, parity))| Breakpoint {
-            condition: held(*parity),
+            condition: held(i, *parity),
             ..Breakpoint::at(i as u64, *pc)
         });
     let watchpoints = wanted

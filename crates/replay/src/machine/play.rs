@@ -5,8 +5,12 @@ use crate::Error;
 use crate::queue::Op;
 use hindsight_events::Event;
 
+/// A run passes at most this many conditional breaks, which takes some 50 ms.
+const PASSED: u32 = 1 << 17;
+
 impl Machine<'_> {
-    /// Plays until `position` instructions are completed or the stream ends.
+    /// Plays until `position` instructions are completed or the stream ends. It may end earlier, with
+    /// [`Stop::Position`], where it passed many conditional breaks: the caller then may cancel.
     pub fn run_to(&mut self, position: u64) -> Result<Stop, Error> {
         self.entered(|m| m.play(position))
     }
@@ -66,6 +70,7 @@ impl Machine<'_> {
             }
             return Err(self.corrupt("nothing to play"));
         }
+        let mut passed = 0;
         loop {
             if let Some(end) = &self.end {
                 return Ok(Stop::Ended(end.clone()));
@@ -75,7 +80,13 @@ impl Machine<'_> {
             }
             if self.cpu.at_break() && !self.open && !self.gap && !self.is_sent_on()? {
                 self.cpu.pass();
-                return Ok(Stop::Break);
+                if !self.conditions_fail() {
+                    return Ok(Stop::Break);
+                }
+                passed += 1;
+                if passed == PASSED {
+                    return Ok(Stop::Position);
+                }
             }
             if self.gap {
                 self.leave_gap(position)?;

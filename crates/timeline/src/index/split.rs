@@ -125,7 +125,8 @@ pub fn affordable_coarse(recording: &Recording) -> usize {
     within_memory(recording, TIMES_COARSE)
 }
 
-fn within_memory(recording: &Recording, times: u64) -> usize {
+/// How many machines may run at the same time that each hold the program's memory so many times.
+pub fn within_memory(recording: &Recording, times: u64) -> usize {
     let had = recording
         .trace
         .summary()

@@ -2,6 +2,7 @@
 
 use crate::{Ending, Position, Result, ThreadId};
 use hindsight_isa::{CpuState, VecState};
+use hindsight_replay::{Expression, Look, Operand};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -74,7 +75,50 @@ pub trait View {
 }
 
 /// Decides whether a run stops at a breakpoint.
-pub type Condition<'a> = Box<dyn FnMut(&mut dyn View) -> bool + 'a>;
+pub enum Condition<'a> {
+    /// Searches evaluate it where they meet the breakpoint, without a stop, and in several threads at the same time. Memory
+    /// is what [`View::read`] shows. It stops where it cannot be evaluated.
+    Expression(Arc<Expression>),
+    /// Any code. Each time costs a few microseconds.
+    Code(ConditionCode<'a>),
+}
+
+/// Code that decides whether a condition holds.
+pub type ConditionCode<'a> = Box<dyn FnMut(&mut dyn View) -> bool + 'a>;
+
+impl<'a> Condition<'a> {
+    /// A condition that is code.
+    pub fn code(holds: impl FnMut(&mut dyn View) -> bool + 'a) -> Condition<'a> {
+        Condition::Code(Box::new(holds))
+    }
+
+    /// Whether it holds.
+    pub fn holds(&mut self, view: &mut dyn View) -> bool {
+        match self {
+            Condition::Expression(e) => e.holds(&mut At(view)),
+            Condition::Code(code) => code(view),
+        }
+    }
+}
+
+impl From<Expression> for Condition<'_> {
+    fn from(e: Expression) -> Self {
+        Condition::Expression(Arc::new(e))
+    }
+}
+
+/// A state, as an expression looks at it. What is not known of memory, it cannot read.
+pub struct At<'a>(pub &'a mut dyn View);
+
+impl Look for At<'_> {
+    fn register(&self, operand: Operand) -> u64 {
+        operand.of(&self.0.registers())
+    }
+
+    fn read(&mut self, address: u64, buf: &mut [u8]) -> bool {
+        self.0.read(address, buf).unwrap_or(false)
+    }
+}
 
 /// Stops before an instruction.
 pub struct Breakpoint<'a> {

@@ -17,7 +17,7 @@ use crate::{Cancel, Error, Result, ThreadId};
 use checkpoints::PlayerCheckpoint;
 use hindsight_isa::observe::UNKNOWN;
 use hindsight_isa::{CpuState, VecState};
-use hindsight_replay::{AccessKind, Lines, Machine, Stop};
+use hindsight_replay::{AccessKind, Expression, Lines, Machine, Stop};
 use std::collections::HashMap;
 use std::sync::Arc;
 use steps::Steps;
@@ -153,6 +153,11 @@ impl Player {
     /// Sets breaks: [`Player::run`] stops before these addresses.
     pub fn set_breaks(&mut self, addresses: Vec<u64>) {
         self.machine.set_breaks(addresses);
+    }
+
+    /// The same with conditions. A run goes on where they fail, as far as the player's marks tell.
+    pub fn set_conditional_breaks(&mut self, breaks: &[(u64, Option<Arc<Expression>>)]) {
+        self.machine.set_conditional_breaks(breaks);
     }
 
     /// The instruction count since which [`Player::known`] tells accesses.

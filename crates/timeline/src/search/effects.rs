@@ -9,8 +9,9 @@ use crate::model::stops::*;
 use crate::play::Player;
 use crate::play::Viewpoint;
 use crate::{Result, ThreadId};
-use hindsight_replay::Stop as Halt;
+use hindsight_isa::CpuState;
 use hindsight_replay::access::Access;
+use hindsight_replay::{Expression, Look, Machine, Operand, Stop as Halt};
 use std::sync::Arc;
 
 /// To find an access, a stretch is cut into this many pieces. Going back costs most, and each cut goes back once.
@@ -20,10 +21,21 @@ const LEAST: u64 = 16;
 /// Up to this many watched bytes, each line is looked up in the index of steps.
 const SMALL: u64 = 1 << 16;
 
+/// A breakpoint.
+struct Wanted {
+    /// Its number in the list of stops.
+    number: usize,
+    /// The caller's number.
+    id: u64,
+    address: u64,
+    expression: Option<Arc<Expression>>,
+    /// Its condition is code.
+    code: bool,
+}
+
 /// The things that instructions of a thread may do to stop a run.
 pub struct Wants {
-    /// Breakpoints: their numbers in the list of stops, and their addresses.
-    breaks: Vec<(usize, u64)>,
+    breaks: Vec<Wanted>,
     calls: Vec<u64>,
     pub(super) watches: Vec<Watchpoint>,
     /// Watchpoints for writes that stop only where one of these values changes.
@@ -38,7 +50,16 @@ impl Wants {
         Wants {
             breaks: (stops.breakpoints.iter().enumerate())
                 .filter(|(_, b)| here(b.image) && b.thread.is_none_or(|t| t == thread))
-                .map(|(i, b)| (i, b.address))
+                .map(|(number, b)| Wanted {
+                    number,
+                    id: b.id,
+                    address: b.address,
+                    expression: match &b.condition {
+                        Some(Condition::Expression(e)) => Some(Arc::clone(e)),
+                        _ => None,
+                    },
+                    code: matches!(b.condition, Some(Condition::Code(_))),
+                })
                 .collect(),
             calls: (stops.calls.iter().copied())
                 .filter(|f| view.engine().known_tracks(thread, *f).is_none())
@@ -162,7 +183,7 @@ impl Wants {
     ) -> Result<()> {
         player.cancel.check()?;
         player.seek_for_conditions(lo)?;
-        player.set_breaks(self.addresses());
+        player.set_conditional_breaks(&self.conditional());
         let mut looks = 0u32;
         while player.run(hi)? == Halt::Break {
             looks = looks.wrapping_add(1);
@@ -278,35 +299,62 @@ impl Wants {
 
     /// The addresses before which a run stops.
     pub(super) fn addresses(&self) -> Vec<u64> {
-        let breaks = self.breaks.iter().map(|b| b.1);
-        breaks.chain(self.calls.iter().copied()).collect()
+        self.conditional().iter().map(|b| b.0).collect()
+    }
+
+    /// The same, with the conditions that a machine can evaluate.
+    pub(super) fn conditional(&self) -> Vec<(u64, Option<Arc<Expression>>)> {
+        let breaks = self
+            .breaks
+            .iter()
+            .map(|b| (b.address, b.expression.clone()));
+        let calls = self.calls.iter().map(|c| (*c, None));
+        breaks.chain(calls).collect()
+    }
+
+    /// Whether registers alone decide about all stops before instructions.
+    pub(super) fn needs_registers_only(&self) -> bool {
+        let simple =
+            |b: &Wanted| !b.code && b.expression.as_ref().is_none_or(|e| !e.reads_memory());
+        self.breaks.iter().all(simple)
     }
 
     /// The stop before the instruction at the player's place.
     pub(super) fn stops_here(&self, player: &mut Player, stops: &mut Stops) -> Option<Hit> {
-        let (pc, count, thread) = (player.registers().rip, player.count(), player.thread);
-        let hit = |reason| Hit {
-            thread,
-            count,
+        let pc = player.registers().rip;
+        let reason = self.reason(pc, &mut |b| {
+            let condition = stops.breakpoints[b.number].condition.as_mut();
+            condition.is_none_or(|c| c.holds(player))
+        })?;
+        Some(Hit {
+            thread: player.thread,
+            count: player.count(),
             reason,
             pc: Some(pc),
-        };
-        for (i, address) in self.breaks.iter().filter(|b| b.1 == pc) {
-            let b = &mut stops.breakpoints[*i];
-            let holds = match &mut b.condition {
-                Some(c) => c(player),
-                None => true,
-            };
-            if holds {
-                return Some(hit(Reason::Breakpoint {
-                    id: b.id,
-                    address: *address,
-                }));
+        })
+    }
+
+    /// Why a run stops before the instruction of a machine that has no marks. Registers alone must decide.
+    pub(super) fn stops_machine(&self, m: &Machine) -> Option<Reason> {
+        let mut state = Bare(m.registers());
+        self.reason(state.0.rip, &mut |b| {
+            let expression = b.expression.as_ref();
+            expression.is_none_or(|e| e.holds(&mut state))
+        })
+    }
+
+    /// Why a run stops before an instruction.
+    fn reason(&self, pc: u64, holds: &mut dyn FnMut(&Wanted) -> bool) -> Option<Reason> {
+        let here = self.breaks.iter().filter(|b| b.address == pc);
+        for b in here {
+            if holds(b) {
+                let (id, address) = (b.id, b.address);
+                return Some(Reason::Breakpoint { id, address });
             }
         }
         self.calls
             .contains(&pc)
-            .then(|| hit(Reason::Call { function: pc }))
+            .then_some(Reason::Call { function: pc })
     }
 
     /// Like [`Wants::effects`], one instruction after the other, from where the player is.
@@ -382,6 +430,19 @@ impl Wants {
             }
         }
         None
+    }
+}
+
+/// Registers alone.
+struct Bare(CpuState);
+
+impl Look for Bare {
+    fn register(&self, operand: Operand) -> u64 {
+        operand.of(&self.0)
+    }
+
+    fn read(&mut self, _: u64, _: &mut [u8]) -> bool {
+        false
     }
 }
 

@@ -177,7 +177,7 @@ fn find_return(view: &mut Viewpoint, floor: u64, frame: u64) -> Result<Way> {
     let breakpoints = slots.keys().map(|to| {
         let (slots, gone, to) = (Arc::clone(&slots), Rc::clone(&gone), *to);
         let mut b = Breakpoint::at(0, to);
-        b.condition = Some(Box::new(move |v| {
+        b.condition = Some(Condition::code(move |v| {
             let slot = v.registers().gpr[RSP].wrapping_sub(8);
             slot > gone.get() && slots[&to].binary_search(&slot).is_ok()
         }));

@@ -6,6 +6,7 @@ use crate::model::stops::*;
 use crate::play::{Doing, Viewpoint};
 use crate::{Result, ThreadId};
 use hindsight_isa::regs::RSP;
+use hindsight_replay::{Binary, Expression, Operand, Step};
 
 /// One instruction forwards or backwards.
 pub fn step(view: &mut Viewpoint, direction: Direction, scope: Scope) -> Result<Stop> {
@@ -40,7 +41,14 @@ fn over(view: &mut Viewpoint, direction: Direction) -> Result<Stop> {
         };
         // A recursive call passes here with a lower stack pointer.
         let mut b = Breakpoint::at(0, call.next);
-        b.condition = Some(Box::new(move |v| v.registers().gpr[RSP] >= call.rsp));
+        let returned = [
+            Step::Register(Operand::General(RSP as u8)),
+            Step::Constant(call.rsp),
+            Step::Binary(Binary::LessUnsigned),
+            Step::IsZero,
+            Step::End,
+        ];
+        b.condition = Some(Expression::new(returned.to_vec()).into());
         let mut stops = Stops {
             breakpoints: vec![b],
             ..Stops::default()

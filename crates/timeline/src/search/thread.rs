@@ -1,5 +1,6 @@
 //! The next or previous stop in one thread.
 
+use super::breaks::{self, Answer};
 use super::effects::Wants;
 use super::events;
 use super::hit::{Hit, SearchRange};
@@ -26,7 +27,7 @@ pub fn forward_in(
     let wants = Wants::of(view, s.thread, stops);
     let player = view.player(s.thread)?;
     if !wants.steps() {
-        let found = wants.first_break(player, s, stops)?;
+        let found = breaks::first(&wants, player, s, stops)?;
         return Ok(found.or(event));
     }
     let mut writers = Writers::known(player, &wants);
@@ -140,8 +141,16 @@ pub fn backward_in(
     // No instruction is at the last instant.
     let (mut hi, mut known) = (s.hi.min(player.to), Touching::default());
     let engine = Arc::clone(player.engine());
-    let mut piece = NEAR;
+    let (mut piece, mut pieces, mut tried) = (NEAR, 0, false);
     while hi > s.lo {
+        if !tried && breaks::are_next(&wants, player, (s.lo, hi), pieces) {
+            tried = true;
+            let rest = SearchRange { hi, ..s };
+            if let Answer::Found(hit) = breaks::last(&wants, player, rest)? {
+                return Ok(hit.or(event));
+            }
+        }
+        pieces += 1;
         // What is near needs no index.
         let (mut begin, touched) = match player.marked_without_index(hi - 1) {
             Some(since) => (since, wants.steps()),

@@ -8,6 +8,7 @@ mod borders;
 mod calls;
 mod changes;
 mod cheap;
+mod conditions;
 mod grounds;
 mod growing;
 mod index;

@@ -3,8 +3,8 @@
 use hindsight_lab::Scene;
 use hindsight_oracle::plain::{self as oracle, Log, Why};
 use hindsight_timeline::{
-    Breakpoint, Cancel, Cursor, Direction, Ground, Options, Reason, Scope, Stops, ThreadId,
-    ThreadInstant, Timeline, Watch, Watchpoint,
+    Breakpoint, Cancel, Condition, Cursor, Direction, Ground, Options, Reason, Scope, Stops,
+    ThreadId, ThreadInstant, Timeline, Watch, Watchpoint,
 };
 use std::path::Path;
 
@@ -321,7 +321,7 @@ fn search(t: &Timeline, log: &Log) {
             log.states[n as usize].rip == pc && log.states[n as usize].gpr[0] & 1 == parity
         };
         let mut b = Breakpoint::at(7, pc);
-        b.condition = Some(Box::new(move |v| v.registers().gpr[0] & 1 == parity));
+        b.condition = Some(Condition::code(move |v| v.registers().gpr[0] & 1 == parity));
         let mut stops = Stops {
             breakpoints: vec![b],
             watchpoints: vec![Watchpoint {

@@ -9,7 +9,7 @@ use crate::index;
 use crate::model::error::replay;
 use crate::recording::Chunks;
 use crate::{Error, Result, ThreadId};
-use hindsight_replay::{Machine, Stop};
+use hindsight_replay::{Lines, Machine, State, Stop};
 use std::sync::Arc;
 
 /// A key frame that is farther away is no place to begin. To make the index takes some eight times as long as to run, but
@@ -138,6 +138,32 @@ impl Player {
         Ok(())
     }
 
+    /// The state here with all memory, if the window has that.
+    pub fn whole_state(&self) -> Result<Option<(State, Lines)>> {
+        let whole = self.at.is_some_and(|at| at.until == u64::MAX);
+        let entries = self.engine.scan(self.thread)?.entries(self.count()).next();
+        if !whole || entries.is_some() || self.frame_for(self.count())?.is_none() {
+            return Ok(None);
+        }
+        let content = self.machine.content();
+        let content = content.map_err(|e| replay(self.thread, e))?;
+        Ok(Some((self.machine.state(), content)))
+    }
+
+    /// Goes on from where a machine without marks is, if nothing brings the player there sooner. Marks begin there.
+    pub fn go_on_from(&mut self, mut machine: Machine<'static>) -> Result<()> {
+        let count = machine.position();
+        let entries = self.engine.scan(self.thread)?.entries(count).next();
+        let told = self.frame_for(count)?.is_some();
+        if told && entries.is_none() && !self.is_indexed(count) {
+            machine.set_breaks(Vec::new());
+            let part = self.part(count);
+            self.let_go()?;
+            self.take_over(Ahead { machine, part }, part)?;
+        }
+        Ok(())
+    }
+
     /// Whether marks begin where the index has no border.
     pub fn is_ahead(&self) -> bool {
         self.at.is_some_and(|at| at.ahead)
@@ -151,6 +177,12 @@ impl Player {
         let near = count - at.count <= self.span().saturating_mul(2);
         let built = || self.engine.nearest_if_built(range, count);
         (within && near && built().is_none()).then_some(at.count)
+    }
+
+    /// Whether the index has an interval with instruction `count`.
+    pub fn is_indexed(&self, count: u64) -> bool {
+        let range = self.ranges[self.part(count)];
+        self.engine.nearest_if_built(range, count).is_some()
     }
 
     /// Where the part ends that has instruction `count`.

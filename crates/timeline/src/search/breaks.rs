@@ -1,0 +1,380 @@
+//! Stops before instructions in a long stretch of a thread, where registers alone decide about them. That needs no marks.
+//! Machines without marks are some three times as fast, begin at key frames of the recording, and need no index. Several
+//! look at the same time, each at another stretch, the nearest first.
+
+use super::effects::Wants;
+use super::hit::{Hit, SearchRange};
+use crate::base::STRIDE;
+use crate::base::sync::{joined, lock};
+use crate::engine::Engine;
+use crate::index;
+use crate::model::error::replay;
+use crate::model::stops::*;
+use crate::play::Player;
+use crate::recording::Chunks;
+use crate::{Error, Result, ThreadId};
+use hindsight_replay::{Lines, Machine, State, Stop as Halt};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+/// The player looks at this many intervals first. Most stops are near.
+const NEAR: u64 = 2;
+/// A stretch has at least this many intervals, and `PER_BYTE` instructions for each byte that the program had: memory is laid
+/// out where it begins.
+const LEAST: u64 = 16;
+const PER_BYTE: u64 = 4;
+/// A machine with marks takes this many times as long.
+const MARKS: u64 = 3;
+/// After this many stops in vain it is asked whether to go on.
+const LOOKS: u32 = 4096;
+
+/// What machines without marks have found.
+pub enum Answer {
+    /// The nearest stop, if there is one.
+    Found(Option<Hit>),
+    /// They are no help here.
+    Unclear,
+}
+
+/// A stretch of the thread: instants `lo..hi`. A machine plays it from `from` on.
+struct Stretch {
+    from: u64,
+    begin: Begin,
+    lo: u64,
+    hi: u64,
+}
+
+/// Where a machine begins to play.
+enum Begin {
+    /// At the key frame that begins this chunk.
+    KeyFrame(usize),
+    /// Where the player is.
+    Player(Box<State>, Lines),
+}
+
+/// A player takes over from a machine, or the other way round, rather than that so many instructions are played again.
+const AGAIN: u64 = 1 << 30;
+
+/// How a player looks at the nearest stretch.
+type Mine<'a> = &'a mut dyn FnMut(&mut Player, SearchRange) -> Result<Option<Hit>>;
+
+/// The first stop before an instruction in a stretch.
+pub fn first(
+    wants: &Wants,
+    player: &mut Player,
+    s: SearchRange,
+    stops: &mut Stops,
+) -> Result<Option<Hit>> {
+    let near = s.hi.min(s.lo.saturating_add(NEAR * player.span()));
+    let here = SearchRange { hi: near, ..s };
+    let found = wants.first_break(player, here, stops)?;
+    if found.is_some() || near == s.hi {
+        return Ok(found);
+    }
+    let rest = SearchRange { lo: near, ..s };
+    let mut play = |p: &mut Player, s: SearchRange| wants.first_break(p, s, stops);
+    match look(wants, player, rest, Direction::Forward, Some(&mut play))? {
+        Answer::Found(hit) => Ok(hit),
+        Answer::Unclear => play(player, rest),
+    }
+}
+
+/// The last stop before an instruction in a stretch.
+pub fn last(wants: &Wants, player: &mut Player, s: SearchRange) -> Result<Answer> {
+    look(wants, player, s, Direction::Backward, None)
+}
+
+/// Whether a search from `hi` back to `lo` is to begin with machines without marks, when the player has looked at so many
+/// pieces.
+pub fn are_next(wants: &Wants, player: &Player, (lo, hi): (u64, u64), pieces: u64) -> bool {
+    let long = hi - lo > NEAR * player.span();
+    let is_near = player.marked_without_index(hi - 1).is_some() || player.is_indexed(hi - 1);
+    !wants.steps() && long && pieces > is_near as u64
+}
+
+fn look(
+    wants: &Wants,
+    player: &mut Player,
+    s: SearchRange,
+    way: Direction,
+    mine: Option<Mine>,
+) -> Result<Answer> {
+    if !wants.needs_registers_only() {
+        return Ok(Answer::Unclear);
+    }
+    let engine = Arc::clone(player.engine());
+    let mut stretches = stretches(&engine, s)?;
+    let Some(nearest) = stretches.first() else {
+        return Ok(Answer::Unclear);
+    };
+    // Forwards, the player is there already. The key frame may lie far before.
+    let (before, behind) = (nearest.lo - nearest.from, nearest.hi - nearest.lo);
+    let mut mine = mine.filter(|_| before > MARKS * behind);
+    if way == Direction::Forward
+        && before > AGAIN
+        && behind > AGAIN
+        && let Some((state, content)) = player.whole_state()?
+    {
+        mine = None;
+        stretches[0].from = state.position;
+        stretches[0].begin = Begin::Player(Box::new(state), content);
+    }
+    let all =
+        |of: fn(&Stretch) -> u64| stretches.iter().skip(mine.is_some() as usize).map(of).sum();
+    let plays: u64 = all(|t| t.hi - t.from);
+    let with_marks: u64 = all(|t| t.hi - t.lo);
+    if plays > with_marks.saturating_mul(MARKS) || with_marks == 0 {
+        return Ok(Answer::Unclear);
+    }
+    if way == Direction::Backward {
+        stretches.reverse();
+    }
+    let mut search = Search {
+        engine: &engine,
+        thread: s.thread,
+        wants,
+        way,
+        stretches: &stretches,
+        next: AtomicUsize::new(0),
+        best: AtomicUsize::new(usize::MAX),
+        found: Mutex::default(),
+        there: Mutex::default(),
+    };
+    let done = search.run(player, s, mine)?;
+    match done {
+        None => Ok(Answer::Found(None)),
+        Some(Ok(hit)) => Ok(Answer::Found(Some(hit))),
+        Some(Err(Error::Cancelled)) => Err(Error::Cancelled),
+        // The player comes to the same place, and says more.
+        Some(Err(_)) => Ok(Answer::Unclear),
+    }
+}
+
+/// Cuts a stretch at key frames, ascending.
+fn stretches(engine: &Arc<Engine>, s: SearchRange) -> Result<Vec<Stretch>> {
+    let had = (engine.trace.summary()).map_or(0, |s| s.peak_memory_kib.saturating_mul(1024));
+    let least = match engine.interval {
+        0 => (LEAST * index::span(engine, s.thread)).max(had.saturating_mul(PER_BYTE)),
+        n => LEAST * n,
+    };
+    let mut starts: Vec<(u64, usize)> = Vec::new();
+    for (at, chunk) in begins(engine, s)? {
+        if at < s.lo {
+            starts.clear();
+        }
+        if starts.last().is_none_or(|l| at >= l.0 + least) {
+            starts.push((at, chunk));
+        }
+    }
+    // What is at the same instant as a key frame belongs to the stretch before it: a part of it comes first.
+    let behind = |at: u64| (at + 1).clamp(s.lo, s.hi);
+    let ends = starts.iter().skip(1).map(|b| behind(b.0)).chain([s.hi]);
+    let list = starts.iter().enumerate().zip(ends);
+    let mut out: Vec<Stretch> = list
+        .map(|((i, (from, chunk)), hi)| Stretch {
+            from: *from,
+            begin: Begin::KeyFrame(*chunk),
+            lo: if i == 0 {
+                s.lo.max(*from)
+            } else {
+                behind(*from)
+            },
+            hi,
+        })
+        .collect();
+    out.retain(|t| t.lo < t.hi);
+    for t in &mut out {
+        // Stops count from `first` on.
+        t.lo = t.lo.max(s.first.min(t.hi));
+    }
+    Ok(out)
+}
+
+/// Where a machine can begin to play, ascending, up to the end of a stretch.
+fn begins(engine: &Arc<Engine>, s: SearchRange) -> Result<BTreeMap<u64, usize>> {
+    let ranges = engine.part_ranges_of(s.thread);
+    let parts = ranges.iter().filter(|r| r.from < s.hi);
+    let mut all: BTreeMap<u64, usize> = parts.map(|r| (r.from, r.chunk)).collect();
+    if engine.has_steps(s.thread) {
+        return Ok(all);
+    }
+    let scan = engine.scan(s.thread)?;
+    let mut before = s.hi;
+    while let Some(t) = before.checked_sub(1).and_then(|n| scan.told_at(n)) {
+        if t.is_whole() {
+            all.entry(t.at).or_insert(t.chunk());
+        }
+        if t.at < s.lo {
+            break;
+        }
+        before = t.at;
+    }
+    Ok(all)
+}
+
+/// A search in several threads.
+struct Search<'a> {
+    engine: &'a Arc<Engine>,
+    thread: ThreadId,
+    wants: &'a Wants,
+    way: Direction,
+    /// The nearest first.
+    stretches: &'a [Stretch],
+    /// The number of the next stretch that nobody has looked at.
+    next: AtomicUsize,
+    /// The number of the nearest stretch that has a stop, or that failed.
+    best: AtomicUsize,
+    found: Mutex<BTreeMap<usize, Result<Hit>>>,
+    /// Forwards: the machine that stands where the search ends, and the number of its stretch.
+    there: Mutex<Option<(usize, Machine<'static>)>>,
+}
+
+impl Search<'_> {
+    /// What the nearest stretch gave that gave something.
+    fn run(
+        &mut self,
+        player: &mut Player,
+        s: SearchRange,
+        mine: Option<Mine>,
+    ) -> Result<Option<Result<Hit>>> {
+        let engine = self.engine;
+        let affordable = engine.jobs.min(index::within_memory(engine, 2));
+        let others = (affordable - 1).min(self.stretches.len() - 1);
+        let cancel = player.cancel.clone();
+        self.next = AtomicUsize::new(mine.is_some() as usize);
+        let this = &*self;
+        engine.show(&cancel, |progress| {
+            std::thread::scope(|scope| {
+                let work = || -> Result<()> {
+                    this.work(progress);
+                    Ok(())
+                };
+                let all: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
+                if let Some(mine) = mine {
+                    let hi = this.stretches[0].hi;
+                    let found = mine(player, SearchRange { hi, ..s });
+                    this.put(0, found);
+                }
+                work()?;
+                all.into_iter().try_for_each(joined)
+            })
+        })?;
+        let first = lock(&self.found).pop_first();
+        let there = lock(&self.there).take();
+        let number = first.as_ref().map_or(self.stretches.len() - 1, |f| f.0);
+        if let Some((_, machine)) = there.filter(|t| t.0 == number) {
+            player.go_on_from(machine)?;
+        }
+        Ok(first.map(|f| f.1))
+    }
+
+    fn put(&self, i: usize, found: Result<Option<Hit>>) {
+        if let Some(found) = found.transpose() {
+            self.best.fetch_min(i, Relaxed);
+            lock(&self.found).insert(i, found);
+        }
+    }
+
+    /// Looks at one stretch after the other, until there are no more that matter.
+    fn work(&self, progress: &index::Progress) {
+        let mut machine = None;
+        loop {
+            let i = self.next.fetch_add(1, Relaxed);
+            if i >= self.stretches.len() || i > self.best.load(Relaxed) {
+                return;
+            }
+            let found = self.look_at(&mut machine, i, progress);
+            let is_last = matches!(found, Ok(None)) && i + 1 == self.stretches.len();
+            if self.way == Direction::Forward && (is_last || matches!(found, Ok(Some(_)))) {
+                self.stay(i, machine.take());
+            }
+            self.put(i, found);
+        }
+    }
+
+    /// Keeps the machine that stands where a search forwards may end.
+    fn stay(&self, i: usize, machine: Option<Machine<'static>>) {
+        let mut there = lock(&self.there);
+        if there.as_ref().is_none_or(|t| i < t.0) {
+            *there = machine.map(|m| (i, m));
+        }
+    }
+
+    fn look_at(
+        &self,
+        machine: &mut Option<Machine<'static>>,
+        i: usize,
+        progress: &index::Progress,
+    ) -> Result<Option<Hit>> {
+        let m = match machine {
+            Some(m) => m,
+            None => {
+                let mut m = self.engine.machine(self.thread)?;
+                m.digests_only();
+                machine.insert(m)
+            }
+        };
+        let fail = |e| replay(self.thread, e);
+        m.set_breaks(Vec::new());
+        let source = |chunk| Box::new(Chunks::new(&self.engine.recording, self.thread, chunk));
+        match &self.stretches[i].begin {
+            Begin::KeyFrame(chunk) => m.from_keyframe(source(*chunk)).map_err(fail)?,
+            Begin::Player(state, content) => {
+                m.set_memory(content).map_err(fail)?;
+                let chunk = index::chunk_of(self.engine, self.thread, state.position);
+                m.resume(source(chunk), state).map_err(fail)?;
+            }
+        }
+        m.hold().map_err(fail)?;
+        let found = self.play(m, i, progress);
+        m.release();
+        found
+    }
+
+    fn play(&self, m: &mut Machine, i: usize, progress: &index::Progress) -> Result<Option<Hit>> {
+        let s = &self.stretches[i];
+        let (mut last, mut breaks, mut looks) = (None, false, 0u32);
+        let mut told = m.position();
+        while m.position() < s.hi {
+            let here = m.position();
+            if here >= s.lo && !breaks {
+                m.look_again();
+                m.set_conditional_breaks(&self.wants.conditional());
+                breaks = true;
+            }
+            let end = if here < s.lo { s.lo } else { s.hi };
+            let halt = m.run_to(end.min(here.saturating_add(STRIDE)));
+            match halt.map_err(|e| replay(self.thread, e))? {
+                Halt::Position => {}
+                Halt::Break => {
+                    if let Some(reason) = self.wants.stops_machine(m) {
+                        last = Some(Hit {
+                            thread: self.thread,
+                            count: m.position(),
+                            reason,
+                            pc: Some(m.registers().rip),
+                        });
+                        if self.way == Direction::Forward {
+                            return Ok(last);
+                        }
+                    }
+                }
+                // The thread ends here.
+                Halt::Ended(_) | Halt::OutOfEvents => break,
+            }
+            looks = looks.wrapping_add(1);
+            if m.position() - told >= STRIDE || looks.is_multiple_of(LOOKS) {
+                if !progress(m.position() - told) {
+                    return Err(Error::Cancelled);
+                }
+                told = m.position();
+                if self.best.load(Relaxed) < i {
+                    // A nearer stretch has a stop.
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(last)
+    }
+}
