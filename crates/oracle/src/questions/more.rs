@@ -14,7 +14,7 @@ const WRITES: usize = 6;
 /// Number of instructions before or behind an instant in which a change is searched.
 const NEAR: u64 = 200_000;
 /// Longest time in which a cancelled question must end. Longer in tests, which run beside each other.
-const SOON: Duration = Duration::from_millis(if cfg!(test) { 3000 } else { 100 });
+const SOON: Duration = Duration::from_millis(if cfg!(debug_assertions) { 3000 } else { 100 });
 
 impl Asker<'_> {
     /// The writes before an instant: as a list, and one by one.
