@@ -3,12 +3,13 @@
 
 use super::Engine;
 use crate::base::sync::lock;
-use crate::index::{self, IndexPart, LINE, PAGE, Page, PartRange, Start};
+use crate::index::{self, IndexPart, IntervalSummary, LINE, PAGE, Page, PartRange, Start};
 use crate::{Error, Result, ThreadId};
 use hindsight_replay::{Lines, State};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 
 /// Pages of the window, by number.
 type Pages = BTreeMap<u32, Box<Page>>;
@@ -136,20 +137,48 @@ impl Engine {
             }
         };
         let to = target(&now);
-        while now.border != to {
-            let back = to < now.border;
-            let interval = now.border - back as usize;
-            let change = part.change(self, interval)?;
-            let changed = change.toggle(&mut now.pages);
-            changed.ok_or_else(|| self.bad_frame())?;
-            now.border = interval + !back as usize;
-        }
+        self.lead(part, &mut now, to)?;
         let answer = ask(&now.pages);
         held.push(now);
         while held.len() > 1 && held.iter().map(AtBorder::size).sum::<usize>() > MOST {
             held.remove(0);
         }
         Ok(answer)
+    }
+
+    /// Leads to another border. One thread unpacks the changes, the other one makes them.
+    fn lead(self: &Arc<Self>, part: &IndexPart, now: &mut AtBorder, to: usize) -> Result<()> {
+        let back = to < now.border;
+        let mut on_the_way: Vec<usize> = (now.border.min(to)..now.border.max(to)).collect();
+        if back {
+            on_the_way.reverse();
+        }
+        let unpack = |interval: usize| -> Result<_> {
+            let change = part.change(self, interval)?;
+            let differences = change.differences().ok_or_else(|| self.bad_frame())?;
+            Ok((change, differences))
+        };
+        let mut make = |interval: usize, (change, differences): (IntervalSummary, Vec<u8>)| {
+            let changed = change.toggle(&differences, &mut now.pages);
+            changed.ok_or_else(|| self.bad_frame())?;
+            now.border = interval + !back as usize;
+            Ok(())
+        };
+        if let [one] = on_the_way[..] {
+            return make(one, unpack(one)?);
+        }
+        std::thread::scope(|s| {
+            let (send, receive) = sync_channel(1);
+            s.spawn(move || {
+                for i in on_the_way {
+                    // When the other thread fails, nobody receives any more.
+                    if send.send((i, unpack(i))).is_err() {
+                        break;
+                    }
+                }
+            });
+            receive.into_iter().try_for_each(|(i, u)| make(i, u?))
+        })
     }
 
     /// What changes in a part are relative to.

@@ -271,9 +271,9 @@ impl IntervalSummary {
     }
 
     /// Changes pages from what they hold at the interval's beginning to what they hold at its end, or back. Only for the
-    /// coarse level, whose summaries tell all that changes. `None`: the data is damaged.
-    pub fn toggle(&self, pages: &mut BTreeMap<u32, Box<Page>>) -> Option<()> {
-        let differences = self.lines.all()?;
+    /// coarse level, whose summaries tell all that changes. `differences` are its [`IntervalSummary::differences`]. `None`: the
+    /// data is damaged.
+    pub fn toggle(&self, differences: &[u8], pages: &mut BTreeMap<u32, Box<Page>>) -> Option<()> {
         let mut rest = differences.as_chunks::<LINE>().0.iter();
         let all = self.steps.iter().flat_map(|s| &s.pages);
         for changed in all.filter(|c| c.new != 0) {
