@@ -1,6 +1,8 @@
-//! Stops before instructions in a long stretch of a thread, where registers alone decide about them. That needs no marks.
-//! Machines without marks are some three times as fast, begin at key frames of the recording, and need no index. Several
-//! look at the same time, each at another stretch, the nearest first.
+//! Stops before instructions in a long stretch of a thread. Several processors look for them at the same time, each in another
+//! stretch, the nearest first. They begin at key frames of the recording, and need no index.
+//!
+//! Where registers alone decide, machines without marks look, which are some three times as fast. Where a condition reads
+//! memory, players do.
 
 use super::effects::Wants;
 use super::hit::{Hit, SearchRange};
@@ -26,10 +28,12 @@ const LEAST: u64 = 16;
 const PER_BYTE: u64 = 4;
 /// A machine with marks takes this many times as long.
 const MARKS: u64 = 3;
+/// How many times each has the program's memory, at most.
+const TIMES: u64 = 3;
 /// After this many stops in vain it is asked whether to go on.
 const LOOKS: u32 = 4096;
 
-/// What machines without marks have found.
+/// What several processors have found.
 pub enum Answer {
     /// The nearest stop, if there is one.
     Found(Option<Hit>),
@@ -100,18 +104,20 @@ fn look(
     way: Direction,
     mine: Option<Mine>,
 ) -> Result<Answer> {
-    if !wants.needs_registers_only() {
+    if wants.has_code() {
         return Ok(Answer::Unclear);
     }
     let engine = Arc::clone(player.engine());
+    let marks = !wants.needs_registers_only();
     let mut stretches = stretches(&engine, s)?;
     let Some(nearest) = stretches.first() else {
         return Ok(Answer::Unclear);
     };
     // Forwards, the player is there already. The key frame may lie far before.
     let (before, behind) = (nearest.lo - nearest.from, nearest.hi - nearest.lo);
-    let mut mine = mine.filter(|_| before > MARKS * behind);
+    let mut mine = mine.filter(|_| marks || before > MARKS * behind);
     if way == Direction::Forward
+        && !marks
         && before > AGAIN
         && behind > AGAIN
         && let Some((state, content)) = player.whole_state()?
@@ -123,8 +129,13 @@ fn look(
     let all =
         |of: fn(&Stretch) -> u64| stretches.iter().skip(mine.is_some() as usize).map(of).sum();
     let plays: u64 = all(|t| t.hi - t.from);
-    let with_marks: u64 = all(|t| t.hi - t.lo);
-    if plays > with_marks.saturating_mul(MARKS) || with_marks == 0 {
+    let alone: u64 = all(|t| t.hi - t.lo);
+    // On the way back the player would have to make the index, where there is none.
+    let times = match (marks, way) {
+        (true, Direction::Forward) => jobs(&engine) as u64,
+        _ => MARKS,
+    };
+    if plays > alone.saturating_mul(times) || alone == 0 {
         return Ok(Answer::Unclear);
     }
     if way == Direction::Backward {
@@ -135,6 +146,8 @@ fn look(
         thread: s.thread,
         wants,
         way,
+        marks,
+        cancel: player.cancel.clone(),
         stretches: &stretches,
         next: AtomicUsize::new(0),
         best: AtomicUsize::new(usize::MAX),
@@ -149,6 +162,11 @@ fn look(
         // The player comes to the same place, and says more.
         Some(Err(_)) => Ok(Answer::Unclear),
     }
+}
+
+/// How many processors may look at the same time.
+fn jobs(engine: &Engine) -> usize {
+    engine.jobs.min(index::within_memory(engine, TIMES))
 }
 
 /// Cuts a stretch at key frames, ascending.
@@ -219,6 +237,9 @@ struct Search<'a> {
     thread: ThreadId,
     wants: &'a Wants,
     way: Direction,
+    /// A condition reads memory.
+    marks: bool,
+    cancel: Cancel,
     /// The nearest first.
     stretches: &'a [Stretch],
     /// The number of the next stretch that nobody has looked at.
@@ -239,9 +260,8 @@ impl Search<'_> {
         mine: Option<Mine>,
     ) -> Result<Option<Result<Hit>>> {
         let engine = self.engine;
-        let affordable = engine.jobs.min(index::within_memory(engine, 2));
-        let others = (affordable - 1).min(self.stretches.len() - 1);
-        let cancel = player.cancel.clone();
+        let others = (jobs(engine) - 1).min(self.stretches.len() - 1);
+        let cancel = self.cancel.clone();
         self.next = AtomicUsize::new(mine.is_some() as usize);
         let this = &*self;
         engine.show(&cancel, |progress| {
@@ -278,13 +298,20 @@ impl Search<'_> {
 
     /// Looks at one stretch after the other, until there are no more that matter.
     fn work(&self, progress: &index::Progress) {
-        let mut machine = None;
+        let (mut machine, mut player) = (None, None);
         loop {
             let i = self.next.fetch_add(1, Relaxed);
             if i >= self.stretches.len() || i > self.best.load(Relaxed) {
                 return;
             }
-            let found = self.look_at(&mut machine, i, progress);
+            if !progress(0) {
+                self.put(i, Err(Error::Cancelled));
+                return;
+            }
+            let found = match self.marks {
+                true => self.look_with_marks(&mut player, i, progress),
+                false => self.look_at(&mut machine, i, progress),
+            };
             let is_last = matches!(found, Ok(None)) && i + 1 == self.stretches.len();
             if self.way == Direction::Forward && (is_last || matches!(found, Ok(Some(_)))) {
                 self.stay(i, machine.take());
@@ -330,6 +357,49 @@ impl Search<'_> {
         let found = self.play(m, i, progress);
         m.release();
         found
+    }
+
+    /// Looks at a stretch with a player.
+    fn look_with_marks(
+        &self,
+        player: &mut Option<Box<Player>>,
+        i: usize,
+        progress: &index::Progress,
+    ) -> Result<Option<Hit>> {
+        let p = match player {
+            Some(p) => p,
+            None => player.insert(Box::new(Player::new(self.engine, self.thread)?)),
+        };
+        p.cancel = self.cancel.clone();
+        let s = &self.stretches[i];
+        let (mut last, mut looks) = (None, 0u32);
+        let mut told = s.lo;
+        p.seek_for_conditions(s.lo)?;
+        p.set_conditional_breaks(&self.wants.conditional());
+        while p.count() < s.hi {
+            match p.run(s.hi.min(p.count().saturating_add(STRIDE)))? {
+                Halt::Position => {}
+                Halt::Break => {
+                    last = self.wants.stops_player(p).or(last);
+                    if last.is_some() && self.way == Direction::Forward {
+                        return Ok(last);
+                    }
+                }
+                // The thread ends here.
+                Halt::Ended(_) | Halt::OutOfEvents => break,
+            }
+            looks = looks.wrapping_add(1);
+            if p.count() - told >= STRIDE || looks.is_multiple_of(LOOKS) {
+                if !progress(p.count() - told) {
+                    return Err(Error::Cancelled);
+                }
+                told = p.count();
+                if self.best.load(Relaxed) < i {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(last)
     }
 
     fn play(&self, m: &mut Machine, i: usize, progress: &index::Progress) -> Result<Option<Hit>> {

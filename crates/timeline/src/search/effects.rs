@@ -312,11 +312,15 @@ impl Wants {
         breaks.chain(calls).collect()
     }
 
+    /// Whether code decides about a stop before an instruction. Only the thread that asks can run it.
+    pub(super) fn has_code(&self) -> bool {
+        self.breaks.iter().any(|b| b.code)
+    }
+
     /// Whether registers alone decide about all stops before instructions.
     pub(super) fn needs_registers_only(&self) -> bool {
-        let simple =
-            |b: &Wanted| !b.code && b.expression.as_ref().is_none_or(|e| !e.reads_memory());
-        self.breaks.iter().all(simple)
+        let mut conditions = self.breaks.iter().filter_map(|b| b.expression.as_ref());
+        !self.has_code() && !conditions.any(|e| e.reads_memory())
     }
 
     /// The stop before the instruction at the player's place.
@@ -325,6 +329,21 @@ impl Wants {
         let reason = self.reason(pc, &mut |b| {
             let condition = stops.breakpoints[b.number].condition.as_mut();
             condition.is_none_or(|c| c.holds(player))
+        })?;
+        Some(Hit {
+            thread: player.thread,
+            count: player.count(),
+            reason,
+            pc: Some(pc),
+        })
+    }
+
+    /// The same where no condition is code.
+    pub(super) fn stops_player(&self, player: &mut Player) -> Option<Hit> {
+        let pc = player.registers().rip;
+        let reason = self.reason(pc, &mut |b| {
+            let expression = b.expression.as_ref();
+            expression.is_none_or(|e| e.holds(&mut At(player)))
         })?;
         Some(Hit {
             thread: player.thread,

@@ -127,10 +127,14 @@ fn what_is_far_is_found_without_marks() {
 fn an_expression_and_code_say_the_same_of_memory() {
     let s = Scene::new();
     let trace = record(&s);
-    let t = open(&trace, 2);
-    let mut c = t.cursor().unwrap();
+    // Code is asked of a recording with an index, expressions of one without.
+    let indexed = crate::open(&trace, INTERVAL);
+    indexed
+        .build_index(Depth::Full, &|_, _| {}, &Cancel::new())
+        .unwrap();
+    let mut c = indexed.cursor().unwrap();
     let (thread, end) = {
-        let h = &t.threads().unwrap()[0];
+        let h = &indexed.threads().unwrap()[0];
         (h.id, h.to)
     };
     let (mut stopped, mut r) = (0, Rng(4));
@@ -161,11 +165,18 @@ fn an_expression_and_code_say_the_same_of_memory() {
                 false => true,
             }
         });
-        let answers = [Expression::new(program).into(), code].map(|condition| {
+        let _ = fs::remove_file(index_path(&trace));
+        let bare = open(&trace, 1 + (i % 3) as usize);
+        let mut other = bare.cursor().unwrap();
+        let asked = [
+            (&mut other, Expression::new(program).into()),
+            (&mut c, code),
+        ];
+        let answers = asked.map(|(c, condition)| {
             c.seek_count(thread, at).unwrap();
             let mut b = Breakpoint::at(1, pc);
             b.condition = Some(condition);
-            let stop = run(&mut c, way, b);
+            let stop = run(c, way, b);
             (c.count(), stop.reason)
         });
         assert_eq!(answers[0], answers[1], "{way:?} to {pc:#x} from {at}");
