@@ -112,6 +112,13 @@ pub fn index(a: &args::Index) -> Result<i32> {
         bar.clear();
     }
     let (built, s) = (built?, t.index_status());
+    if a.range.is_none() && s.present < s.parts {
+        say(&format!(
+            "{} of {} parts were not saved: the file has no room for them. A question that needs one makes it again",
+            s.parts - s.present,
+            s.parts
+        ));
+    }
     println(&match a.json {
         true => serde_json::to_string_pretty(&json!({
             "index": s.path,

@@ -39,7 +39,8 @@ pub struct Options {
     /// The number of instructions in an interval of the coarse level. A part of the index has that level if it is much
     /// longer. 0: about half a billion.
     pub coarse: u64,
-    /// The number of bytes that the index file may have. 0: twice those of the trace, 256 MiB, and one for
+    /// The number of bytes that the index file may have. 0: twice those of the trace, 256 MiB, one for four
+    /// bytes of the program's memory, but at most a GiB of these, and one for
     /// each 512 instructions.
     pub index_size: u64,
     /// The number of bytes for parts of the fine level that are not in the file. Those that were used longest ago are
@@ -115,9 +116,14 @@ const UNPACKED: usize = 128 << 20;
 const FINE: usize = 256 << 20;
 /// A part of the fine level has at most this share of the file.
 const FINE_SHARE: u64 = 2;
-/// An index may have twice the bytes of its trace, and this many more.
+/// An index may have twice the bytes of its trace, and this many more, besides what follows from the program's memory and its
+/// instructions.
 pub const INDEX_CONSTANT: u64 = 256 << 20;
 
+/// It may have a byte for `PER_MEMORY` bytes of memory that the program had, and at most `MOST_FOR_MEMORY` of these. A large
+/// program may change all of its memory at random.
+const PER_MEMORY: u64 = 4;
+const MOST_FOR_MEMORY: u64 = 1 << 30;
 /// It may have one more byte for this many instructions. A program that changes all of its memory again and again needs
 /// them.
 const PER_BYTE: u64 = 512;
@@ -125,7 +131,9 @@ const PER_BYTE: u64 = 512;
 /// The number of bytes that the index of a trace may have.
 fn most(trace: &Trace) -> u64 {
     let lengths = trace.threads().into_iter().map(|t| length(trace, t));
-    2 * trace.len() + INDEX_CONSTANT + lengths.fold(0, u64::saturating_add) / PER_BYTE
+    let had = (trace.summary()).map_or(0, |s| s.peak_memory_kib.saturating_mul(1024));
+    let for_memory = (had / PER_MEMORY).min(MOST_FOR_MEMORY);
+    2 * trace.len() + INDEX_CONSTANT + for_memory + lengths.fold(0, u64::saturating_add) / PER_BYTE
 }
 
 /// The number of instructions of a thread.

@@ -187,7 +187,20 @@ fn parts_make_room_for_others_and_nothing_is_refused() {
     let before = fs::read(&index).unwrap();
     let thread = ThreadId(t.trace().threads()[0]);
     let mut c = t.cursor().unwrap();
-    c.seek_count(thread, COARSE * 3 / 2).unwrap();
+    // All writes to what is written there, so its part is needed, too.
+    let mut at = COARSE * 3 / 2;
+    let address = loop {
+        c.seek_count(thread, at).unwrap();
+        let written = c.accesses().unwrap().into_iter().find(|a| a.write);
+        match written {
+            Some(a) => break a.address,
+            None => at += 1,
+        }
+    };
+    c.seek_count(thread, 2 * COARSE).unwrap();
+    let mut writes = c.writes(address, 1, 8).unwrap();
+    while writes.next(&Cancel::new()).unwrap().is_some() {}
+    drop(writes);
     assert_eq!(
         Timeline::open(&trace, options)
             .unwrap()

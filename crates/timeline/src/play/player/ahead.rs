@@ -5,7 +5,7 @@
 
 use super::{Need, Player, Since};
 use crate::base::STRIDE;
-use crate::index;
+use crate::index::{self, IndexPart};
 use crate::model::error::replay;
 use crate::recording::Chunks;
 use crate::{Error, Result, ThreadId};
@@ -17,6 +17,8 @@ use std::sync::Arc;
 const FAR: u64 = 64 << 30;
 /// A part with fewer intervals than this is indexed in less than a second. The index says more about why a byte is known.
 const LEAST: u64 = 32;
+/// To copy memory for a part of the fine level takes as long as to run this many instructions for each byte.
+const PER_BYTE: u64 = 10;
 /// The player itself plays this many intervals rather than let the machine run ahead.
 const NEAR: u64 = 4;
 /// The machine stays where it is for the next question, if it has at most this many bytes of memory for each instruction of
@@ -60,6 +62,24 @@ impl Player {
     pub(super) fn begins_ahead(&self, need: Need, count: u64) -> Result<bool> {
         let far = count - self.count() > self.span().saturating_mul(NEAR);
         Ok(far && need != Need::Marks && self.frame_for(count)?.is_some())
+    }
+
+    /// Whether a machine that runs ahead comes to `count` sooner than by the coarse level alone: that makes a part of the fine
+    /// level first, for which all memory is copied several times.
+    pub(super) fn is_sooner_ahead(
+        &self,
+        built: &IndexPart,
+        count: u64,
+        need: Need,
+    ) -> Result<bool> {
+        let into = count.saturating_sub(built.bounds(built.interval(count)).0);
+        if need == Need::Marks || !built.range.is_coarse() || into < self.span() {
+            return Ok(false);
+        }
+        let summary = self.engine.trace.summary();
+        let had = summary.map_or(0, |s| s.peak_memory_kib.saturating_mul(1024));
+        let frame = self.frame_for(count)?;
+        Ok(frame.is_some_and(|(at, _)| count - at < had.saturating_mul(PER_BYTE)))
     }
 
     /// Begins to play a little before `count`, from the last key frame that restates memory. `false`: the index has to

@@ -62,6 +62,12 @@ impl Player {
             return Ok(());
         }
         let mut built = match have {
+            Some(b)
+                if self.is_sooner_ahead(&b, count, need)?
+                    && self.start_ahead(part, count, need)? =>
+            {
+                return Ok(());
+            }
             Some(b) => b,
             None if self.start_ahead(part, count, need)? => return Ok(()),
             None => self.engine.part(range, &self.cancel)?,
