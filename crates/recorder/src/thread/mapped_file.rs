@@ -65,6 +65,7 @@ mod tests {
     /// Each name is the present one where the thread may have changed it, and an old one for less
     /// than a run of mappings where somebody else has.
     #[test]
+    #[cfg_attr(miri, ignore = "opens a file by a system call")]
     fn names_are_asked_for_when_they_may_have_changed() {
         let dir = std::env::temp_dir().join(format!("mapped-file-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();

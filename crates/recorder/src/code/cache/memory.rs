@@ -246,6 +246,7 @@ mod tests {
     /// A process that forks again and again does not get more mappings each time it begins a part
     /// of the cache anew, and new code goes where it is executed.
     #[test]
+    #[cfg_attr(miri, ignore = "maps memory by system calls")]
     fn a_part_that_begins_anew_is_one_mapping() {
         let _alone = ALONE.lock().unwrap();
         MEMORY.used.iter().for_each(|row| row.store(0, Relaxed));
