@@ -3,6 +3,7 @@
 use hindsight_lab::{Done, Scene};
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 fn says(s: &Scene, trace: &Path, words: &[&str]) -> Done {
@@ -33,12 +34,12 @@ fn list(s: &Scene, trace: &Path, words: &[&str]) -> Vec<Value> {
 #[test]
 fn what_real_programs_print_is_told() {
     let s = Scene::new();
-    std::fs::write(
+    fs::write(
         s.path("Makefile"),
         "all: a b\na:\n\t@echo making a\nb: a\n\techo b | tr b c\n\t@echo wrong >&2\n",
     )
     .unwrap();
-    std::fs::write(s.path("data"), "some text\n".repeat(2000)).unwrap();
+    fs::write(s.path("data"), "some text\n".repeat(2000)).unwrap();
     let programs: &[&[&str]] = &[
         &[
             "sh",
@@ -211,4 +212,56 @@ fn other_openings_of_standard_output_count() {
     assert_eq!(says(&s, &trace, &["--raw"]).stdout, done.stdout);
     let by_path = says(&s, &trace, &["--raw", "--fd", "/dev/stdout"]);
     assert_eq!(by_path.stdout, b"b\n");
+}
+
+const RACE: &str = r#"#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+static volatile int go, stop;
+static char shared[8] = "0000000\n";
+static void *change(void *p) {
+    for (unsigned i = 0; !stop; go = 1, i++) memset(shared, 'a' + i % 26, 7);
+    return p;
+}
+int main(void) {
+    pthread_t t;
+    pthread_create(&t, 0, change, 0);
+    while (!go);
+    for (int i = 0; i < 200; i++) {
+        usleep(20);
+        write(1, shared, 8);
+    }
+    stop = 1;
+    return pthread_join(t, 0);
+}
+"#;
+
+#[test]
+fn what_another_thread_changes_meanwhile_is_never_told_wrong() {
+    let s = Scene::new();
+    fs::write(s.path("raced.c"), RACE).unwrap();
+    let gcc = ["-O0", "-w", "-pthread", "-o", "raced", "raced.c"];
+    assert!(s.run(s.command("gcc").args(gcc)).status.success());
+    let (done, trace) = s.record(&[s.path("raced")]);
+    let all = list(&s, &trace, &[]);
+    assert_eq!(all.len(), 200);
+    let (mut known, mut unknown) = (0, 0);
+    for (c, wrote) in all.iter().zip(done.stdout.chunks(8)) {
+        let text = c["text"].as_str().map(|t| t.bytes().map(Some).collect());
+        let bytes = c["bytes"].as_array().map(|b| {
+            let one = |b: &Value| b.as_u64().map(|b| b as u8);
+            b.iter().map(one).collect::<Vec<_>>()
+        });
+        let told: Vec<Option<u8>> = text.or(bytes).unwrap();
+        assert_eq!(told.len(), 8);
+        for (t, w) in told.iter().zip(wrote) {
+            match t {
+                Some(t) => known += u32::from(t == w),
+                None => unknown += 1,
+            }
+            assert!(t.is_none_or(|t| t == *w), "{c}: {wrote:?}");
+        }
+    }
+    println!("{known} bytes are known, {unknown} are not");
+    assert!(unknown > 0);
 }

@@ -14,7 +14,7 @@ mod sockets;
 mod text;
 
 use crate::scan::Raw;
-use crate::{Cursor, Happening, Kind, Result, ThreadId, syscall_name};
+use crate::{Cursor, Happening, Kind, Memory, Result, ThreadId, syscall_name};
 use hindsight_syscalls::{Arg, Returns, Set, Shape, arguments, signature};
 use shapes::Bytes;
 use text::{SHOWN, address, bits, hexadecimal, octal, one, quoted, signal};
@@ -66,9 +66,33 @@ impl Seen for Recorded<'_> {
         self.cursor
             .view
             .note_position(self.thread, self.count + behind as u64);
-        let m = self.cursor.known_memory(address, len)?;
-        Ok(m.bytes.iter().map(|b| b.map(|k| k.value)).collect())
+        let mut m = self.cursor.known_memory(address, len)?;
+        if !m.unnamed.is_empty() {
+            // That asked only the index, which knows too little here. This looks at what the threads really wrote.
+            m = self.cursor.memory(address, len)?;
+        }
+        Ok(certain(&m))
     }
+}
+
+/// The bytes of which no other thread may have made something else at the same time.
+fn certain(m: &Memory) -> Vec<Option<u8>> {
+    let mut bytes: Vec<_> = m.bytes.iter().map(|b| b.map(|k| k.value)).collect();
+    let mut doubt = |at: u64, value: Option<u8>| {
+        let i = usize::try_from(at.wrapping_sub(m.address)).ok();
+        if let Some(b) = i.and_then(|i| bytes.get_mut(i)) {
+            *b = b.filter(|b| Some(*b) == value);
+        }
+    };
+    for c in &m.candidates {
+        for (i, b) in (0..).zip(&c.bytes) {
+            doubt(c.address.wrapping_add(i), Some(*b));
+        }
+    }
+    for u in &m.unnamed {
+        (0..u.len).for_each(|i| doubt(u.address.wrapping_add(i), None));
+    }
+    bytes
 }
 
 impl Cursor {
