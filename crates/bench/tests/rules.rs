@@ -249,6 +249,7 @@ const ROOMS: [(&str, &[&str]); 4] = [
         &[
             "base",
             "breakpath",
+            "expression",
             "model",
             "scan",
             "recording",

@@ -1,6 +1,11 @@
 //! The content of a window, or of its access marks, in compact form. With it a machine can return to an
 //! earlier state.
 
+mod dirty;
+mod laid;
+
+pub(crate) use dirty::Dirty;
+
 use crate::Error;
 use crate::memory::MemoryFile;
 use crate::window::{AccessKind, MarkPage, Window};
@@ -13,14 +18,6 @@ static NONE: [u8; PAGE] = [0; PAGE];
 /// Most pages in use or zeroed that stay allocated. Zeroing a page is cheaper than allocating it again.
 /// Beyond this number, all are released.
 const KEPT: usize = 8192;
-/// Ranges changed from outside that are remembered one by one.
-const RANGES: usize = 1024;
-/// A window releases its memory in blocks of this many pages. The kernel may have it in pieces of this size.
-const BLOCK: u32 = 512;
-/// A file is laid over a window in at most this many places. The kernel limits how many mappings a process has.
-const PLACES: usize = 8192;
-/// Most pages changed from outside that are looked at without asking the kernel whether they are in memory.
-const FEW: usize = 1024;
 
 /// Lines of 64 cells, or of their access marks. Lines that are missing are zero.
 #[derive(Clone, Default)]
@@ -153,71 +150,6 @@ impl Lines {
             pages: &self.pages,
             bytes: &self.bytes,
         }
-    }
-}
-
-/// Pages of an observing window whose cells or marks may be nonzero.
-pub(crate) enum Dirty {
-    /// Any pages that are in memory.
-    Any,
-    /// These pages, ascending, and ranges that were changed from outside since.
-    These(Vec<u32>, Vec<(u32, u32)>),
-}
-
-impl Dirty {
-    /// Notes that `len` bytes from `addr` are changed from outside.
-    pub fn add(&mut self, addr: u64, len: u64) {
-        let Dirty::These(_, ranges) = self else {
-            return;
-        };
-        if len >= 1 << 32 || ranges.len() >= RANGES {
-            *self = Dirty::Any;
-            return;
-        }
-        let first = (addr & 0xffff_ffff) / PAGE as u64;
-        let last = ((addr & 0xffff_ffff) + len) / PAGE as u64;
-        let top = (1 << 20) - 1;
-        let mut add = |a: u64, b: u64| match ranges.last_mut() {
-            Some(r) if (r.0, r.1) == (a as u32, b as u32) => {}
-            _ => ranges.push((a as u32, b as u32)),
-        };
-        add(first, last.min(top));
-        if last > top {
-            add(0, last - top - 1);
-        }
-    }
-
-    /// All these pages, ascending, if they are known and few. Looking at a few pages is faster than asking
-    /// the kernel which are in memory.
-    fn known(&self) -> Option<Vec<u32>> {
-        let Dirty::These(pages, ranges) = self else {
-            return None;
-        };
-        let count: usize = ranges.iter().map(|r| (r.1 - r.0) as usize + 1).sum();
-        if count > FEW {
-            return None;
-        }
-        let outside = ranges.iter().flat_map(|r| r.0..=r.1);
-        let mut all: Vec<u32> = pages.iter().copied().chain(outside).collect();
-        if count > 0 {
-            all.sort_unstable();
-            all.dedup();
-        }
-        Some(all)
-    }
-
-    /// Which of these pages (ascending) may be nonzero.
-    fn among<T>(&self, mut present: Vec<T>, page: impl Fn(&T) -> u32) -> Vec<T> {
-        if let Dirty::These(pages, ranges) = self {
-            let mut rest = &pages[..];
-            present.retain(|p| {
-                let p = &page(p);
-                let n = rest.iter().take_while(|q| *q < p).count();
-                rest = &rest[n..];
-                rest.first() == Some(p) || ranges.iter().any(|r| (r.0..=r.1).contains(p))
-            });
-        }
-        present
     }
 }
 
@@ -371,7 +303,7 @@ impl Window {
     }
 
     /// Removes all cells and marks, and releases their memory.
-    fn empty(&mut self) -> Result<(), Error> {
+    pub(super) fn empty(&mut self) -> Result<(), Error> {
         self.clear()?;
         self.clear_marks()?;
         self.in_use.clear();
@@ -387,77 +319,6 @@ impl Window {
         }
         self.dirty = Dirty::Any;
         Ok(())
-    }
-
-    /// Does the same without a copy, if the lines are in a file. A page then takes memory of its own when it is written to.
-    fn lay(&mut self, lines: &Lines) -> Result<bool, Error> {
-        let Some(file) = lines.file() else {
-            return Ok(false);
-        };
-        // The first page has a second mapping, so it is copied.
-        let first = lines.pages.first().is_some_and(|p| p.0 == 0) as usize;
-        let numbers: Vec<u32> = lines.pages[first..].iter().map(|p| p.0).collect();
-        let runs = || numbers.chunk_by(|a, b| a + 1 == *b);
-        if runs().count() > PLACES {
-            return Ok(false);
-        }
-        self.empty()?;
-        let mut at = first * PAGE;
-        for run in runs() {
-            self.lay_pages(run[0], run.len(), file, at)?;
-            at += run.len() * PAGE;
-        }
-        if first == 1 {
-            self.page_mut(0).copy_from_slice(&lines.bytes[..PAGE]);
-        }
-        self.laid = Some(lines.clone());
-        Ok(true)
-    }
-
-    /// All that the window holds, in a file. The window gives its memory away page by page, and holds nothing afterwards.
-    pub(crate) fn take_content(&mut self) -> Result<Lines, Error> {
-        if self.laid.is_some() {
-            return self.beyond(&Lines::default());
-        }
-        let pages = self.pages()?;
-        let mut file = MemoryFile::new(pages.len() * PAGE)?;
-        let mut out = Vec::new();
-        let mut to = file.bytes_mut().chunks_exact_mut(PAGE);
-        for block in pages.chunk_by(|a, b| a / BLOCK == b / BLOCK) {
-            for page in block.iter().filter(|p| *self.page(**p) != NONE) {
-                let Some(to) = to.next() else { break };
-                to.copy_from_slice(self.page(*page));
-                out.push((*page, u64::MAX));
-            }
-            let begin = (block[0] / BLOCK * BLOCK) as u64;
-            self.zero(begin * PAGE as u64, BLOCK as u64 * PAGE as u64)?;
-        }
-        file.shorten(out.len() * PAGE);
-        Ok(Lines {
-            pages: out,
-            bytes: Bytes::File(Arc::new(file)),
-        })
-    }
-
-    /// The pages whose cells may differ from `base`, and those of `more`, ascending.
-    fn compared(&self, base: &Lines, more: &Lines) -> Result<Vec<u32>, Error> {
-        let Some(laid) = &self.laid else {
-            return Ok(union(&self.dirty_cells()?, base, more));
-        };
-        let is_base = (base.file().zip(laid.file())).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
-        let mut pages = self.own()?;
-        if !is_base {
-            pages.extend(laid.pages.iter().map(|p| p.0));
-            return Ok(union(&pages, base, more));
-        }
-        // What was zeroed since is not in memory, and no longer the file's.
-        let laid = self.laid_pages();
-        let mut ranges = laid.iter().peekable();
-        pages.extend(base.pages.iter().map(|p| p.0).filter(|p| {
-            while ranges.next_if(|r| r.end <= *p).is_some() {}
-            ranges.peek().is_none_or(|r| *p < r.start)
-        }));
-        Ok(union(&pages, &Lines::default(), more))
     }
 
     /// Whether the cells and marks that should be zero are. Looks at all of them.
@@ -560,7 +421,7 @@ mod tests {
     use hindsight_isa::observe::MARK;
 
     /// All cells and marks of the first pages and the last ones.
-    fn all(w: &Window) -> Vec<u8> {
+    pub(super) fn all(w: &Window) -> Vec<u8> {
         let mut out = Vec::new();
         for page in (0..40u64).chain((1 << 20) - 2..1 << 20) {
             let mut buf = [0; PAGE];
@@ -575,7 +436,7 @@ mod tests {
     }
 
     /// What a checkpoint holds of a window.
-    fn diff(w: &mut Window, base: &Lines) -> [Lines; 3] {
+    pub(super) fn diff(w: &mut Window, base: &Lines) -> [Lines; 3] {
         [
             w.beyond(base).unwrap(),
             w.marked_lines(AccessKind::Reads).unwrap(),
@@ -583,7 +444,7 @@ mod tests {
         ]
     }
 
-    fn take_up(w: &mut Window, base: &Lines, [cells, reads, writes]: &[Lines; 3]) {
+    pub(super) fn take_up(w: &mut Window, base: &Lines, [cells, reads, writes]: &[Lines; 3]) {
         w.become_lines(base, cells).unwrap();
         w.become_marked(AccessKind::Reads, reads).unwrap();
         w.become_marked(AccessKind::Writes, writes).unwrap();
@@ -647,66 +508,6 @@ mod tests {
         assert!(times > 20);
         take_up(&mut w, &Lines::default(), &Default::default());
         assert!(all(&w).iter().all(|b| *b == 0));
-    }
-
-    /// Content that lies in a file does the same as a copy of it.
-    #[test]
-    fn content_of_another_window_needs_no_copy() {
-        let mut from = Window::new(hindsight_isa::Predictor::WINDOW).unwrap();
-        for page in [0, 1, 2, 3, 9, 10, 30, (1 << 20) - 1] {
-            from.write(page * 4096 + 100, &[page as u8 | 1; 3000]);
-        }
-        from.write(20 * 4096, &[0; 64]);
-        let copy = from.beyond(&Lines::default()).unwrap();
-        let file = from.take_content().unwrap();
-        assert!(from.pages().unwrap().len() <= 1, "the first page stays");
-        assert!(from.beyond(&Lines::default()).unwrap().pages.is_empty());
-        assert_eq!(file.pages.len(), 8);
-        let mut seed = 7u64;
-        let mut random = move |n: u64| {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(99);
-            (seed >> 33) % n
-        };
-        let mut both = [(); 2].map(|_| Window::observed().unwrap());
-        let bases = [&copy, &file];
-        let mut kept: Vec<[[Lines; 3]; 2]> = Vec::new();
-        for round in 0..300 {
-            if round % 60 == 0 {
-                for (w, base) in both.iter_mut().zip(bases) {
-                    w.begin_anywhere(base).unwrap();
-                }
-                kept.clear();
-            }
-            let (at, len, what) = (random(32) * 4096 + random(4096), random(9000), random(5));
-            let byte = random(256) as u8;
-            for w in &mut both {
-                match what {
-                    0 => w.zero(at, len).unwrap(),
-                    1 => w.set_marks(AccessKind::Writes, at, len, MARK),
-                    2 => w.clear_marks().unwrap(),
-                    _ => w.write(at, &vec![byte; len as usize % 300]),
-                }
-            }
-            let [a, b] = &mut both;
-            match random(4) {
-                0 => kept.push([diff(a, bases[0]), diff(b, bases[1])]),
-                1 if !kept.is_empty() => {
-                    let [of_a, of_b] = &kept[random(kept.len() as u64) as usize];
-                    take_up(a, bases[0], of_a);
-                    take_up(b, bases[1], of_b);
-                }
-                _ => {}
-            }
-            assert!(all(a) == all(b), "round {round}");
-            let whole = [&*a, &*b].map(|w| w.beyond(&Lines::default()).unwrap());
-            assert!(whole[0] == whole[1], "round {round}");
-        }
-        // What another window begins with has nothing of it.
-        let [a, mut b] = both;
-        drop(a);
-        b.begin_with(&Lines::default()).unwrap();
-        assert!(all(&b).iter().all(|b| *b == 0));
-        assert!(file.bytes.iter().any(|b| *b != 0));
     }
 
     #[test]

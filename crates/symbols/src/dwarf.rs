@@ -1,13 +1,17 @@
 //! The debug information of one module.
 
 use crate::debugfile::DebugPaths;
-use crate::signature::attribute;
 use crate::{Error, SourceLine};
 use gimli::constants::*;
-use gimli::{AttributeValue, Dwarf, EndianArcSlice, LittleEndian, SectionId, UnitRef};
+use gimli::{
+    AttributeValue, DwAt, Dwarf, EndianArcSlice, LittleEndian, SectionId, UnitOffset, UnitRef,
+};
 use object::{Object, ObjectSection};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// An entry that is completed by another one, that by another one, and so on: longer chains are given up.
+const MAX_LINKS: u32 = 16;
 
 pub(crate) type Reader = EndianArcSlice<LittleEndian>;
 pub(crate) type Entry = gimli::DebuggingInformationEntry<Reader>;
@@ -85,4 +89,38 @@ pub(crate) fn declared(unit: UnitRef<Reader>, entry: &Entry) -> Option<SourceLin
         line: small(number(DW_AT_decl_line))?,
         column: small(number(DW_AT_decl_column)).unwrap_or(0),
     })
+}
+
+/// An attribute of an entry, or of the entry that it completes.
+pub(crate) fn attribute(
+    unit: UnitRef<Reader>,
+    entry: &Entry,
+    name: DwAt,
+    depth: u32,
+) -> Option<AttributeValue<Reader>> {
+    if let Some(v) = entry.attr_value(name) {
+        return Some(v);
+    }
+    for link in [DW_AT_abstract_origin, DW_AT_specification] {
+        let Some(AttributeValue::UnitRef(at)) = entry.attr_value(link) else {
+            continue;
+        };
+        if depth < MAX_LINKS
+            && let Some(v) = with(unit, at, |e| attribute(unit, e, name, depth + 1)).flatten()
+        {
+            return Some(v);
+        }
+    }
+    None
+}
+
+/// Looks at the entry at an offset.
+pub(crate) fn with<T>(
+    unit: UnitRef<Reader>,
+    at: UnitOffset<usize>,
+    look: impl FnOnce(&Entry) -> T,
+) -> Option<T> {
+    let mut cursor = unit.unit.entries_at_offset(at).ok()?;
+    cursor.next_entry().ok()?;
+    cursor.current().map(look)
 }

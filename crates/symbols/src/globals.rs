@@ -3,8 +3,7 @@
 // The names of DWARF constants are as in the standard.
 #![allow(non_upper_case_globals)]
 
-use crate::dwarf::{Entry, Reader, declared, text};
-use crate::signature::attribute;
+use crate::dwarf::{Entry, Reader, attribute, declared, text};
 use crate::types::{Shape, Target, shape};
 use crate::{Module, SourceLine};
 use gimli::constants::*;

@@ -3,7 +3,7 @@
 // The names of DWARF constants are as in the standard.
 #![allow(non_upper_case_globals)]
 
-use crate::dwarf::{Reader, declared, text};
+use crate::dwarf::{Reader, attribute, declared, text, with};
 use crate::locations::{
     AtEntry, EvalFrame, KnownRegisters, Location, Registers, frame_base, location,
 };
@@ -12,8 +12,7 @@ use crate::variables::describe;
 use crate::{Error, Module, SourceLine};
 use gimli::constants::*;
 use gimli::{
-    AttributeValue, DebuggingInformationEntry, DwAt, EntriesTreeNode, Operation, UnitOffset,
-    UnitRef,
+    AttributeValue, DebuggingInformationEntry, EntriesTreeNode, Operation, UnitOffset, UnitRef,
 };
 
 /// Types that nest deeper are given up.
@@ -253,40 +252,6 @@ fn spilled(unit: UnitRef<Reader>, e: &Entry, fixed_base: bool) -> bool {
         }
     }
     own
-}
-
-/// An attribute of an entry, or of the entry that it completes.
-pub(crate) fn attribute(
-    unit: UnitRef<Reader>,
-    entry: &Entry,
-    name: DwAt,
-    depth: u32,
-) -> Option<AttributeValue<Reader>> {
-    if let Some(v) = entry.attr_value(name) {
-        return Some(v);
-    }
-    for link in [DW_AT_abstract_origin, DW_AT_specification] {
-        let Some(AttributeValue::UnitRef(at)) = entry.attr_value(link) else {
-            continue;
-        };
-        if depth < MAX_DEPTH
-            && let Some(v) = with(unit, at, |e| attribute(unit, e, name, depth + 1)).flatten()
-        {
-            return Some(v);
-        }
-    }
-    None
-}
-
-/// Looks at the entry at an offset.
-fn with<T>(
-    unit: UnitRef<Reader>,
-    at: UnitOffset<usize>,
-    look: impl FnOnce(&Entry) -> T,
-) -> Option<T> {
-    let mut cursor = unit.unit.entries_at_offset(at).ok()?;
-    cursor.next_entry().ok()?;
-    cursor.current().map(look)
 }
 
 /// A parameter of this type.

@@ -212,7 +212,7 @@ impl Module {
             return Some(Called::Here(first.begin));
         }
         let name = [DW_AT_linkage_name, DW_AT_name].iter().find_map(|n| {
-            let v = crate::signature::attribute(unit, e, *n, 0)?;
+            let v = crate::dwarf::attribute(unit, e, *n, 0)?;
             Some(crate::dwarf::text(unit, v))
         })?;
         match self.named(&name)[..] {

@@ -59,6 +59,18 @@ impl Engine {
         frame.load(spare).ok_or_else(|| self.bad_frame())
     }
 
+    /// The state at the beginning of an interval of a coarse part, and all that memory holds there.
+    pub fn whole_frame(
+        self: &Arc<Self>,
+        part: &IndexPart,
+        interval: usize,
+    ) -> Result<(State, Lines)> {
+        let frame = part.frame(self, interval)?;
+        let (state, _) = frame.open().ok_or_else(|| self.bad_frame())?;
+        let content = |pages: &Pages| lines_of(pages, pages.keys().copied());
+        Ok((state, self.at_border(part, interval..=interval, content)?))
+    }
+
     /// What a line holds at one of these borders of a coarse part. It must hold the same at all of them.
     pub fn line_at(
         self: &Arc<Self>,

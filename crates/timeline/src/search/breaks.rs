@@ -9,7 +9,7 @@ use super::hit::{Hit, SearchRange};
 use crate::base::STRIDE;
 use crate::base::sync::{joined, lock};
 use crate::engine::Engine;
-use crate::index;
+use crate::index::{self, IndexPart};
 use crate::model::error::replay;
 use crate::model::stops::*;
 use crate::play::Player;
@@ -25,7 +25,7 @@ const NEAR: u64 = 2;
 /// A stretch has at least this many intervals, and `PER_BYTE` instructions for each byte that the program had: memory is laid
 /// out where it begins.
 const LEAST: u64 = 16;
-const PER_BYTE: u64 = 4;
+const PER_BYTE: u64 = 16;
 /// A machine with marks takes this many times as long.
 const MARKS: u64 = 3;
 /// How many times each has the program's memory, at most.
@@ -53,6 +53,8 @@ struct Stretch {
 enum Begin {
     /// At the key frame that begins this chunk.
     KeyFrame(usize),
+    /// Where this interval of a coarse part begins.
+    Border(Arc<IndexPart>, usize),
     /// Where the player is.
     Player(Box<State>, Lines),
 }
@@ -176,28 +178,25 @@ fn stretches(engine: &Arc<Engine>, s: SearchRange) -> Result<Vec<Stretch>> {
         0 => (LEAST * index::span(engine, s.thread)).max(had.saturating_mul(PER_BYTE)),
         n => LEAST * n,
     };
-    let mut starts: Vec<(u64, usize)> = Vec::new();
-    for (at, chunk) in begins(engine, s)? {
+    let mut starts: Vec<(u64, Begin)> = Vec::new();
+    for (at, begin) in begins(engine, s)? {
         if at < s.lo {
             starts.clear();
         }
         if starts.last().is_none_or(|l| at >= l.0 + least) {
-            starts.push((at, chunk));
+            starts.push((at, begin));
         }
     }
     // What is at the same instant as a key frame belongs to the stretch before it: a part of it comes first.
     let behind = |at: u64| (at + 1).clamp(s.lo, s.hi);
-    let ends = starts.iter().skip(1).map(|b| behind(b.0)).chain([s.hi]);
-    let list = starts.iter().enumerate().zip(ends);
+    let froms: Vec<u64> = starts.iter().map(|b| b.0).collect();
+    let ends = froms.iter().skip(1).map(|at| behind(*at)).chain([s.hi]);
+    let list = starts.into_iter().enumerate().zip(ends);
     let mut out: Vec<Stretch> = list
-        .map(|((i, (from, chunk)), hi)| Stretch {
-            from: *from,
-            begin: Begin::KeyFrame(*chunk),
-            lo: if i == 0 {
-                s.lo.max(*from)
-            } else {
-                behind(*from)
-            },
+        .map(|((i, (from, begin)), hi)| Stretch {
+            from,
+            begin,
+            lo: if i == 0 { s.lo.max(from) } else { behind(from) },
             hi,
         })
         .collect();
@@ -210,10 +209,19 @@ fn stretches(engine: &Arc<Engine>, s: SearchRange) -> Result<Vec<Stretch>> {
 }
 
 /// Where a machine can begin to play, ascending, up to the end of a stretch.
-fn begins(engine: &Arc<Engine>, s: SearchRange) -> Result<BTreeMap<u64, usize>> {
+fn begins(engine: &Arc<Engine>, s: SearchRange) -> Result<BTreeMap<u64, Begin>> {
     let ranges = engine.part_ranges_of(s.thread);
-    let parts = ranges.iter().filter(|r| r.from < s.hi);
-    let mut all: BTreeMap<u64, usize> = parts.map(|r| (r.from, r.chunk)).collect();
+    let mut all = BTreeMap::new();
+    for r in ranges.iter().filter(|r| r.from < s.hi) {
+        all.insert(r.from, Begin::KeyFrame(r.chunk));
+        let coarse = engine.part_if_built(*r).filter(|_| r.is_coarse());
+        let borders = coarse
+            .iter()
+            .flat_map(|p| p.borders.iter().enumerate().skip(1).map(move |b| (p, b)));
+        for (part, (i, at)) in borders.filter(|b| *b.1.1 < s.hi) {
+            all.insert(*at, Begin::Border(Arc::clone(part), i));
+        }
+    }
     if engine.has_steps(s.thread) {
         return Ok(all);
     }
@@ -221,7 +229,7 @@ fn begins(engine: &Arc<Engine>, s: SearchRange) -> Result<BTreeMap<u64, usize>> 
     let mut before = s.hi;
     while let Some(t) = before.checked_sub(1).and_then(|n| scan.told_at(n)) {
         if t.is_whole() {
-            all.entry(t.at).or_insert(t.chunk());
+            all.entry(t.at).or_insert(Begin::KeyFrame(t.chunk()));
         }
         if t.at < s.lo {
             break;
@@ -347,6 +355,12 @@ impl Search<'_> {
         let source = |chunk| Box::new(Chunks::new(&self.engine.recording, self.thread, chunk));
         match &self.stretches[i].begin {
             Begin::KeyFrame(chunk) => m.from_keyframe(source(*chunk)).map_err(fail)?,
+            Begin::Border(part, interval) => {
+                let (state, content) = self.engine.whole_frame(part, *interval)?;
+                m.set_memory(&content).map_err(fail)?;
+                let chunk = index::chunk_of(self.engine, self.thread, state.position);
+                m.resume(source(chunk), &state).map_err(fail)?;
+            }
             Begin::Player(state, content) => {
                 m.set_memory(content).map_err(fail)?;
                 let chunk = index::chunk_of(self.engine, self.thread, state.position);

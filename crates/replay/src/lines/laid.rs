@@ -1,0 +1,154 @@
+//! Content in a file in memory, which a window takes over without a copy: the file lies over its cells, and a page is copied
+//! when it is written to.
+
+use super::{Bytes, Lines, NONE, PAGE, union};
+use crate::Error;
+use crate::memory::MemoryFile;
+use crate::window::Window;
+use std::sync::Arc;
+
+/// A window releases its memory in blocks of this many pages. The kernel may have it in pieces of this size.
+const BLOCK: u32 = 512;
+/// A file is laid over a window in at most this many places. The kernel limits how many mappings a process has.
+const PLACES: usize = 8192;
+
+impl Window {
+    /// Does the same without a copy, if the lines are in a file. A page then takes memory of its own when it is written to.
+    pub(super) fn lay(&mut self, lines: &Lines) -> Result<bool, Error> {
+        let Some(file) = lines.file() else {
+            return Ok(false);
+        };
+        // The first page has a second mapping, so it is copied.
+        let first = lines.pages.first().is_some_and(|p| p.0 == 0) as usize;
+        let numbers: Vec<u32> = lines.pages[first..].iter().map(|p| p.0).collect();
+        let runs = || numbers.chunk_by(|a, b| a + 1 == *b);
+        if runs().count() > PLACES {
+            return Ok(false);
+        }
+        self.empty()?;
+        let mut at = first * PAGE;
+        for run in runs() {
+            self.lay_pages(run[0], run.len(), file, at)?;
+            at += run.len() * PAGE;
+        }
+        if first == 1 {
+            self.page_mut(0).copy_from_slice(&lines.bytes[..PAGE]);
+        }
+        self.laid = Some(lines.clone());
+        Ok(true)
+    }
+
+    /// All that the window holds, in a file. The window gives its memory away page by page, and holds nothing afterwards.
+    pub(crate) fn take_content(&mut self) -> Result<Lines, Error> {
+        if self.laid.is_some() {
+            return self.beyond(&Lines::default());
+        }
+        let pages = self.pages()?;
+        let mut file = MemoryFile::new(pages.len() * PAGE)?;
+        let mut out = Vec::new();
+        let mut to = file.bytes_mut().chunks_exact_mut(PAGE);
+        for block in pages.chunk_by(|a, b| a / BLOCK == b / BLOCK) {
+            for page in block.iter().filter(|p| *self.page(**p) != NONE) {
+                let Some(to) = to.next() else { break };
+                to.copy_from_slice(self.page(*page));
+                out.push((*page, u64::MAX));
+            }
+            let begin = (block[0] / BLOCK * BLOCK) as u64;
+            self.zero(begin * PAGE as u64, BLOCK as u64 * PAGE as u64)?;
+        }
+        file.shorten(out.len() * PAGE);
+        Ok(Lines {
+            pages: out,
+            bytes: Bytes::File(Arc::new(file)),
+        })
+    }
+
+    /// The pages whose cells may differ from `base`, and those of `more`, ascending.
+    pub(super) fn compared(&self, base: &Lines, more: &Lines) -> Result<Vec<u32>, Error> {
+        let Some(laid) = &self.laid else {
+            return Ok(union(&self.dirty_cells()?, base, more));
+        };
+        let is_base = (base.file().zip(laid.file())).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
+        let mut pages = self.own()?;
+        if !is_base {
+            pages.extend(laid.pages.iter().map(|p| p.0));
+            return Ok(union(&pages, base, more));
+        }
+        // What was zeroed since is not in memory, and no longer the file's.
+        let laid = self.laid_pages();
+        let mut ranges = laid.iter().peekable();
+        pages.extend(base.pages.iter().map(|p| p.0).filter(|p| {
+            while ranges.next_if(|r| r.end <= *p).is_some() {}
+            ranges.peek().is_none_or(|r| *p < r.start)
+        }));
+        Ok(union(&pages, &Lines::default(), more))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{all, diff, take_up};
+    use super::*;
+    use crate::window::AccessKind;
+    use hindsight_isa::observe::MARK;
+
+    /// Content that lies in a file does the same as a copy of it.
+    #[test]
+    fn content_of_another_window_needs_no_copy() {
+        let mut from = Window::new(hindsight_isa::Predictor::WINDOW).unwrap();
+        for page in [0, 1, 2, 3, 9, 10, 30, (1 << 20) - 1] {
+            from.write(page * 4096 + 100, &[page as u8 | 1; 3000]);
+        }
+        from.write(20 * 4096, &[0; 64]);
+        let copy = from.beyond(&Lines::default()).unwrap();
+        let file = from.take_content().unwrap();
+        assert!(from.pages().unwrap().len() <= 1, "the first page stays");
+        assert!(from.beyond(&Lines::default()).unwrap().pages.is_empty());
+        assert_eq!(file.pages.len(), 8);
+        let mut seed = 7u64;
+        let mut random = move |n: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(99);
+            (seed >> 33) % n
+        };
+        let mut both = [(); 2].map(|_| Window::observed().unwrap());
+        let bases = [&copy, &file];
+        let mut kept: Vec<[[Lines; 3]; 2]> = Vec::new();
+        for round in 0..300 {
+            if round % 60 == 0 {
+                for (w, base) in both.iter_mut().zip(bases) {
+                    w.begin_anywhere(base).unwrap();
+                }
+                kept.clear();
+            }
+            let (at, len, what) = (random(32) * 4096 + random(4096), random(9000), random(5));
+            let byte = random(256) as u8;
+            for w in &mut both {
+                match what {
+                    0 => w.zero(at, len).unwrap(),
+                    1 => w.set_marks(AccessKind::Writes, at, len, MARK),
+                    2 => w.clear_marks().unwrap(),
+                    _ => w.write(at, &vec![byte; len as usize % 300]),
+                }
+            }
+            let [a, b] = &mut both;
+            match random(4) {
+                0 => kept.push([diff(a, bases[0]), diff(b, bases[1])]),
+                1 if !kept.is_empty() => {
+                    let [of_a, of_b] = &kept[random(kept.len() as u64) as usize];
+                    take_up(a, bases[0], of_a);
+                    take_up(b, bases[1], of_b);
+                }
+                _ => {}
+            }
+            assert!(all(a) == all(b), "round {round}");
+            let whole = [&*a, &*b].map(|w| w.beyond(&Lines::default()).unwrap());
+            assert!(whole[0] == whole[1], "round {round}");
+        }
+        // What another window begins with has nothing of it.
+        let [a, mut b] = both;
+        drop(a);
+        b.begin_with(&Lines::default()).unwrap();
+        assert!(all(&b).iter().all(|b| *b == 0));
+        assert!(file.bytes.iter().any(|b| *b != 0));
+    }
+}
