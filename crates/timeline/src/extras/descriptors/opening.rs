@@ -52,7 +52,9 @@ impl Pass {
                 folder: flags.is_some_and(|f| f & libc::O_DIRECTORY != 0),
             },
         );
-        file.borrow_mut().again = again;
+        if let Some(again) = again {
+            file.borrow_mut().opens_again(&again);
+        }
         let begins = flags.is_some_and(|f| f & libc::O_APPEND == 0);
         file.borrow_mut().next = begins.then_some(0);
         // If it is not known, the next program may have it.

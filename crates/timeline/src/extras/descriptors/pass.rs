@@ -421,13 +421,7 @@ impl Pass {
 
     pub fn new_file(&mut self, first: i32, what: What) -> Shared {
         self.met += 1;
-        Rc::new(RefCell::new(OpenFile {
-            number: self.met,
-            first,
-            what,
-            next: None,
-            again: None,
-        }))
+        Rc::new(RefCell::new(OpenFile::new(self.met, first, what)))
     }
 
     /// What random bytes come from.

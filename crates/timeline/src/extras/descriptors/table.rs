@@ -17,20 +17,37 @@ pub struct OpenFile {
     pub what: What,
     /// Where in the file the next bytes are read or written. `None`: that is not known, or it is no file.
     pub(super) next: Option<u64>,
-    /// The open file of which this is another opening: the program opened `/dev/stdout`, `/dev/fd/N` or the like.
-    pub(super) again: Option<Shared>,
+    /// The open file of which this is another opening: the program opened `/dev/stdout`, `/dev/fd/N` or the like. That one
+    /// is no other opening itself.
+    again: Option<Shared>,
 }
 
 impl OpenFile {
+    /// One of which only this is known.
+    pub(super) fn new(number: u64, first: i32, what: What) -> OpenFile {
+        OpenFile {
+            number,
+            first,
+            what,
+            next: None,
+            again: None,
+        }
+    }
+
+    /// Notes that this is another opening of that. A program can go on with openings of openings for ever, so that the first
+    /// of them is noted, and no chain is made.
+    pub(super) fn opens_again(&mut self, that: &Shared) {
+        let first = that.borrow().again.clone();
+        self.again = Some(first.unwrap_or_else(|| Rc::clone(that)));
+    }
+
     /// The open file to which what is written here goes, too: another one if the program opened `/dev/stdout`, `/dev/fd/N` or the
     /// like, and otherwise this one.
     pub fn original(&self) -> OpenFile {
-        let mut found = self.clone();
-        // Each is older than the one that leads to it.
-        while let Some(again) = found.again.take() {
-            found = again.borrow().clone();
+        match &self.again {
+            Some(again) => again.borrow().clone(),
+            None => self.clone(),
         }
-        found
     }
 }
 
@@ -197,13 +214,7 @@ mod tests {
     use super::*;
 
     fn file(number: u64, first: i32) -> Shared {
-        Rc::new(RefCell::new(OpenFile {
-            number,
-            first,
-            what: What::Inherited,
-            next: None,
-            again: None,
-        }))
+        Rc::new(RefCell::new(OpenFile::new(number, first, What::Inherited)))
     }
 
     fn number(t: &Table, fd: i32) -> Option<u64> {
@@ -233,6 +244,21 @@ mod tests {
         let next = child.of_next_program();
         assert_eq!((number(&next, 1), number(&next, 10)), (Some(3), None));
         assert!(matches!(next.find(10), Found::Closed));
+    }
+
+    #[test]
+    fn openings_of_openings_lead_to_the_first_and_make_no_chain() {
+        let first = file(1, 1);
+        let mut last = Rc::clone(&first);
+        for n in 2..300_000 {
+            let next = file(n, 1);
+            next.borrow_mut().opens_again(&last);
+            last = next;
+        }
+        assert_eq!(last.borrow().original().number, 1);
+        assert_eq!(first.borrow().original().number, 1);
+        // This one and the last hold it.
+        assert_eq!(Rc::strong_count(&first), 2);
     }
 
     #[test]
