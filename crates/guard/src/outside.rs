@@ -145,7 +145,7 @@ pub enum Compared {
     Missing,
     /// There is a regular file, and nothing was recorded that it could be compared with.
     There,
-    /// It is no regular file, or this process may not look at it.
+    /// It is no regular file, or one in which the kernel shows itself, or this process may not look at it.
     Unknown,
 }
 
@@ -166,7 +166,7 @@ impl Compared {
 }
 
 /// Compares the file of this machine at `path` with a content of which the size and the name are known. `same` says whether a
-/// file has that content. It is not opened unless it is a regular file of that size. In the sandbox the broker compares,
+/// file has that content. It is not read unless it is a regular file of that size, and none in which the kernel shows itself. In the sandbox the broker compares,
 /// if it may.
 pub fn compare(
     path: &Path,
@@ -196,9 +196,8 @@ pub(crate) fn compare_here(
     if !path.is_absolute() {
         return Compared::Unknown;
     }
-    let there = match path.metadata() {
-        Ok(m) if m.is_file() => m.len(),
-        Ok(_) => return Compared::Unknown,
+    let there = match regular::of_machine(path) {
+        Ok(m) => m.len(),
         Err(e) => {
             return match e.raw_os_error() {
                 Some(libc::ENOENT | libc::ENOTDIR) => Compared::Missing,
@@ -211,7 +210,7 @@ pub(crate) fn compare_here(
         Some(size) if size != there => Compared::Changed,
         // Files of the kernel say that they have 0 bytes, and may have no end.
         Some(0) => Compared::Same,
-        Some(_) => match regular::open(path, Links::Follow) {
+        Some(_) => match regular::open_of_machine(path) {
             Ok(file) if same(&file) => Compared::Same,
             Ok(_) => Compared::Changed,
             Err(_) => Compared::Unknown,
@@ -233,7 +232,7 @@ pub fn extract(path: &Path) -> io::Result<File> {
 
 /// Opens a regular file if it has `size` bytes.
 pub(crate) fn sized(path: &Path, size: u64) -> Option<File> {
-    let file = regular::open(path, Links::Follow).ok()?;
+    let file = regular::open_of_machine(path).ok()?;
     // Files of the kernel say that they have 0 bytes, and may have no end.
     let len = file.metadata().ok()?.len();
     (len == size && size > 0).then_some(file)
@@ -291,10 +290,38 @@ mod tests {
         let none = dir.path().join("none");
         assert_eq!(unread(&none, Some(7)), Compared::Missing);
         assert_eq!(unread(&file.join("below"), None), Compared::Missing);
-        // It says that it is empty.
-        assert_eq!(
-            unread(Path::new("/proc/self/maps"), Some(9)),
-            Compared::Changed
-        );
+    }
+
+    #[test]
+    fn files_of_the_kernel_are_not_read_however_they_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, above) = (dir.path().join("link"), dir.path().join("above"));
+        std::os::unix::fs::symlink("/proc/self/status", &link).unwrap();
+        std::os::unix::fs::symlink("/proc", &above).unwrap();
+        let mut paths = vec![link, above.join("self/status")];
+        let spellings = [
+            "/proc/self/status",
+            "//proc/self/status",
+            "/./proc/./self/status",
+            "/proc/self/../self/status",
+            "/tmp/../proc/self/status",
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+            "//sys/kernel/mm/transparent_hugepage/enabled",
+        ];
+        paths.extend(spellings.map(Into::into));
+        for path in paths.iter().filter(|p| p.exists()) {
+            for size in [None, Some(0), Some(9), Some(4096)] {
+                let found = compare_here(path, size, |_| panic!("it is read"));
+                assert_eq!(found, Compared::Unknown, "{} {size:?}", path.display());
+                let size = size.unwrap_or(0);
+                assert!(super::sized(path, size).is_none(), "{}", path.display());
+            }
+        }
+        // Links to other files are followed.
+        let (file, other) = (dir.path().join("file"), dir.path().join("other"));
+        std::fs::write(&file, "content").unwrap();
+        std::os::unix::fs::symlink(&file, &other).unwrap();
+        assert_eq!(compare_here(&other, Some(7), |_| true), Compared::Same);
+        assert!(super::sized(&other, 7).is_some());
     }
 }

@@ -4,6 +4,7 @@
 //! than all memory. So all crates open these files here. Only regular files are opened, nothing is waited
 //! for, and reading has a limit.
 
+use crate::kernel;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Error, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -55,6 +56,38 @@ pub fn open_with(
     let file = options.custom_flags(flags).open(path)?;
     must_be(&file.metadata()?)?;
     Ok(file)
+}
+
+/// What is known of a file of this machine whose path somebody else chose. Opens nothing.
+///
+/// # Errors
+/// It is not a regular file, or one in which the kernel shows itself, or cannot be looked at.
+pub(crate) fn of_machine(path: &Path) -> io::Result<Metadata> {
+    // Such a descriptor only names a file, so that devices and files of the kernel do not notice.
+    let mut options = OpenOptions::new();
+    let named = options.read(true).custom_flags(libc::O_PATH).open(path)?;
+    must_be_of_machine(&named)
+}
+
+/// Opens a regular file of this machine whose path somebody else chose, for reading.
+///
+/// # Errors
+/// As for [`of_machine`].
+pub(crate) fn open_of_machine(path: &Path) -> io::Result<File> {
+    of_machine(path)?;
+    let file = open(path, Links::Follow)?;
+    // Another file may have appeared in between.
+    must_be_of_machine(&file)?;
+    Ok(file)
+}
+
+fn must_be_of_machine(file: &File) -> io::Result<Metadata> {
+    let m = file.metadata()?;
+    must_be(&m)?;
+    match kernel::shows_itself(file)? {
+        true => Err(not_regular()),
+        false => Ok(m),
+    }
 }
 
 /// Reads a whole regular file.
