@@ -3,7 +3,7 @@
 use crate::numbers::size;
 use crate::out::println;
 use crate::{args, confine, say, travel};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hindsight_guard::outside::{self, Compared};
 use hindsight_guard::private;
 use hindsight_inspect::{Asset, Content, Uses, assets};
@@ -25,6 +25,8 @@ const PART: usize = 1 << 20;
 /// and libraries compress to a third.
 const MOST: u64 = 256 << 20;
 const PER_BYTE: u64 = 32;
+/// A file, or a folder that leads to it, counts as so many bytes more.
+const PER_NAME: u64 = 4096;
 /// Where the kernel shows itself. What is there belongs to a process or to a machine.
 const KERNEL: [&[u8]; 3] = [b"/proc/", b"/sys/", b"/dev/"];
 
@@ -147,6 +149,8 @@ fn asset_text(asset: &Asset, compared: Compared) -> String {
 }
 
 fn asset_json(asset: &Asset, compared: Compared, copy: Option<&Path>) -> Json {
+    // The path may be no text.
+    let copy = copy.map(|c| Text::from(c.as_os_str()));
     json!({
         "path": Text::from(asset.path.as_slice()),
         "uses": uses(asset.uses),
@@ -160,8 +164,9 @@ fn asset_json(asset: &Asset, compared: Compared, copy: Option<&Path>) -> Json {
 /// What was taken out.
 struct Taken {
     names: HashSet<Vec<u8>>,
-    /// The most bytes of all files together.
-    most: u64,
+    /// How much may still be written.
+    left: u64,
+    /// What is there whole.
     files: u64,
     bytes: u64,
     failed: bool,
@@ -172,7 +177,7 @@ impl Taken {
         let recorded = trace.len() + trace.shared_bytes().unwrap_or(0);
         Taken {
             names: HashSet::new(),
-            most: recorded.saturating_mul(PER_BYTE).saturating_add(MOST),
+            left: recorded.saturating_mul(PER_BYTE).saturating_add(MOST),
             files: 0,
             bytes: 0,
             failed: false,
@@ -193,12 +198,7 @@ impl Taken {
             name.extend(format!(".{}", content.hash).into_bytes());
         }
         let name = Path::new(OsStr::from_bytes(&name));
-        let fits = self.bytes.saturating_add(content.size) <= self.most;
-        let done = match fits {
-            true => copy(trace, content, name),
-            false => Err(anyhow::Error::msg("it is far larger than the recording")),
-        };
-        match done {
+        match self.copy(trace, content, name) {
             Ok(()) => {
                 self.files += 1;
                 self.bytes += content.size;
@@ -211,26 +211,42 @@ impl Taken {
             }
         }
     }
-}
-
-fn copy(trace: &Trace, content: Content, name: &Path) -> Result<()> {
-    // A damaged content is noticed before there is a file.
-    let part = |from: u64| {
-        let len = (content.size - from).min(PART as u64) as usize;
-        trace.module_part(content.module, from, len)
-    };
-    let first = part(0)?;
-    let mut file = outside::extract(name).map_err(|e| match e.raw_os_error() {
-        Some(libc::EXDEV) => anyhow::Error::msg("its name leads out of the folder"),
-        Some(libc::EEXIST) => anyhow::Error::msg("there is something with its name already"),
-        _ => e.into(),
-    })?;
-    file.write_all(&first)?;
-    let mut done = first.len() as u64;
-    while done < content.size {
-        let bytes = part(done).context("only its beginning is there")?;
-        file.write_all(&bytes)?;
-        done += bytes.len() as u64;
+    /// Writes a content to a new file. What is written counts even if not all of it can be written.
+    fn copy(&mut self, trace: &Trace, content: Content, name: &Path) -> Result<()> {
+        // Folders may stay behind.
+        let names = (name.components().count() as u64).saturating_mul(PER_NAME);
+        if names.saturating_add(content.size) > self.left {
+            bail!("all files together are far larger than the recording");
+        }
+        self.left -= names;
+        let part = |from: u64| {
+            let len = (content.size - from).min(PART as u64) as usize;
+            trace.module_part(content.module, from, len)
+        };
+        // A damaged beginning is noticed before there is a file.
+        let first = part(0)?;
+        let mut file = outside::extract(name).map_err(|e| match e.raw_os_error() {
+            Some(libc::EXDEV) => anyhow::Error::msg("its name leads out of the folder"),
+            Some(libc::EEXIST) => anyhow::Error::msg("there is something with its name already"),
+            _ => e.into(),
+        })?;
+        let mut write = |bytes: &[u8]| {
+            self.left = self.left.saturating_sub(bytes.len() as u64);
+            file.write_all(bytes)
+        };
+        let mut rest = || -> Result<()> {
+            write(&first)?;
+            let mut done = first.len() as u64;
+            while done < content.size {
+                let bytes = part(done).context("the recording has only its beginning")?;
+                write(&bytes)?;
+                done += bytes.len() as u64;
+            }
+            Ok(())
+        };
+        rest().map_err(|e| match file.set_len(0) {
+            Ok(()) => e.context("an empty file is left"),
+            Err(_) => e.context("a part of it is left"),
+        })
     }
-    Ok(())
 }

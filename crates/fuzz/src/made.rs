@@ -128,9 +128,9 @@ impl Made {
         }
     }
 
-    pub fn module(&mut self, path: &str, hash: ModuleHash, size: u64) {
+    pub fn module(&mut self, path: impl Into<Text>, hash: ModuleHash, size: u64) {
         let info = ModuleInfo {
-            path: Text::from(path),
+            path: path.into(),
             hash,
             size,
             shared: false,

@@ -7,6 +7,7 @@ use hindsight_events::Event;
 use hindsight_fuzz::made::*;
 use hindsight_trace::chunk::{ChunkHeader, Kind};
 use hindsight_trace::{Header, ModuleHash, StreamKind, Summary, Text};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 use watch::*;
@@ -250,7 +251,7 @@ fn descriptions_are_not_longer_than_a_recordings() {
     let repeated = |len: usize, n: usize| {
         let mut made = Made::new(&header());
         let begin = made.bytes.len();
-        made.module(&"x".repeat(len), ModuleHash::of(b"x"), 1);
+        made.module("x".repeat(len).as_str(), ModuleHash::of(b"x"), 1);
         let one = made.bytes.split_off(begin);
         made.bytes.extend(one.repeat(n));
         made
@@ -276,7 +277,7 @@ fn modules_are_unpacked_as_far_as_they_are_stored() {
     let zeros = chunk(ChunkHeader::blank(Kind::Piece), &vec![0; step]);
     let paths = ["/x/a.so", "/x/b.so", "/x/c.so", "/x/d.so"];
     for (m, path) in paths.iter().enumerate() {
-        made.module(path, ModuleHash([m as u8; 16]), size);
+        made.module(*path, ModuleHash([m as u8; 16]), size);
         let mut h = header_of(&zeros);
         for i in 0..size / step as u64 {
             (h.sequence, h.first_pos, h.last_pos) = (i as u32, i * step as u64, size);
@@ -325,7 +326,7 @@ fn paths_of_a_recording_lead_to_files_only() {
     let mut made = Made::new(&header());
     for (i, path) in paths.iter().enumerate() {
         // The name does not match the stored content, so this machine's file is asked for.
-        made.module(path, ModuleHash::of(&[i as u8]), 5);
+        made.module(*path, ModuleHash::of(&[i as u8]), 5);
         made.piece(0, 0, 5, b"other");
     }
     let maps: Vec<_> = paths
@@ -491,9 +492,14 @@ fn nothing_is_taken_out_elsewhere_and_nothing_strange_is_compared() {
     let mut made = Made::new(&header());
     let hash = ModuleHash::of(b"hello");
     for name in &names {
-        made.module(name, hash, 5);
+        made.module(name.as_str(), hash, 5);
     }
     made.piece(0, 0, 5, b"hello");
+    // No text.
+    made.module(&b"/no/\xff"[..], hash, 5);
+    // Only its first half is there.
+    made.module("/half", ModuleHash::of(b"half"), 2 << 20);
+    made.piece(0, 0, 2 << 20, &vec![7; 1 << 20]);
     let zeros = ModuleHash::of(b"");
     made.module("/bomb", zeros, 1 << 30);
     program_in(&mut made, LOOP, &start(0, 0), &[], &[], 10);
@@ -513,6 +519,18 @@ fn nothing_is_taken_out_elsewhere_and_nothing_strange_is_compared() {
     assert_eq!(std::fs::read(below).unwrap(), b"hello");
     assert!(done.output.contains("leads out of the folder"), "{done:?}");
     assert!(!home.path("taken/bomb").exists());
+    // Of what is damaged, nothing stays.
+    assert!(done.output.contains("only its beginning"), "{done:?}");
+    let half = std::fs::metadata(home.path("taken/half")).unwrap();
+    assert_eq!(half.len(), 0, "{done:?}");
+    let json = home.run(&["audit", "--extract", "other", "--json", file]);
+    assert_eq!(json.code(), Some(2), "{json:?}");
+    assert!(!json.output.contains("panicked"), "{json:?}");
+    let strange = std::path::Path::new(std::ffi::OsStr::from_bytes(b"other/no/\xff"));
+    assert_eq!(
+        std::fs::read(home.path("").join(strange)).unwrap(),
+        b"hello"
+    );
     // Only what is a regular file here is compared: the others are neither read nor waited for.
     let state = |name: &str| {
         let lines = done.output.lines();
