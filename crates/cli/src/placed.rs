@@ -6,7 +6,7 @@ use hindsight_guard::regular;
 use hindsight_timeline::{Cursor, Error, OpenFile, Transfer, What};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{IsTerminal, Seek};
+use std::io::{IsTerminal, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
@@ -45,6 +45,14 @@ pub struct Placed {
     of: Option<OpenFile>,
     /// Where the next bytes are expected.
     next: u64,
+    /// Where the last of all ends, be it known or not.
+    end: u64,
+    /// Some have a place that is known.
+    placed: bool,
+    /// The number of those whose place is not known.
+    unplaced: u64,
+    /// The program moved the place.
+    moved: bool,
     /// What is there: ends, by beginnings.
     there: BTreeMap<u64, u64>,
 }
@@ -55,11 +63,16 @@ impl Placed {
             target,
             of: None,
             next: 0,
+            end: 0,
+            placed: false,
+            unplaced: 0,
+            moved: false,
             there: BTreeMap::new(),
         }
     }
 
-    /// Writes the bytes of a transfer. Those that are not known are left out.
+    /// Writes the bytes of a transfer. Those that are not known are left out. Those whose place is not known stand behind those
+    /// before them.
     ///
     /// # Errors
     /// The transfer is of another file than those before. Or standard output cannot have the bytes at their place.
@@ -74,9 +87,15 @@ impl Placed {
             Some(_) => {}
             None => self.of = Some(t.file.clone()),
         }
+        match t.offset {
+            Some(_) => self.placed = true,
+            None => self.unplaced = self.unplaced.saturating_add(t.len),
+        }
+        self.moved |= t.file.moved;
         let mut at = t.offset.unwrap_or(self.next);
         if !t.is_in_memory() {
             self.next = at.saturating_add(t.len);
+            self.end = self.end.max(self.next);
             return Ok(());
         }
         t.bytes(cursor, &mut |piece| {
@@ -86,6 +105,7 @@ impl Placed {
                     self.put(at, &known)?;
                 }
                 at = at.saturating_add(part.len() as u64);
+                self.end = self.end.max(at);
             }
             Ok(())
         })?;
@@ -94,7 +114,6 @@ impl Placed {
     }
 
     fn put(&mut self, at: u64, bytes: &[u8]) -> hindsight_timeline::Result<()> {
-        let end = self.there.last_key_value().map_or(0, |(_, end)| *end);
         match &self.target.file {
             Some((file, begin)) => {
                 if let Err(e) = file.write_all_at(bytes, begin.saturating_add(at)) {
@@ -102,7 +121,8 @@ impl Placed {
                     std::process::exit(2);
                 }
             }
-            None if at == end => out::write(bytes),
+            // What is not known is left out, and is no reason to stop.
+            None if at == self.end => out::write(bytes),
             None => {
                 return Err(Error::Unsupported(
                     "the bytes were not read or written one behind the other: send them to a new file".into(),
@@ -125,13 +145,26 @@ impl Placed {
         self.there.insert(from, to);
     }
 
-    /// Says what is missing. The exit status: 0 if it is nothing.
+    /// Says what is missing, or stands at a place that need not be its own. The exit status: 0 if it is nothing. What is written
+    /// to standard output from now on stands behind all.
     ///
     /// # Errors
-    /// Nothing was meant.
-    pub fn end(self) -> Result<i32> {
-        if self.of.is_none() {
+    /// Nothing was meant. Or standard output has no such place.
+    pub fn end(mut self) -> Result<i32> {
+        let Some(of) = &self.of else {
             bail!("nothing went through that");
+        };
+        if let Some((file, begin)) = &mut self.target.file {
+            file.seek(SeekFrom::Start(begin.saturating_add(self.end)))?;
+        }
+        let is_file = matches!(of.what, What::File { .. });
+        let misplaced = self.unplaced > 0 && (is_file || self.placed || self.moved);
+        if misplaced {
+            say(&format!(
+                "the place of {} byte{} in the file is not known: they are written behind those before them",
+                self.unplaced,
+                if self.unplaced == 1 { "" } else { "s" },
+            ));
         }
         let mut missing = Vec::new();
         let mut at = 0;
@@ -141,12 +174,12 @@ impl Placed {
             }
             at = *to;
         }
-        if at < self.next {
-            missing.push((at, self.next));
+        if at < self.end {
+            missing.push((at, self.end));
         }
         let bytes: u64 = missing.iter().map(|(from, to)| to - from).sum();
         let Some((from, to)) = missing.first().filter(|_| bytes > 0) else {
-            return Ok(0);
+            return Ok(misplaced as i32);
         };
         say(&format!(
             "{bytes} bytes are not known, and left out: {} part{}, the first of them bytes {from} to {to}",

@@ -3,6 +3,7 @@
 use hindsight_lab::{Done, Scene};
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 fn ask(s: &Scene, trace: &Path, words: &[&str]) -> Done {
@@ -98,6 +99,75 @@ fn files_that_have_changed_are_taken_out() {
         1,
         "{text}"
     );
+}
+
+#[test]
+fn what_is_written_next_stands_behind_all() {
+    let s = Scene::new();
+    let (trace, _) = record(&s);
+    let mut out = fs::File::create_new(s.path("out")).unwrap();
+    out.write_all(b"begin").unwrap();
+    let mut raw = s.hindsight(&["data", "--raw", "--in", "--fd", "backwards"]);
+    let raw = raw.arg(&trace).stdout(out.try_clone().unwrap());
+    assert_eq!(raw.status().unwrap().code(), Some(0));
+    out.write_all(b"end").unwrap();
+    let wanted = [b"begin".as_slice(), &content(300), b"end"].concat();
+    assert!(fs::read(s.path("out")).unwrap() == wanted);
+}
+
+#[test]
+fn places_of_inherited_descriptors_are_followed() {
+    let s = Scene::new();
+    let script = "echo one\n/bin/true\necho two\n/bin/true\n";
+    fs::write(s.path("script"), script).unwrap();
+    let record = |argv: &[&str]| {
+        let trace = s.path("inherited.hst");
+        let _ = fs::remove_file(&trace);
+        let input = fs::File::open(s.path("script")).unwrap();
+        let done = s.run(s.recording(&trace, argv).stdin(input));
+        assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+        trace
+    };
+    // It reads more than a line, and goes back before it runs a program.
+    let trace = record(&["bash"]);
+    assert_eq!(raw(&s, &trace, "--in", "0"), script.as_bytes());
+    let program = "import os; os.pread(0, 5, 10); os.lseek(0, 2, 0); os.read(0, 4)";
+    let trace = record(&["python3", "-c", program]);
+    let all = list(&s, &trace, &["--in", "--fd", "0"]);
+    let places: Vec<_> = all.iter().map(|c| c["offset"].as_u64()).collect();
+    assert_eq!(places, [Some(10), Some(2)]);
+}
+
+#[test]
+fn places_and_bytes_that_are_not_known_are_told() {
+    let s = Scene::new();
+    // Others may append, too.
+    let (_, trace) = s.record(&["sh", "-c", "exec 3>>log; echo a >&3; echo b >&3"]);
+    let log = ask(&s, &trace, &["--raw", "--out", "--fd", "log"]);
+    assert_eq!(
+        (log.status.code(), &log.stdout[..]),
+        (Some(1), &b"a\nb\n"[..])
+    );
+    let said = log.messages();
+    assert!(
+        said.contains("the place of 4 bytes in the file is not known"),
+        "{said}"
+    );
+    // To a pipe, too, what is not known is left out.
+    fs::write(s.path("from"), "12345").unwrap();
+    let program = "import os; i = os.open('from', 0); o = os.open('to', os.O_WRONLY | os.O_CREAT)
+os.sendfile(o, i, 0, 5); os.write(o, b'known')";
+    let (done, trace) = s.record(&["python3", "-c", program]);
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    let mut piped = s.hindsight(&["data", "--raw", "--out", "--fd", "to"]);
+    let piped = piped.arg(&trace).output().unwrap();
+    let said = String::from_utf8_lossy(&piped.stderr);
+    assert_eq!(
+        (piped.status.code(), &piped.stdout[..]),
+        (Some(1), &b"known"[..]),
+        "{said}"
+    );
+    assert!(said.contains("5 bytes are not known"), "{said}");
 }
 
 #[test]

@@ -115,10 +115,11 @@ pub enum Effect {
         at: u64,
         len: u64,
     },
-    /// It chose where in a file the next bytes are read or written.
+    /// It told where in a file the next bytes are read or written, or else chose that.
     Seek {
         fd: i32,
         to: u64,
+        moves: bool,
     },
     /// It mapped a file.
     Map {
@@ -215,7 +216,12 @@ pub fn effect(number: u64, a: &[u64; 6], result: Option<u64>) -> Effect {
             at: a[0],
             len: r.min(a[1]).min(MOST),
         },
-        SYS_lseek => Effect::Seek { fd: fd(0), to: r },
+        SYS_lseek => Effect::Seek {
+            fd: fd(0),
+            to: r,
+            // Asking for the place moves nothing.
+            moves: (a[1], a[2] as i32) != (0, SEEK_CUR),
+        },
         SYS_mmap if fd(3) & MAP_ANONYMOUS == 0 => Effect::Map { fd: fd(4) },
         SYS_chdir => Effect::Folder(a[0]),
         SYS_fchdir => Effect::FolderOf(fd(0)),

@@ -55,8 +55,8 @@ impl Pass {
         if let Some(again) = again {
             file.borrow_mut().opens_again(&again);
         }
-        let begins = flags.is_some_and(|f| f & libc::O_APPEND == 0);
-        file.borrow_mut().next = begins.then_some(0);
+        file.borrow_mut().next = Some(0);
+        file.borrow_mut().appends = flags.map(|f| f & libc::O_APPEND != 0);
         // If it is not known, the next program may have it.
         let on_exec = flags.is_some_and(|f| f & libc::O_CLOEXEC != 0);
         Ok((file, on_exec))

@@ -295,10 +295,12 @@ impl Pass {
                 }
                 files.borrow_mut().close_on_exec(first, last, close);
             }
-            Effect::Seek { fd, to } => {
+            Effect::Seek { fd, to, moves } => {
+                // It fails unless there are places.
                 let file = self.file(&files, fd);
-                let is_file = matches!(file.borrow().what, What::File { .. });
-                file.borrow_mut().next = is_file.then_some(to);
+                let mut file = file.borrow_mut();
+                file.next = Some(to);
+                file.moved |= moves;
             }
             effect @ (Effect::Accept { .. } | Effect::Address { .. } | Effect::Told { .. }) => {
                 self.connected(call, &files, effect)?;
@@ -436,20 +438,21 @@ impl Pass {
 
     /// Where in a file a call reads or writes. It may move the place of the next one.
     fn offset(&mut self, call: Call, file: &Shared, way: Way, len: u64) -> Result<Option<u64>> {
-        // Calls that are not recorded may have moved it.
-        if self.unseen.gaps || self.unseen.hidden {
-            return Ok(None);
-        }
-        if !matches!(file.borrow().what, What::File { .. }) {
-            return Ok(None);
-        }
+        let mut file = file.borrow_mut();
+        // Where such bytes are written, the call does not say: at the end.
+        let appends = file.appends.filter(|_| way == Way::Out);
         Ok(match place(call.number, &call.args, way) {
-            Place::At(at) => Some(at),
-            Place::Found(at) => number(&mut self.cursor, call.at(), (at, 8), false)?,
+            Place::At(at) => Some(at).filter(|_| appends != Some(true)),
+            Place::Found(at) => number(&mut self.cursor, call.at(), (at, 8), false)?
+                .filter(|_| appends != Some(true)),
             Place::Next => {
-                let next = &mut file.borrow_mut().next;
-                let at = *next;
-                *next = at.and_then(|at| at.checked_add(len));
+                let at = match way {
+                    Way::Out if appends != Some(false) => None,
+                    // Calls that are not recorded may have moved it.
+                    _ if self.unseen.gaps || self.unseen.hidden => None,
+                    _ => file.next,
+                };
+                file.next = at.and_then(|at| at.checked_add(len));
                 at
             }
         })

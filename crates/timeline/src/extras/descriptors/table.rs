@@ -15,8 +15,12 @@ pub struct OpenFile {
     pub first: i32,
     /// What it is.
     pub what: What,
+    /// The program moved the place of the next bytes (`lseek`), so they need not stand behind those before.
+    pub moved: bool,
     /// Where in the file the next bytes are read or written. `None`: that is not known, or it is no file.
     pub(super) next: Option<u64>,
+    /// Whether all is written at the end. `None`: that is not known.
+    pub(super) appends: Option<bool>,
     /// The open file of which this is another opening: the program opened `/dev/stdout`, `/dev/fd/N` or the like. That one
     /// is no other opening itself.
     again: Option<Shared>,
@@ -29,7 +33,9 @@ impl OpenFile {
             number,
             first,
             what,
+            moved: false,
             next: None,
+            appends: None,
             again: None,
         }
     }
