@@ -44,8 +44,7 @@ fn show(a: &args::Data, way: Option<Way>, target: Option<Target>) -> Result<i32>
                     return raw.write(t, cursor);
                 }
                 if let Some(list) = &mut list {
-                    list.add(&transfers::json(t, cursor)?);
-                    return Ok(());
+                    return transfers::print_json(list, t, cursor);
                 }
                 let begin = lines(&begin(t)).into_owned();
                 if a.hex && t.is_in_memory() {

@@ -44,6 +44,11 @@ pub struct JsonList(bool);
 impl JsonList {
     /// Prints the next element.
     pub fn add(&mut self, element: &serde_json::Value) {
+        self.begin(&element.to_string());
+    }
+
+    /// Prints the beginning of the next element. The caller prints the rest with [`write`].
+    pub fn begin(&mut self, element: &str) {
         let begin = if self.0 { ",\n" } else { "[\n" };
         self.0 = true;
         write(hindsight_text::lines(&format!("{begin}{element}")).as_bytes());

@@ -26,8 +26,7 @@ pub fn run(a: &args::Output) -> Result<i32> {
             return raw.write(t, cursor);
         }
         if let Some(list) = &mut list {
-            list.add(&transfers::json(t, cursor)?);
-            return Ok(());
+            return transfers::print_json(list, t, cursor);
         }
         let begin = format!(
             "{:<16} {:>4} {:>7} {:>3}  ",

@@ -1,12 +1,15 @@
 //! Bytes that a program read or wrote, as commands show them.
 
-use crate::out;
+use crate::out::{self, JsonList};
 use anyhow::{Result, bail};
 use hindsight_text::line;
 use hindsight_timeline::{Cursor, Transfer, Way};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::io::IsTerminal;
+
+/// What has at most so many bytes is looked up once.
+const KEPT: u64 = 1 << 16;
 
 /// Prints the bytes of a transfer as text in quotes, piece by piece. A backslash stands before quotes and backslashes.
 /// Unknown bytes are counted outside of the quotes.
@@ -101,19 +104,26 @@ impl Text {
     }
 }
 
-/// What a transfer moved, for scripts: `text` if it is text that is known, and otherwise `bytes`, with null for those that are
-/// not known. Both are null if the bytes were not in memory.
-pub fn json(t: &Transfer, cursor: &mut Cursor) -> hindsight_timeline::Result<Json> {
-    let mut bytes = Vec::new();
+/// Prints what a transfer moved as the next element of a list for scripts: `text` if it is text that is known, and otherwise
+/// `bytes`, with null for those that are not known. Both are null if the bytes were not in memory. A call may have moved
+/// gigabytes: they are visited twice, in pieces, to find out which it is and then to print them.
+pub fn print_json(
+    list: &mut JsonList,
+    t: &Transfer,
+    cursor: &mut Cursor,
+) -> hindsight_timeline::Result<()> {
+    let mut kept = Vec::new();
+    let mut characters = Characters::default();
+    let mut is_text = true;
     t.bytes(cursor, &mut |piece| {
-        bytes.extend_from_slice(piece);
+        if t.len <= KEPT {
+            kept.extend_from_slice(piece);
+        }
+        is_text = is_text && characters.add(piece).is_some();
         Ok(())
     })?;
-    let known: Option<Vec<u8>> = bytes.iter().copied().collect();
-    let text = known.and_then(|k| String::from_utf8(k).ok());
-    let in_memory = t.is_in_memory();
-    let bytes = (in_memory && text.is_none()).then_some(bytes);
-    Ok(json!({
+    let is_text = is_text && characters.rest.is_empty();
+    let mut head = json!({
         "position": t.position.to_string(), "thread": t.thread.0, "count": t.count, "pid": t.pid,
         "call": hindsight_timeline::syscall_name(t.number),
         "fd": t.fd,
@@ -126,9 +136,75 @@ pub fn json(t: &Transfer, cursor: &mut Cursor) -> hindsight_timeline::Result<Jso
         },
         "offset": t.offset,
         "length": t.len,
-        "in_memory": in_memory,
-        "text": text.filter(|_| in_memory), "bytes": bytes,
-    }))
+        "in_memory": t.is_in_memory(),
+    })
+    .to_string();
+    head.pop();
+    list.begin(&head);
+    let mut each = |show: &mut dyn FnMut(&[Option<u8>])| match t.len <= KEPT {
+        true => {
+            show(&kept);
+            Ok(())
+        }
+        false => t.bytes(cursor, &mut |piece| {
+            show(piece);
+            Ok(())
+        }),
+    };
+    if !t.is_in_memory() {
+        out::write(b",\"bytes\":null,\"text\":null}");
+    } else if is_text {
+        out::write(b",\"bytes\":null,\"text\":\"");
+        let mut characters = Characters::default();
+        each(&mut |piece| {
+            let quoted = Json::from(characters.add(piece).unwrap_or_default()).to_string();
+            let inner = &quoted[1..quoted.len() - 1];
+            out::write(hindsight_text::lines(inner).as_bytes());
+        })?;
+        out::write(b"\"}");
+    } else {
+        out::write(b",\"text\":null,\"bytes\":[");
+        let mut begun = false;
+        each(&mut |piece| {
+            let mut text = String::new();
+            for b in piece {
+                if std::mem::replace(&mut begun, true) {
+                    text.push(',');
+                }
+                let _ = match b {
+                    Some(b) => write!(text, "{b}"),
+                    None => write!(text, "null"),
+                };
+            }
+            out::write(text.as_bytes());
+        })?;
+        out::write(b"]}");
+    }
+    Ok(())
+}
+
+/// Puts characters together that lie in several pieces.
+#[derive(Default)]
+struct Characters {
+    /// The beginning of a character.
+    rest: Vec<u8>,
+}
+
+impl Characters {
+    /// The characters that are whole now. `None`: it is no text, or not known.
+    fn add(&mut self, piece: &[Option<u8>]) -> Option<String> {
+        let mut bytes = std::mem::take(&mut self.rest);
+        for b in piece {
+            bytes.push((*b)?);
+        }
+        if let Err(e) = std::str::from_utf8(&bytes) {
+            if e.error_len().is_some() {
+                return None;
+            }
+            self.rest = bytes.split_off(e.valid_up_to());
+        }
+        String::from_utf8(bytes).ok()
+    }
 }
 
 /// Writes bytes as they are.
@@ -194,7 +270,7 @@ impl Raw {
 
 #[cfg(test)]
 mod tests {
-    use super::Text;
+    use super::{Characters, Text};
 
     fn text(pieces: &[&[Option<u8>]]) -> String {
         let mut t = Text::default();
@@ -217,6 +293,18 @@ mod tests {
         // A character that lies in two pieces.
         let both = "zwölf".as_bytes();
         assert_eq!(text(&[&known(&both[..3]), &known(&both[3..])]), "\"zwölf\"");
+    }
+
+    #[test]
+    fn characters_may_lie_in_several_pieces() {
+        let both = "a€b".as_bytes();
+        let mut c = Characters::default();
+        let parts = [&both[..2], &both[2..3], &both[3..]];
+        let found = parts.map(|p| c.add(&known(p)).unwrap());
+        assert_eq!(found, ["a", "", "€b"]);
+        assert!(c.rest.is_empty());
+        assert_eq!(c.add(&known(b"a\xff")), None);
+        assert_eq!(Characters::default().add(&[Some(b'a'), None]), None);
     }
 
     #[test]

@@ -171,6 +171,27 @@ os.sendfile(o, i, 0, 5); os.write(o, b'known')";
 }
 
 #[test]
+fn large_calls_are_whole_for_scripts() {
+    let s = Scene::new();
+    let program = "import os; f = os.open('large', os.O_WRONLY | os.O_CREAT)
+os.write(f, b'a' + '€'.encode() * 70000); os.write(f, bytes(range(256)) * 400)
+os.write(f, b'x' * 70000 + b'\\xe2')";
+    let (done, trace) = s.record(&["python3", "-c", program]);
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    let all = list(&s, &trace, &["--out", "--fd", "large"]);
+    let [text, bytes, broken] = &all[..] else {
+        panic!("{} calls", all.len())
+    };
+    assert!(text["text"] == format!("a{}", "€".repeat(70_000)));
+    assert!(text["bytes"].is_null() && bytes["text"].is_null());
+    let wanted: Vec<u8> = (0..=255).collect();
+    assert!(bytes["bytes"] == Value::from(wanted.repeat(400)));
+    // It ends within a character.
+    let wanted = [vec![b'x'; 70_000], vec![0xe2]].concat();
+    assert!(broken["text"].is_null() && broken["bytes"] == Value::from(wanted));
+}
+
+#[test]
 fn connections_have_the_names_of_their_peers() {
     let s = Scene::new();
     let (trace, printed) = record(&s);
