@@ -544,3 +544,28 @@ fn nothing_is_taken_out_elsewhere_and_nothing_strange_is_compared() {
     assert_eq!(state("/good/name"), "missing");
     assert_eq!(state("../outside/a"), "unknown");
 }
+
+#[test]
+fn what_is_damaged_counts_when_it_is_taken_out() {
+    let home = Home::new();
+    let mut made = Made::new(&header());
+    for i in 0..300 {
+        let name = format!("/half{i}");
+        made.module(name.as_str(), ModuleHash::of(b"half"), 2 << 20);
+    }
+    made.piece(0, 0, 2 << 20, &vec![7; 1 << 20]);
+    program_in(&mut made, LOOP, &start(0, 0), &[], &[], 10);
+    let bytes = made.finish(&[(1, 1), (2, 1)], summary());
+    let file = home.write("halves.hst", &bytes);
+    let done = home.run(&["audit", "--extract", "taken", file.to_str().unwrap()]);
+    assert_eq!(done.code(), Some(2), "{done:?}");
+    assert!(
+        done.output.contains("far larger than the recording"),
+        "{done:?}"
+    );
+    // Of each, one MiB was written before the damage was met.
+    let all = std::fs::read_dir(home.path("taken")).unwrap();
+    let lens: Vec<u64> = all.map(|f| f.unwrap().metadata().unwrap().len()).collect();
+    assert!((200..257).contains(&lens.len()), "{}", lens.len());
+    assert!(lens.iter().all(|len| *len == 0));
+}
