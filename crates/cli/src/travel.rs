@@ -114,9 +114,12 @@ pub fn index(a: &args::Index) -> Result<i32> {
     let (built, s) = (built?, t.index_status());
     if a.range.is_none() && s.present < s.parts {
         say(&format!(
-            "{} of {} parts were not saved: the file has no room for them. A question that needs one makes it again",
+            "{} of {} parts were not saved: {}. A question that needs one makes it again",
             s.parts - s.present,
-            s.parts
+            s.parts,
+            s.problem
+                .as_deref()
+                .unwrap_or("the file has no room for them")
         ));
     }
     println(&match a.json {

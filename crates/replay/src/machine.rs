@@ -289,7 +289,7 @@ impl<'a> Machine<'a> {
         Ok(self.cpu.window.pages()?.len() * 4096)
     }
 
-    /// All that the window holds, of a machine that is not used any more, or begins anew: its window holds nothing afterwards. Another
+    /// All that the window holds, of a machine that is not used any more, or begins anew: its window may hold nothing afterwards. Another
     /// machine can take the content over without a copy ([`Machine::set_content`]).
     pub fn take_content(&mut self) -> Result<Lines, Error> {
         self.cpu.window.take_content()

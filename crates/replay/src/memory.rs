@@ -139,7 +139,12 @@ impl Mapping {
             return Ok(());
         }
         let mut rest = Vec::new();
+        let mut failed = None;
         for l in &self.laid[first..behind] {
+            if failed.is_some() {
+                rest.push(l.clone());
+                continue;
+            }
             let (from, to) = (l.start.max(range.start), l.end.min(range.end));
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -153,13 +158,15 @@ impl Mapping {
                 p != libc::MAP_FAILED
             };
             if !done {
-                return Err(Error::last_os("cannot release memory"));
+                failed = Some(Error::last_os("cannot release memory"));
+                rest.push(l.clone());
+                continue;
             }
             rest.extend([l.start..from, to..l.end]);
         }
         rest.retain(|l| !l.is_empty());
         self.laid.splice(first..behind, rest);
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Numbers of the pages of a range that are in memory, ascending, counted from the range's start.
@@ -220,6 +227,19 @@ fn memory_file(len: usize) -> Result<OwnedFd, Error> {
     }
     // SAFETY: the descriptor is new, and nobody else has it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the kernel fills in the structure.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    if len as u64 > limit.rlim_cur {
+        // A larger file would end the process by a signal.
+        return Err(Error::System {
+            what: "cannot create a memory file",
+            cause: std::io::Error::from_raw_os_error(libc::EFBIG),
+        });
+    }
     // SAFETY: a plain system call.
     match unsafe { libc::ftruncate(fd.as_raw_fd(), len as libc::off_t) } {
         0 => Ok(fd),

@@ -238,10 +238,11 @@ impl Window {
     /// Zeroes all cells.
     pub fn clear(&mut self) -> Result<(), Error> {
         self.dirty = Dirty::Any;
-        self.laid = None;
         let size = self.predictor.size() as usize;
         self.write(0, &[0; ALIAS]);
-        self.map.discard(self.at + CTX_SIZE + ALIAS, size - ALIAS)
+        self.map.discard(self.at + CTX_SIZE + ALIAS, size - ALIAS)?;
+        self.laid = None;
+        Ok(())
     }
 
     /// Zeroes the cells of an address range.

@@ -179,7 +179,7 @@ pub fn seek_call(view: &mut Viewpoint, call: &Call) -> Result<()> {
     let home = (view.thread(), view.count());
     let done = go_to_call(view, call);
     if done.is_err() {
-        view.go_back(home)?;
+        view.go_back(home);
     }
     done
 }

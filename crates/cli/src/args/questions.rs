@@ -469,7 +469,7 @@ pub struct Index {
     pub jobs: Option<usize>,
     /// Instructions between the index's own key frames. 0: about 32 million; in programs with threads 8 million, with
     /// steps of two million. They become rarer if the index would be larger than twice the recording, 256 MiB, a quarter of the
-    /// program's memory, and a byte for each 512 instructions. Parts that are there already stay as they are, also those that were saved for a question.
+    /// program's memory (at most a GiB), and a byte for each 512 instructions. Parts that are there already stay as they are, also those that were saved for a question.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub interval: u64,
     /// Long recordings have a coarse level, and a fine one whose parts are made when a question needs them. Make these

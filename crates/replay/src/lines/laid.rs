@@ -26,25 +26,30 @@ impl Window {
             return Ok(false);
         }
         self.empty()?;
+        self.laid = Some(lines.clone());
         let mut at = first * PAGE;
         for run in runs() {
-            self.lay_pages(run[0], run.len(), file, at)?;
+            if self.lay_pages(run[0], run.len(), file, at).is_err() {
+                // The kernel allows no more mappings. A copy does, too.
+                self.empty()?;
+                return Ok(false);
+            }
             at += run.len() * PAGE;
         }
         if first == 1 {
             self.page_mut(0).copy_from_slice(&lines.bytes[..PAGE]);
         }
-        self.laid = Some(lines.clone());
         Ok(true)
     }
 
     /// All that the window holds, in a file. The window gives its memory away page by page, and holds nothing afterwards.
+    /// Where there can be no file, or something lies over the window, it is a copy.
     pub(crate) fn take_content(&mut self) -> Result<Lines, Error> {
-        if self.laid.is_some() {
-            return self.beyond(&Lines::default());
-        }
         let pages = self.pages()?;
-        let mut file = MemoryFile::new(pages.len() * PAGE)?;
+        let file = MemoryFile::new(pages.len() * PAGE);
+        let Some(mut file) = file.ok().filter(|_| self.laid.is_none()) else {
+            return self.beyond(&Lines::default());
+        };
         let mut out = Vec::new();
         let mut to = file.bytes_mut().chunks_exact_mut(PAGE);
         for block in pages.chunk_by(|a, b| a / BLOCK == b / BLOCK) {

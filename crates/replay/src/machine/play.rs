@@ -5,7 +5,7 @@ use crate::Error;
 use crate::queue::Op;
 use hindsight_events::Event;
 
-/// A run passes at most this many conditional breaks, which takes some 50 ms.
+/// A run passes at most this many conditional breaks. With short conditions that takes some 50 ms.
 const PASSED: u32 = 1 << 17;
 
 impl Machine<'_> {

@@ -176,8 +176,10 @@ impl Engine {
             now.border = interval + !back as usize;
             Ok(())
         };
-        if let [one] = on_the_way[..] {
-            return make(one, unpack(one)?);
+        match on_the_way[..] {
+            [] => return Ok(()),
+            [one] => return make(one, unpack(one)?),
+            _ => {}
         }
         std::thread::scope(|s| {
             let (send, receive) = sync_channel(1);

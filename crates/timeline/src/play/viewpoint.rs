@@ -149,12 +149,11 @@ impl Viewpoint {
         std::mem::replace(&mut self.cancel, cancel)
     }
 
-    /// Goes back to where a search began. That cannot be cancelled, because the search may have been.
-    pub fn go_back(&mut self, (thread, count): (ThreadId, u64)) -> Result<()> {
-        let cancel = self.set_cancel(Cancel::new());
-        let done = self.set_position(thread, count);
-        self.set_cancel(cancel);
-        done
+    /// Goes back to where a search began. The virtual processor goes there when it is needed: that may take long, and the
+    /// search may have been cancelled.
+    pub fn go_back(&mut self, (thread, count): (ThreadId, u64)) {
+        self.note_position(thread, count);
+        self.engine.look_at(thread, count);
     }
 
     /// Moves the viewpoint.

@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex};
 
 /// The player looks at this many intervals first. Most stops are near.
 const NEAR: u64 = 2;
+/// On the way back it looks at this many pieces where there is an index: each is an interval.
+const INDEXED: u64 = 8;
 /// A stretch has at least this many intervals, and `PER_BYTE` instructions for each byte that the program had: memory is laid
 /// out where it begins.
 const LEAST: u64 = 16;
@@ -29,8 +31,8 @@ const PER_BYTE: u64 = 16;
 /// A machine with marks takes this many times as long.
 const MARKS: u64 = 3;
 /// How many times each has the program's memory, at most.
-const TIMES: u64 = 3;
-/// After this many stops in vain it is asked whether to go on.
+const TIMES: u64 = 4;
+/// After this many runs it is asked whether to go on.
 const LOOKS: u32 = 4096;
 
 /// What several processors have found.
@@ -91,12 +93,14 @@ pub fn last(wants: &Wants, player: &mut Player, s: SearchRange) -> Result<Answer
     look(wants, player, s, Direction::Backward, None)
 }
 
-/// Whether a search from `hi` back to `lo` is to begin with machines without marks, when the player has looked at so many
-/// pieces.
+/// Whether several processors are to search from `hi` back to `lo`, when the player has looked at so many pieces.
 pub fn are_next(wants: &Wants, player: &Player, (lo, hi): (u64, u64), pieces: u64) -> bool {
     let long = hi - lo > NEAR * player.span();
-    let is_near = player.marked_without_index(hi - 1).is_some() || player.is_indexed(hi - 1);
-    !wants.steps() && long && pieces > is_near as u64
+    let alone = match player.is_indexed(hi - 1) {
+        true => INDEXED,
+        false => player.marked_without_index(hi - 1).is_some() as u64,
+    };
+    !wants.steps() && long && pieces > alone
 }
 
 fn look(
@@ -122,6 +126,7 @@ fn look(
         && !marks
         && before > AGAIN
         && behind > AGAIN
+        && (nearest.from..=nearest.lo).contains(&player.count())
         && let Some((state, content)) = player.whole_state()?
     {
         mine = None;
@@ -395,6 +400,8 @@ impl Search<'_> {
                 Halt::Position => {}
                 Halt::Break => {
                     last = self.wants.stops_player(p).or(last);
+                    // A condition that was cancelled while it read memory seems to hold.
+                    p.cancel.check()?;
                     if last.is_some() && self.way == Direction::Forward {
                         return Ok(last);
                     }
@@ -448,7 +455,9 @@ impl Search<'_> {
                 Halt::Ended(_) | Halt::OutOfEvents => break,
             }
             looks = looks.wrapping_add(1);
-            if m.position() - told >= STRIDE || looks.is_multiple_of(LOOKS) {
+            // A run also ends where it passed many conditions.
+            let passed = m.position() < end.min(here.saturating_add(STRIDE));
+            if m.position() - told >= STRIDE || passed || looks.is_multiple_of(LOOKS) {
                 if !progress(m.position() - told) {
                     return Err(Error::Cancelled);
                 }

@@ -190,10 +190,12 @@ impl Wants {
             if looks.is_multiple_of(256) {
                 player.cancel.check()?;
             }
-            if let Some(h) = self.stops_here(player, stops)
-                && !found(h)
-            {
-                break;
+            if let Some(h) = self.stops_here(player, stops) {
+                // A condition that was cancelled while it read memory seems to hold.
+                player.cancel.check()?;
+                if !found(h) {
+                    break;
+                }
             }
         }
         Ok(())

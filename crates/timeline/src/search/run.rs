@@ -52,11 +52,11 @@ pub fn back_if_ended(
             ..
         })
         | Err(crate::Error::Cancelled) => {
-            view.go_back(home)?;
+            view.go_back(home);
             view.stop(Reason::Cancelled)
         }
         Err(e) => {
-            view.go_back(home)?;
+            view.go_back(home);
             Err(e)
         }
         stop => stop,

@@ -26,6 +26,9 @@ pub fn forward_in(
     }
     let wants = Wants::of(view, s.thread, stops);
     let player = view.player(s.thread)?;
+    if !wants.steps() && !wants.breaks() {
+        return Ok(event);
+    }
     if !wants.steps() {
         let found = breaks::first(&wants, player, s, stops)?;
         return Ok(found.or(event));

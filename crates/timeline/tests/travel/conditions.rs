@@ -207,3 +207,38 @@ fn a_far_search_is_cancelled() {
         assert_eq!(c.count(), h.to / 2);
     }
 }
+
+/// Runs that stop at events, or at nothing, play no more than they must.
+#[test]
+fn without_breakpoints_nothing_is_played() {
+    let s = Scene::new();
+    let trace = record(&s);
+    let t = open(&trace, 2);
+    let h = t.threads().unwrap()[0].clone();
+    let places = [h.from, h.to / 3, h.to / 2];
+    for (i, at) in places.into_iter().enumerate() {
+        let mut c = t.cursor().unwrap();
+        c.seek_count(h.id, at).unwrap();
+        // The breakpoint is in another thread.
+        let mut other = Breakpoint::at(1, c.registers().unwrap().rip);
+        other.thread = Some(ThreadId(h.id.0 + 1));
+        let mut stops = Stops {
+            breakpoints: vec![other],
+            ..Stops::default()
+        };
+        let stop = c.run(Direction::Forward, Scope::Thread, &mut stops);
+        assert_eq!(stop.unwrap().reason, Reason::End, "{i}");
+        assert_eq!(c.count(), h.to);
+        c.seek_count(h.id, at).unwrap();
+        let mut calls = Stops {
+            syscalls: hindsight_timeline::Choice::All,
+            ..Stops::default()
+        };
+        let stop = c.run(Direction::Forward, Scope::Thread, &mut calls);
+        let is_call = matches!(
+            stop.unwrap().reason,
+            Reason::Syscall { .. } | Reason::SyscallReturn { .. }
+        );
+        assert!(is_call && c.count() > at, "{i}");
+    }
+}

@@ -100,7 +100,9 @@ impl Player {
             Some(a) => a,
             None if to - at > FAR => return Ok(false),
             None => {
-                self.let_go()?;
+                if self.base.size() as u64 > KEPT * self.span() {
+                    self.let_go()?;
+                }
                 let mut machine = self.engine.machine(thread)?;
                 machine.digests_only();
                 let source = Chunks::new(&self.engine.recording, thread, chunk);
