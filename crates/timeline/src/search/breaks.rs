@@ -30,8 +30,9 @@ const LEAST: u64 = 16;
 const PER_BYTE: u64 = 16;
 /// A machine with marks takes this many times as long.
 const MARKS: u64 = 3;
-/// How many times each has the program's memory, at most.
-const TIMES: u64 = 4;
+/// How many times a machine and a player have the program's memory, at most.
+const TIMES: u64 = 2;
+const TIMES_MARKED: u64 = 4;
 /// After this many runs it is asked whether to go on.
 const LOOKS: u32 = 4096;
 
@@ -139,7 +140,7 @@ fn look(
     let alone: u64 = all(|t| t.hi - t.lo);
     // On the way back the player would have to make the index, where there is none.
     let times = match (marks, way) {
-        (true, Direction::Forward) => jobs(&engine) as u64,
+        (true, Direction::Forward) => jobs(&engine, marks) as u64,
         _ => MARKS,
     };
     if plays > alone.saturating_mul(times) || alone == 0 {
@@ -172,8 +173,9 @@ fn look(
 }
 
 /// How many processors may look at the same time.
-fn jobs(engine: &Engine) -> usize {
-    engine.jobs.min(index::within_memory(engine, TIMES))
+fn jobs(engine: &Engine, marks: bool) -> usize {
+    let times = if marks { TIMES_MARKED } else { TIMES };
+    engine.jobs.min(index::within_memory(engine, times))
 }
 
 /// Cuts a stretch at key frames, ascending.
@@ -273,7 +275,7 @@ impl Search<'_> {
         mine: Option<Mine>,
     ) -> Result<Option<Result<Hit>>> {
         let engine = self.engine;
-        let others = (jobs(engine) - 1).min(self.stretches.len() - 1);
+        let others = (jobs(engine, self.marks) - 1).min(self.stretches.len() - 1);
         let cancel = self.cancel.clone();
         self.next = AtomicUsize::new(mine.is_some() as usize);
         let this = &*self;
