@@ -79,7 +79,7 @@ pub enum Condition<'a> {
     /// Searches evaluate it where they meet the breakpoint, without a stop, and in several threads at the same time. Memory
     /// is what [`View::read`] shows. It stops where it cannot be evaluated.
     Expression(Arc<Expression>),
-    /// Any code. Each time costs a few microseconds.
+    /// Any code. Each time costs a microsecond or two.
     Code(ConditionCode<'a>),
 }
 
