@@ -62,8 +62,8 @@ enum Begin {
     Player(Box<State>, Lines),
 }
 
-/// A player takes over from a machine, or the other way round, rather than that so many instructions are played again.
-const AGAIN: u64 = 1 << 30;
+/// A machine takes over from the player rather than play this many intervals again, if there are as many to come.
+const AGAIN: u64 = 32;
 
 /// How a player looks at the nearest stretch.
 type Mine<'a> = &'a mut dyn FnMut(&mut Player, SearchRange) -> Result<Option<Hit>>;
@@ -123,10 +123,11 @@ fn look(
     // Forwards, the player is there already. The key frame may lie far before.
     let (before, behind) = (nearest.lo - nearest.from, nearest.hi - nearest.lo);
     let mut mine = mine.filter(|_| marks || before > MARKS * behind);
+    let far = AGAIN * player.span();
     if way == Direction::Forward
         && !marks
-        && before > AGAIN
-        && behind > AGAIN
+        && before > far
+        && behind > far
         && (nearest.from..=nearest.lo).contains(&player.count())
         && let Some((state, content)) = player.whole_state()?
     {

@@ -332,12 +332,7 @@ impl Wants {
             let condition = stops.breakpoints[b.number].condition.as_mut();
             condition.is_none_or(|c| c.holds(player))
         })?;
-        Some(Hit {
-            thread: player.thread,
-            count: player.count(),
-            reason,
-            pc: Some(pc),
-        })
+        Some(here(player, reason))
     }
 
     /// The same where no condition is code.
@@ -347,12 +342,7 @@ impl Wants {
             let expression = b.expression.as_ref();
             expression.is_none_or(|e| e.holds(&mut At(player)))
         })?;
-        Some(Hit {
-            thread: player.thread,
-            count: player.count(),
-            reason,
-            pc: Some(pc),
-        })
+        Some(here(player, reason))
     }
 
     /// Why a run stops before the instruction of a machine that has no marks. Registers alone must decide.
@@ -451,6 +441,16 @@ impl Wants {
             }
         }
         None
+    }
+}
+
+/// A stop before the instruction at the player's place.
+fn here(player: &Player, reason: Reason) -> Hit {
+    Hit {
+        thread: player.thread,
+        count: player.count(),
+        reason,
+        pc: Some(player.registers().rip),
     }
 }
 
