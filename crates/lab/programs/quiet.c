@@ -128,11 +128,11 @@ static __attribute__((noinline)) uint64_t deep(int n) {
     if (n > 0) return deep(n - 1) + frame[n % PAGE] * 3;
     return sum(frame, sizeof frame);
 }
-static void stack(void) {
+static void stack(const char *mib) {
     volatile uint64_t unknown = deep(1500);
     struct rlimit r;
     getrlimit(RLIMIT_STACK, &r);
-    r.rlim_cur = 64 << 20;
+    r.rlim_cur = (mib ? atol(mib) : 64) << 20;
     if (r.rlim_cur > r.rlim_max) r.rlim_cur = r.rlim_max;
     setrlimit(RLIMIT_STACK, &r);
     char *p = fresh(64 * PAGE);
@@ -619,7 +619,7 @@ int main(int argc, char **argv) {
     CASE(moved);
     CASE(neighbours);
     CASE(heap);
-    CASE(stack);
+    CASE(stack, path);
     CASE(twins);
     CASE(reserved);
     CASE(outputs);

@@ -69,6 +69,18 @@ fn wherever_the_kernel_puts_its_code() {
     }
 }
 
+/// In one of some 25 of these runs, the low bits of the vDSO's address are those that the stack has once the program
+/// has raised its limit.
+#[test]
+fn wherever_the_stack_may_grow() {
+    let scene = Scene::new();
+    let program = scene.compile("quiet.c", &[]);
+    for _ in 0..16 {
+        let (quiet, why) = part(&scene, &program, &["stack", "250"]);
+        assert!(quiet, "{why}");
+    }
+}
+
 /// In one of six of these runs, the heap grows to where the low bits of its addresses are those of the vDSO.
 #[test]
 fn wherever_the_heap_grows() {

@@ -97,13 +97,21 @@ fn stack_limit() -> u64 {
     PLACEMENT.stack_limit.load(Relaxed).min(STACK)
 }
 
-/// Whether a program of `len` bytes at `at`, with room for its heap, would meet the stack.
-pub fn meets_stack(at: u64, len: u64) -> bool {
+/// Whether a program of `len` bytes at `at`, with room for its heap, would meet other memory or what the
+/// stack may need.
+pub fn meets_any(at: u64, len: u64) -> bool {
     let limit = stack_room();
     regions().all().any(|r| {
         let (start, size) = grown(r, || limit);
         meets(at, len + HEAP, start, size).is_some()
     })
+}
+
+/// Whether `len` bytes at `at` meet what is kept free for the stack. The stack's limit may still be
+/// raised, which [`collides`] does not take into account.
+fn meets_stack(at: u64, len: u64) -> bool {
+    let stack = regions().stack().map(avoided);
+    stack.is_some_and(|(start, size)| meets(at, len, start, size).is_some())
 }
 
 /// Start and length of what a region takes. For the stack that is also what it may grow to.
@@ -236,7 +244,9 @@ pub fn separate_vdso(program: u64, end: u64) -> Option<u64> {
     // The vDSO's code reads its data at fixed distances. So all of it moves, or nothing.
     let data = parts.len() > 1 && regions.path(last) == b"[vdso]";
     drop(regions);
-    let free = meets(program, end - program + HEAP, start, len).is_none() && !collides(start, len);
+    let free = meets(program, end - program + HEAP, start, len).is_none()
+        && !meets_stack(start, len)
+        && !collides(start, len);
     if !whole || !data || free {
         return None;
     }

@@ -376,7 +376,7 @@ fn bias(eh: &Elf_Ehdr, phdrs: &[Elf_Phdr], base: Option<u64>) -> Result<u64, Bad
             // The addresses of a quiet program must not meet those of its stack.
             let tries = if quiet::possible() { 256 } else { 1 };
             let mut all = (0..tries).map(|n| (b + slide(n)) & !(align - 1));
-            let at = all.find(|at| tries == 1 || !placement::meets_stack(*at, len));
+            let at = all.find(|at| tries == 1 || !placement::meets_any(*at, len));
             let at = at.unwrap_or(b);
             sys::mmap(at, len, 0, flags | MAP_FIXED_NOREPLACE, -1, 0)
         }
