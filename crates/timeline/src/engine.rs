@@ -5,6 +5,7 @@ mod contents;
 pub mod interest;
 mod levels;
 mod parts;
+mod patience;
 mod whole;
 
 pub use background::{Asking, Background};
@@ -74,6 +75,8 @@ pub struct Engine {
     file: Mutex<Option<Arc<File>>>,
     /// Whoever makes a part has its lock. Others wait for it, and need not make it again.
     making: Mutex<BTreeMap<(Level, ThreadId, u64), Arc<Making>>>,
+    /// Instructions that machines have run ahead in each part.
+    ran_ahead: Mutex<BTreeMap<(ThreadId, u64), u64>>,
     /// How many questions are being answered.
     asking: AtomicUsize,
     /// Where somebody looked last.
@@ -198,6 +201,7 @@ impl Engine {
             at_border: Mutex::default(),
             file: Mutex::default(),
             making: Mutex::default(),
+            ran_ahead: Mutex::default(),
             asking: AtomicUsize::new(0),
             focus: Mutex::default(),
             ranges: Mutex::default(),

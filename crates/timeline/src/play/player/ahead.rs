@@ -12,9 +12,6 @@ use crate::{Error, Result, ThreadId};
 use hindsight_replay::{Lines, Machine, State, Stop};
 use std::sync::Arc;
 
-/// A key frame that is farther away is no place to begin. To make the index takes some eight times as long as to run, but
-/// serves other questions.
-const FAR: u64 = 64 << 30;
 /// A part with fewer intervals than this is indexed in less than a second. The index says more about why a byte is known.
 const LEAST: u64 = 32;
 /// To copy memory for a part of the fine level takes as long as to run this many instructions for each byte.
@@ -98,7 +95,7 @@ impl Player {
         let ready = |a: &Ahead| a.part == part && (at..=to).contains(&a.machine.position());
         let mut ahead = match self.ahead.take().filter(ready) {
             Some(a) => a,
-            None if to - at > FAR => return Ok(false),
+            None if !self.engine.may_run_ahead(self.ranges[part], to - at) => return Ok(false),
             None => {
                 if self.base.size() as u64 > KEPT * self.span() {
                     self.let_go()?;
