@@ -50,6 +50,7 @@ pub use expression::{Binary, Expression, Look, Operand, Step};
 pub use library::Library;
 pub use lines::Lines;
 pub use machine::{Machine, Stop, StreamEnd};
+pub use memory::page_faults;
 pub use pagemap::prepare;
 pub use processor::{Choice, is_native_possible};
 pub use queue::{Counts, Numbers, Source};

@@ -15,6 +15,7 @@
 mod budget;
 mod build;
 mod by_page;
+mod coarse;
 mod codec;
 mod draft;
 mod frame;
@@ -31,6 +32,7 @@ pub mod sidecar;
 mod split;
 mod steps;
 mod summary;
+mod told;
 mod tracks;
 
 pub use budget::Budget;

@@ -2,10 +2,11 @@
 
 use super::budget::Budget;
 use super::by_page::Generating;
+use super::coarse::Coarse;
 use super::codec::{LINE, PAGE, Page, bits};
 use super::draft::Draft;
 use super::maker::STEPS;
-use super::packer::Packer;
+use super::packer::{Left, Packer};
 use super::pages::PageSet;
 use super::ranges::{Level, PartRange};
 use super::sidecar::Stream;
@@ -64,14 +65,18 @@ pub fn build(
         given => given,
     };
     let span = AtomicU64::new(range.span(recording));
+    let content = start.as_ref().map(|s| &s.content);
+    let coarse = range.is_coarse().then(|| Coarse::new(content, recording));
     let mut shadow = HashMap::new();
-    if let Some(s) = &start {
+    if let (Some(c), None) = (content, &coarse) {
         let mut put = |page, bytes: &Page| {
             shadow.insert(page, Box::new(*bytes));
         };
-        s.content.each(&mut put);
+        c.each(&mut put);
     }
-    let (send, receive) = sync_channel(WAITING);
+    // What a coarse interval left may be much.
+    let waiting = if coarse.is_some() { 0 } else { WAITING };
+    let (send, receive) = sync_channel(waiting);
     // Buffers come back from the packer, to be used again.
     let (give, spare) = sync_channel(WAITING + 2);
     let generating = whole.then(Generating::default);
@@ -90,7 +95,11 @@ pub fn build(
             scan,
             (&span, borders),
             start,
-            (send, spare),
+            Out {
+                send,
+                spare,
+                coarse,
+            },
             progress,
         );
         let packed = match packed.join() {
@@ -115,6 +124,15 @@ pub fn start_of(recording: &Arc<Recording>, range: PartRange) -> Result<Start> {
     })
 }
 
+/// Where a replay leaves what intervals accessed.
+struct Out {
+    send: SyncSender<Left>,
+    /// Buffers come back here.
+    spare: Receiver<Raw>,
+    /// Of the coarse level: gathers it.
+    coarse: Option<Coarse>,
+}
+
 /// Replays a part, and sends what each interval left. It stops when nobody receives any more.
 fn play(
     recording: &Arc<Recording>,
@@ -122,25 +140,26 @@ fn play(
     scan: &Scan,
     (span, borders): (&AtomicU64, &[u64]),
     start: Option<Start>,
-    (send, spare): (SyncSender<Raw>, Receiver<Raw>),
+    Out {
+        send,
+        spare,
+        mut coarse,
+    }: Out,
     progress: &Progress,
 ) -> Result<()> {
     let thread = range.thread;
     let fail = |e| replay(thread, e);
     let mut m = recording.observing_much(thread)?;
-    // Pages whose content the packer knows.
+    // Pages whose content is known.
     let mut known = PageSet::new();
     begin(&mut m, recording, range, start, &mut known).map_err(fail)?;
     let stepped = recording.has_steps(thread);
     // The fine level has short intervals where the coarse one needs none.
     let may_be_short = range.level != Level::Coarse;
-    // Where the present interval ends, and whether it is a short one.
+    // Where the present interval ends, and whether it is a short one. After that comes one of the usual length. Otherwise a
+    // program that reads many files would have short ones only.
     let (mut end, mut short) = (0, false);
-    let mut buffers = Buffers {
-        back: spare,
-        away: 0,
-        large: false,
-    };
+    let mut buffers = Buffers::of(spare);
     loop {
         let state = m.state();
         let from = state.position;
@@ -149,8 +168,6 @@ fn play(
             None if !borders.is_empty() => range.to,
             None if from < end => end,
             None => {
-                // After a short interval comes one of the usual length. Otherwise a program that reads many files would
-                // have short ones only.
                 let usual = span.load(Relaxed);
                 let its = match short || !may_be_short {
                     true => usual,
@@ -165,7 +182,13 @@ fn play(
             let step = (span.load(Relaxed) / STEPS).max(1);
             next = next.min(from.saturating_add(step));
         }
-        let stop = run_to(&mut m, next.min(range.to), progress)?;
+        let stop = match &mut coarse {
+            None => run_to(&mut m, next.min(range.to), progress, &mut |_| Ok(()))?,
+            Some(c) => {
+                let mut pause = |m: &mut Machine| c.take_many(m, scan, &mut known).map_err(fail);
+                run_to(&mut m, next.min(range.to), progress, &mut pause)?
+            }
+        };
         let done = m.position();
         let more = match stop {
             Ok(Stop::Position | Stop::Break) => done < range.to,
@@ -178,27 +201,28 @@ fn play(
             }
             Err(e) => return Err(fail(e)),
         };
-        let mut raw = buffers.take();
-        harvest(&mut m, state, &mut known, &mut raw).map_err(fail)?;
-        buffers.large = raw.is_large();
-        raw.last = !more || done >= end;
-        let between = |all: &[(u64, u64, u64)]| {
-            let first = |n| all.partition_point(|z| z.0 < n);
-            first(from)..first(done)
+        let mut raw = Raw::default();
+        match &mut coarse {
+            Some(c) => c.take(&mut m, scan, &mut known).map_err(fail)?,
+            None => {
+                raw = buffers.take();
+                harvest(&mut m, &mut known, &mut raw).map_err(fail)?;
+                buffers.large = raw.is_large();
+                raw.last = !more || done >= end;
+            }
+        }
+        changed_outside(&m, scan, &mut known, (from, done), &mut raw.changed);
+        let left = match &mut coarse {
+            Some(c) => Left::Change(Box::new(c.finish(&m, state, raw.changed))),
+            None => {
+                raw.state = Some(state);
+                buffers.away += 1;
+                Left::Marks(Box::new(raw))
+            }
         };
-        // Each page is sent once, however often it changed: only its content at the end matters.
-        let mut told = HashSet::new();
-        for (_, addr, len) in &scan.zeros[between(&scan.zeros)] {
-            renew(&m, &known, (*addr, *len), &mut told, &mut raw.changed);
-        }
-        let restated = &scan.restated[between(&scan.restated)];
-        for (_, addr, len) in scan.given[between(&scan.given)].iter().chain(restated) {
-            take(&m, &mut known, (*addr, *len), &mut told, &mut raw.changed);
-        }
-        if send.send(raw).is_err() {
+        if send.send(left).is_err() {
             return Ok(());
         }
-        buffers.away += 1;
         if !progress(done - from) {
             return Err(Error::Cancelled);
         }
@@ -208,11 +232,12 @@ fn play(
     }
 }
 
-/// Runs to a position. On the way it asks now and then whether to go on.
+/// Runs to a position. On the way it asks now and then whether to go on. `pause` is called then, too.
 fn run_to(
     m: &mut Machine,
     to: u64,
     progress: &Progress,
+    pause: &mut dyn FnMut(&mut Machine) -> Result<()>,
 ) -> Result<std::result::Result<Stop, hindsight_replay::Error>> {
     loop {
         let next = to.min(m.position().saturating_add(16 * STRIDE));
@@ -223,6 +248,7 @@ fn run_to(
         if !progress(0) {
             return Err(Error::Cancelled);
         }
+        pause(m)?;
     }
 }
 
@@ -257,6 +283,14 @@ struct Buffers {
 }
 
 impl Buffers {
+    fn of(back: Receiver<Raw>) -> Buffers {
+        Buffers {
+            back,
+            away: 0,
+            large: false,
+        }
+    }
+
     /// One that is free, or a new one. There is only one that is large: it comes back while the next interval is
     /// played.
     fn take(&mut self) -> Raw {
@@ -292,12 +326,10 @@ fn first_or(given: [&[(u64, u64, u64)]; 2], from: u64, span: u64) -> u64 {
 /// Takes the access marks, with the contents of the marked lines.
 fn harvest(
     m: &mut Machine,
-    state: State,
     known: &mut PageSet,
     raw: &mut Raw,
 ) -> std::result::Result<(), hindsight_replay::Error> {
     raw.to = m.position();
-    raw.state = Some(state);
     raw.pages.clear();
     raw.marks.clear();
     raw.cells.clear();
@@ -311,6 +343,29 @@ fn harvest(
             raw.cells.push(cells[i]);
         }
     })
+}
+
+/// Adds what known pages hold that something else than the thread changed between two positions. Each page is told once,
+/// however often it changed: only its content at the end matters.
+fn changed_outside(
+    m: &Machine,
+    scan: &Scan,
+    known: &mut PageSet,
+    (from, to): (u64, u64),
+    changed: &mut Vec<(u32, Box<Page>)>,
+) {
+    let between = |all: &[(u64, u64, u64)]| {
+        let first = |n| all.partition_point(|z| z.0 < n);
+        first(from)..first(to)
+    };
+    let mut told = HashSet::new();
+    for (_, addr, len) in &scan.zeros[between(&scan.zeros)] {
+        renew(m, known, (*addr, *len), &mut told, changed);
+    }
+    let restated = &scan.restated[between(&scan.restated)];
+    for (_, addr, len) in scan.given[between(&scan.given)].iter().chain(restated) {
+        take(m, known, (*addr, *len), &mut told, changed);
+    }
 }
 
 /// Adds what known pages of a range hold now.

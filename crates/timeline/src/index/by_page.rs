@@ -2,11 +2,10 @@
 //! them.
 
 use super::codec::{LEVEL, pack, put};
-use super::history::History;
+use super::told::{Told, pages_of};
 use crate::base::sync::joined;
 use crate::{Error, Result};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
@@ -46,7 +45,7 @@ impl Generating {
     /// due.
     pub fn add(
         &mut self,
-        histories: &mut dyn Iterator<Item = Arc<History>>,
+        histories: &mut dyn Iterator<Item = Told>,
         all: usize,
         share: f64,
     ) -> Result<()> {
@@ -57,12 +56,9 @@ impl Generating {
         }
         self.take()?;
         let first = self.done.intervals;
-        let some: Vec<Arc<History>> = histories.skip(first).collect();
+        let some: Vec<Told> = histories.skip(first).collect();
         self.done.intervals += some.len();
-        let make = move || {
-            let some: Vec<&History> = some.iter().map(|h| &**h).collect();
-            sections_of(&some, first, (0, u32::MAX))
-        };
+        let make = move || sections_of(&some.iter().collect::<Vec<_>>(), first, (0, u32::MAX));
         // If no thread can be started, the work is done at the end.
         match std::thread::Builder::new().spawn(make) {
             Ok(made) => self.made = Some(made),
@@ -89,11 +85,11 @@ impl Generating {
 }
 
 /// Sorts by page what intervals accessed. The first of them has number `first` in the part.
-pub fn sections(intervals: &[&History], first: usize) -> Result<Vec<PageSection>> {
+pub fn sections(intervals: &[&Told], first: usize) -> Result<Vec<PageSection>> {
     // A sample of the pages. Its quantiles divide the work evenly.
     let mut some: Vec<u32> = Vec::new();
     for i in intervals {
-        some.extend(i.pages().step_by(SAMPLE));
+        some.extend(i.sample(SAMPLE));
     }
     some.sort_unstable();
     let cores = hindsight_guard::processors();
@@ -131,46 +127,82 @@ pub fn sections(intervals: &[&History], first: usize) -> Result<Vec<PageSection>
 
 /// The same, for pages `from..to`.
 fn sections_of(
-    intervals: &[&History],
+    intervals: &[&Told],
     first: usize,
     (from, to): (u32, u32),
 ) -> Result<Vec<PageSection>> {
-    let mut by_page: BTreeMap<u32, Vec<(u32, &[u8])>> = BTreeMap::new();
-    for (i, history) in intervals.iter().enumerate() {
-        for (page, said) in history.between(from, to) {
-            by_page
-                .entry(page)
-                .or_default()
-                .push(((first + i) as u32, said));
+    let mut out = Sections::default();
+    let mut groups = BTreeSet::new();
+    for told in intervals {
+        groups.extend(told.groups((from, to)));
+    }
+    for group in groups {
+        let its = pages_of(group);
+        let (from, to) = (its.start.max(from), its.end.min(to));
+        let histories: Result<Vec<_>> = intervals.iter().map(|i| i.group(group)).collect();
+        let histories = histories?;
+        let mut by_page: BTreeMap<u32, Vec<(u32, &[u8])>> = BTreeMap::new();
+        for (i, history) in histories.iter().enumerate() {
+            for (page, said) in history.between(from, to) {
+                let list = by_page.entry(page).or_default();
+                list.push(((first + i) as u32, said));
+            }
+        }
+        for (page, list) in by_page {
+            out.push(page, &list)?;
         }
     }
-    let mut out = Vec::new();
-    let mut open: Option<(u32, Vec<u8>)> = None;
-    let mut last = 0;
-    let mut one = Vec::new();
-    for (page, list) in by_page {
+    out.finish()
+}
+
+/// Makes sections of pages.
+#[derive(Default)]
+struct Sections {
+    done: Vec<PageSection>,
+    open: Option<PageSection>,
+    /// The page before.
+    last: u32,
+    /// What is said of a page.
+    one: Vec<u8>,
+}
+
+impl Sections {
+    /// Adds the next page: the intervals that accessed it, and what they say of it.
+    fn push(&mut self, page: u32, list: &[(u32, &[u8])]) -> Result<()> {
+        let one = &mut self.one;
         one.clear();
-        put(&mut one, list.len() as u64);
+        put(one, list.len() as u64);
         let mut before = 0;
         for (i, said) in list {
-            put(&mut one, (i - before) as u64);
-            before = i;
+            put(one, (i - before) as u64);
+            before = *i;
             one.extend_from_slice(said);
         }
-        let (_, raw) = open.get_or_insert_with(|| (page, Vec::new()));
-        let delta = if raw.is_empty() { page } else { page - last };
+        let (_, raw) = self.open.get_or_insert_with(|| (page, Vec::new()));
+        let delta = if raw.is_empty() {
+            page
+        } else {
+            page - self.last
+        };
         put(raw, delta as u64);
         put(raw, one.len() as u64);
-        raw.extend_from_slice(&one);
-        last = page;
-        if raw.len() >= SECTION
-            && let Some((first, raw)) = open.take()
-        {
-            out.push((first, pack(&raw, LEVEL)?));
+        raw.extend_from_slice(one);
+        self.last = page;
+        if raw.len() >= SECTION {
+            self.close()?;
         }
+        Ok(())
     }
-    if let Some((first, raw)) = open {
-        out.push((first, pack(&raw, LEVEL)?));
+
+    fn close(&mut self) -> Result<()> {
+        if let Some((first, raw)) = self.open.take() {
+            self.done.push((first, pack(&raw, LEVEL)?));
+        }
+        Ok(())
     }
-    Ok(out)
+
+    fn finish(mut self) -> Result<Vec<PageSection>> {
+        self.close()?;
+        Ok(self.done)
+    }
 }

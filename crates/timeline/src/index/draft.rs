@@ -8,6 +8,7 @@ use super::history::History;
 use super::maker::Maker;
 use super::page_access::PageAccess;
 use super::summary::{FinalLine, IntervalSummary, covered};
+use super::told::Told;
 use crate::scan::Scan;
 use crate::{Error, Result, ThreadId};
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ pub struct Interval {
     pub from: u64,
     pub to: u64,
     pub frame: IndexFrame,
-    pub history: Arc<History>,
+    pub history: Told,
     /// Its [`IntervalSummary`], compressed.
     pub summary: Arc<[u8]>,
 }
@@ -36,11 +37,6 @@ pub struct Draft {
 }
 
 impl Interval {
-    /// How the interval accessed a page.
-    pub fn touched(&self, page: u32) -> Option<PageAccess> {
-        self.history.touched(page)
-    }
-
     /// The sections of the interval in the index, in order.
     pub fn sections(&self) -> impl Iterator<Item = &Arc<[u8]>> {
         [&self.frame.blob, &self.summary].into_iter()
@@ -66,6 +62,7 @@ impl Interval {
         let summary = [self, next].map(|i| i.summary().ok_or_else(damaged));
         let [mine, others] = summary;
         let (mine, others) = (mine?, others?);
+        let (had, has) = (self.history.plain()?, next.history.plain()?);
         let (state, mut lines) = self.frame.unpack().ok_or_else(damaged)?;
         let (behind, more) = next.frame.unpack().ok_or_else(damaged)?;
         for (page, (mask, bytes)) in more {
@@ -74,7 +71,7 @@ impl Interval {
                 .or_insert_with(|| (0, Box::new([0; PAGE])));
             // The new frame needs each line that the second interval reads. A line that the first read is there
             // already. If the first has only written it, or not touched it, what the second found serves.
-            let zero = self.touched(page).map_or(0, |t| match stepped {
+            let zero = had.touched(page).map_or(0, |t| match stepped {
                 true => t.any(),
                 false => t.reads,
             });
@@ -86,7 +83,7 @@ impl Interval {
             *have |= new;
         }
         let mut pages: BTreeMap<u32, [[u8; 2]; 64]> = BTreeMap::new();
-        for t in self.history.iter().chain(next.history.iter()) {
+        for t in had.iter().chain(has.iter()) {
             let mine = pages.entry(t.page).or_insert([[0; 2]; 64]);
             for (a, b) in mine.iter_mut().zip(t.lines()) {
                 *a = [a[0] | b[0], a[1] | b[1]];
@@ -97,7 +94,7 @@ impl Interval {
         let mut maker = Maker::default();
         for t in &mut history {
             let (page, any) = (t.page, t.any());
-            let both = [self, next].map(|interval| interval.touched(page));
+            let both = [had, has].map(|history| history.touched(page));
             let of = |k: usize, summary: &IntervalSummary, i: usize| -> Result<Option<FinalLine>> {
                 let touched = both[k].as_ref().filter(|t| t.any() & (1 << i) != 0);
                 // Steps keep their contents as they are.
@@ -132,7 +129,7 @@ impl Interval {
         if stepped {
             maker.stepped = true;
             maker.append(&mine, None).ok_or_else(damaged)?;
-            let given = given::between(self, next, [&mine, &others], changes);
+            let given = given::between([had, has], [&mine, &others], changes);
             maker.add_to_last(given.ok_or_else(damaged)?);
             maker.append(&others, Some(behind)).ok_or_else(damaged)?;
             maker.thin();
@@ -141,7 +138,7 @@ impl Interval {
             from: self.from,
             to: next.to,
             frame: IndexFrame::pack(&state, &lines, level)?,
-            history: Arc::new(history.into_iter().collect()),
+            history: history.into_iter().collect::<History>().into(),
             summary: maker.pack(level)?,
         })
     }

@@ -1,7 +1,7 @@
 //! Joins two intervals where something else than the thread changed memory in between.
 
 use super::codec::{LINE, bits};
-use super::draft::Interval;
+use super::history::History;
 use super::summary::IntervalSummary;
 use super::summary::covered;
 
@@ -13,13 +13,12 @@ pub type Given = (u32, u64, Vec<u8>);
 /// thread accessed them there. The steps say what the thread did. Nothing else says what was changed in between.
 /// `None`: the data is damaged.
 pub fn between(
-    first: &Interval,
-    second: &Interval,
+    [first, second]: [&History; 2],
     [left, found]: [&IntervalSummary; 2],
     changes: &[(u64, u64)],
 ) -> Option<Vec<Given>> {
     let mut out = Vec::new();
-    for t in first.history.iter() {
+    for t in first.iter() {
         let Some(later) = second.touched(t.page) else {
             continue;
         };
@@ -45,6 +44,7 @@ pub fn between(
 
 #[cfg(test)]
 mod tests {
+    use super::super::draft::Interval;
     use super::super::frame::IndexFrame;
     use super::super::maker::Accesses;
     use super::super::maker::Maker;
@@ -91,7 +91,10 @@ mod tests {
             from,
             to: from + 10,
             frame: IndexFrame::made(&state, &[(9, mask)], &bodies, LEVEL_STEPS).unwrap(),
-            history: std::sync::Arc::new([PageAccess::new(9, &words)].into_iter().collect()),
+            history: [PageAccess::new(9, &words)]
+                .into_iter()
+                .collect::<History>()
+                .into(),
             summary: m.pack(LEVEL_STEPS).unwrap(),
         }
     }

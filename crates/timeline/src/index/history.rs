@@ -70,6 +70,22 @@ impl History {
     }
 }
 
+impl History {
+    /// A history of pages with these numbers, ascending, and lengths of what is said of each. `None`: they do not agree with `bytes`.
+    pub fn made(lengths: &[(u32, usize)], bytes: &[u8]) -> Option<History> {
+        let (mut pages, mut end) = (Vec::with_capacity(lengths.len()), 0usize);
+        for (page, len) in lengths {
+            end = end.checked_add(*len)?;
+            pages.push((*page, end));
+        }
+        (end == bytes.len()).then(|| History {
+            pages,
+            bytes: bytes.to_vec(),
+            size: 0,
+        })
+    }
+}
+
 impl FromIterator<PageAccess> for History {
     fn from_iter<T: IntoIterator<Item = PageAccess>>(all: T) -> History {
         let mut h = History::default();

@@ -2,6 +2,7 @@
 
 use super::budget::Budget;
 use super::by_page::{Generating, Generations};
+use super::coarse::Change;
 use super::codec::{LEVEL, LINE, PAGE, Page, bits};
 use super::draft::{Draft, Interval};
 use super::frame::IndexFrame;
@@ -15,8 +16,7 @@ use super::summary::{FinalLine, words};
 use crate::Result;
 use crate::scan::Scan;
 use hindsight_replay::State;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender};
 
@@ -38,6 +38,13 @@ const LONGEST: u64 = 8;
 fn as_required(its: u64, left: u64, rest: u64, usual: u64) -> u64 {
     let needed = rest as u128 * its as u128 / left.max(1) as u128;
     u64::try_from(needed).unwrap_or(u64::MAX).max(usual)
+}
+
+/// What the replay sends.
+pub(super) enum Left {
+    Marks(Box<Raw>),
+    /// Of an interval of the coarse level.
+    Change(Box<Change>),
 }
 
 /// Makes intervals from what the replay sends.
@@ -107,29 +114,22 @@ impl<'a> Packer<'a> {
 impl Packer<'_> {
     pub(super) fn run(
         &mut self,
-        raws: &Receiver<Raw>,
+        left: &Receiver<Left>,
         used: &SyncSender<Raw>,
         scan: &Scan,
     ) -> Result<()> {
-        while let Ok(mut raw) = raws.recv() {
-            let Some(state) = raw.state.take() else {
-                continue;
-            };
-            let interval = match &mut self.steps {
-                None if self.coarse => self.pack_coarse(state, &mut raw)?,
-                None => self.pack(state, &mut raw)?,
-                Some(steps) => {
-                    steps.add(state, &mut raw, scan, &mut self.shadow);
-                    match raw.last {
-                        true => steps.finish(raw.to, &mut self.shadow)?,
-                        false => {
-                            let _ = used.try_send(raw);
-                            continue;
-                        }
-                    }
+        while let Ok(left) = left.recv() {
+            let interval = match left {
+                Left::Change(change) => Some(change.pack()?),
+                Left::Marks(mut raw) => {
+                    let interval = self.pack_marks(&mut raw, scan)?;
+                    let _ = used.try_send(*raw);
+                    interval
                 }
             };
-            let _ = used.try_send(raw);
+            let Some(interval) = interval else {
+                continue;
+            };
             if let Some(stream) = &mut self.stream {
                 interval.sections().for_each(|s| stream.put(s));
             }
@@ -195,7 +195,7 @@ impl Packer<'_> {
         };
         let part = &self.part;
         let share = (done - part.from) as f64 / (part.to - part.from).max(1) as f64;
-        let mut histories = part.intervals.iter().map(|i| Arc::clone(&i.history));
+        let mut histories = part.intervals.iter().map(|i| i.history.clone());
         generating.add(&mut histories, part.intervals.len(), share)
     }
 
@@ -210,6 +210,21 @@ impl Packer<'_> {
         let rate = (self.size - size) as f64 / (done - from).max(1) as f64;
         let rest = (self.part.to - done) as f64 * rate;
         [1.0, LONGER].map(|share| self.size as f64 + rest * share)
+    }
+
+    /// Packs an interval, or keeps one of its steps.
+    fn pack_marks(&mut self, raw: &mut Raw, scan: &Scan) -> Result<Option<Interval>> {
+        let Some(state) = raw.state.take() else {
+            return Ok(None);
+        };
+        let Some(steps) = &mut self.steps else {
+            return self.pack(state, raw).map(Some);
+        };
+        steps.add(state, raw, scan, &mut self.shadow);
+        match raw.last {
+            true => steps.finish(raw.to, &mut self.shadow).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Packs an interval: the frame with the lines that were read, as they were at the start; the history; the summary.
@@ -253,63 +268,7 @@ impl Packer<'_> {
             from: state.position,
             to: raw.to,
             frame: IndexFrame::made(&state, &framed, bodies, LEVEL)?,
-            history: Arc::new(history),
-            summary: summary.pack(LEVEL)?,
-        };
-        self.differences = summary.bytes;
-        Ok(interval)
-    }
-
-    /// Packs an interval of the coarse level: which pages it accessed, the history, and all that changed in memory. A program that works through
-    /// all of its memory again and again changes little of it. So that is much smaller than what the interval reads.
-    fn pack_coarse(&mut self, state: State, raw: &mut Raw) -> Result<Interval> {
-        let mut summary = Maker::default();
-        summary.bytes = std::mem::take(&mut self.differences);
-        summary.bytes.clear();
-        let mut history = History::of(raw.pages.len());
-        let accessed: Vec<(u32, u64)> = raw.pages.iter().map(|p| (p.0, 0)).collect();
-        let given: BTreeMap<u32, Box<Page>> = raw.changed.drain(..).collect();
-        let mut given = given.into_iter().peekable();
-        let shadow = &mut self.shadow;
-        let mut change = |page, to: &mut dyn FnMut(&mut Page)| {
-            let held = shadow.entry(page);
-            let held = held.or_insert_with(|| Box::new([0; PAGE]));
-            let old = **held;
-            to(held);
-            summary.changed(page, &old, held);
-        };
-        let mut at = 0;
-        for (page, lines) in raw.pages.iter().copied() {
-            while let Some((other, now)) = given.next_if(|g| g.0 < page) {
-                change(other, &mut |held| *held = *now);
-            }
-            let n = lines.count_ones() as usize;
-            let (marks, cells) = (&raw.marks[at..at + n], &raw.cells[at..at + n]);
-            at += n;
-            let mut touched = PageAccess::of(page, lines, marks);
-            for (i, m) in bits(lines).zip(marks) {
-                touched.set_masks(i, m.last);
-            }
-            history.push(&touched);
-            // What something else changed is told with all that the page holds at the end.
-            let whole = given.next_if(|g| g.0 == page);
-            change(page, &mut |held| match &whole {
-                Some((_, now)) => *held = **now,
-                None => {
-                    for (i, now) in bits(lines).zip(cells) {
-                        held[i * LINE..(i + 1) * LINE].copy_from_slice(now);
-                    }
-                }
-            });
-        }
-        for (other, now) in given {
-            change(other, &mut |held| *held = *now);
-        }
-        let interval = Interval {
-            from: state.position,
-            to: raw.to,
-            frame: IndexFrame::made(&state, &accessed, &[], LEVEL)?,
-            history: Arc::new(history),
+            history: history.into(),
             summary: summary.pack(LEVEL)?,
         };
         self.differences = summary.bytes;

@@ -160,7 +160,7 @@ impl PageAccess {
 }
 
 /// A mask of the words of 8 bytes that contain any of these bytes.
-fn words_of(bytes: u64) -> u8 {
+pub fn words_of(bytes: u64) -> u8 {
     let x = bytes | bytes >> 4;
     let x = x | x >> 2;
     let x = (x | x >> 1) & 0x0101_0101_0101_0101;
@@ -168,7 +168,7 @@ fn words_of(bytes: u64) -> u8 {
 }
 
 /// The masks of a line that was accessed in whole words.
-fn whole(words: [u8; 2]) -> [u64; 2] {
+pub fn whole(words: [u8; 2]) -> [u64; 2] {
     // Spreads each bit to a byte of its own, then fills that byte.
     let spread = |bits: u8| {
         let one = (bits as u64).wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;

@@ -9,7 +9,6 @@ use super::by_page::sections;
 use super::codec::{Reader, put, unpack};
 use super::draft::Draft;
 use super::frame::IndexFrame;
-use super::history::History;
 use super::page_access::PageAccess;
 use super::ranges::PartRange;
 use super::summary::IntervalSummary;
@@ -350,9 +349,8 @@ pub fn encode(draft: &Draft) -> Result<Encoded> {
             .for_each(|s| section(&mut directory, Arc::clone(s)));
     }
     let said = &draft.generations;
-    let rest: Vec<&History> = (draft.intervals[said.intervals..].iter())
-        .map(|i| &*i.history)
-        .collect();
+    let rest = draft.intervals[said.intervals..].iter();
+    let rest: Vec<_> = rest.map(|i| &i.history).collect();
     let last = sections(&rest, said.intervals)?;
     put(&mut directory, said.all.len() as u64 + 1);
     for generation in said.all.iter().chain([&last]) {

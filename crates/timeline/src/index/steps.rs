@@ -12,7 +12,6 @@ use crate::scan::Scan;
 use crate::{Error, Result};
 use hindsight_replay::{LineMarks, State};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 /// What an interval or a step left, as the machine tells it.
 #[derive(Default)]
@@ -249,7 +248,7 @@ impl Gathered {
             from: state.position,
             to,
             frame: IndexFrame::made(&state, &framed, &bodies, LEVEL_STEPS)?,
-            history: Arc::new(history),
+            history: history.into(),
             summary: summary.pack(LEVEL_STEPS)?,
         })
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::index::by_page::Generating;
 use crate::index::draft::Interval;
+use crate::index::history::History;
 use std::collections::BTreeSet;
 
 #[test]
@@ -44,11 +45,11 @@ fn generations_say_the_same() {
                 position: range.from + 1000 * i,
                 blob: i.to_le_bytes()[..].into(),
             },
-            history: Arc::new(pages.into_iter().map(touched).collect()),
+            history: pages.into_iter().map(touched).collect::<History>().into(),
             summary: Vec::new().into(),
         });
         let all = draft.intervals.len();
-        let mut histories = draft.intervals.iter().map(|i| Arc::clone(&i.history));
+        let mut histories = draft.intervals.iter().map(|i| i.history.clone());
         generating
             .add(&mut histories, all, all as f64 / 90.0)
             .unwrap();

@@ -1,0 +1,329 @@
+//! What an interval of the coarse level left: which bytes it accessed, and how memory changed in it.
+//!
+//! Marks take as much memory as what they are about, twice. So they are taken whenever there are many, however long the
+//! interval is. What they said is kept as bits.
+
+use super::codec::{LEVEL, LINE, PAGE, Page, bits};
+use super::draft::Interval;
+use super::frame::IndexFrame;
+use super::history::History;
+use super::maker::Maker;
+use super::page_access::{PageAccess, whole, words_of};
+use super::pages::PageSet;
+use super::summary::covered;
+use super::told::Told;
+use crate::Result;
+use crate::recording::Recording;
+use crate::scan::Scan;
+use hindsight_replay::{LineMarks, Lines, Machine, State, page_faults};
+use std::collections::{BTreeMap, HashMap};
+
+/// Marks are taken when the thread that plays has got this many pages since the last time: 2 GiB. To get them again takes longer
+/// than all else, so there must be many.
+const MANY: u64 = 512 << 10;
+/// The same where somebody chose the length of coarse intervals. The programs of tests are small.
+const MANY_IF_CHOSEN: u64 = 256;
+/// Pages in memory, by number. Numbers of cells go up to here.
+const PAGES: u64 = 1 << 20;
+
+/// Gathers what intervals leave, one after the other.
+pub struct Coarse {
+    /// What pages held at the last border.
+    shadow: HashMap<u32, Box<Page>>,
+    touched: BTreeMap<u32, Box<Touched>>,
+    /// Where marks were taken last, and how many pages the thread had got by then.
+    since: u64,
+    faults: u64,
+    /// How many pages more are many.
+    many: u64,
+}
+
+/// What an interval left.
+pub struct Change {
+    state: State,
+    pub to: u64,
+    /// The pages that it accessed.
+    accessed: Vec<(u32, u64)>,
+    history: History,
+    /// All that changed in memory. A program that works through all of its memory again and again changes little of it.
+    /// So that is much smaller than what the interval reads.
+    summary: Maker,
+}
+
+impl Change {
+    pub fn pack(mut self) -> Result<Interval> {
+        Ok(Interval {
+            from: self.state.position,
+            to: self.to,
+            frame: IndexFrame::made(&self.state, &self.accessed, &[], LEVEL)?,
+            history: Told::packed(&self.history)?,
+            summary: self.summary.pack(LEVEL)?,
+        })
+    }
+}
+
+impl Coarse {
+    /// `content` is what memory holds at the beginning, as far as that is known.
+    pub fn new(content: Option<&Lines>, recording: &Recording) -> Coarse {
+        let mut shadow = HashMap::new();
+        let mut put = |page, bytes: &Page| {
+            shadow.insert(page, Box::new(*bytes));
+        };
+        if let Some(c) = content {
+            c.each(&mut put);
+        }
+        Coarse {
+            shadow,
+            touched: BTreeMap::new(),
+            since: 0,
+            faults: page_faults(),
+            many: match recording.coarse {
+                0 => MANY,
+                _ => MANY_IF_CHOSEN,
+            },
+        }
+    }
+
+    /// Takes marks if there are many.
+    pub fn take_many(
+        &mut self,
+        m: &mut Machine,
+        scan: &Scan,
+        known: &mut PageSet,
+    ) -> std::result::Result<(), hindsight_replay::Error> {
+        if page_faults().saturating_sub(self.faults) < self.many {
+            return Ok(());
+        }
+        self.take(m, scan, known)?;
+        // Otherwise they stay in memory as zeros.
+        m.clear_marks()?;
+        self.faults = page_faults();
+        Ok(())
+    }
+
+    /// Takes marks. `known` gets their pages.
+    pub fn take(
+        &mut self,
+        m: &mut Machine,
+        scan: &Scan,
+        known: &mut PageSet,
+    ) -> std::result::Result<(), hindsight_replay::Error> {
+        if !self.touched.is_empty() {
+            for (addr, len) in scan.changed(self.since, m.position()) {
+                self.wipe(addr, len);
+            }
+        }
+        self.since = m.position();
+        let touched = &mut self.touched;
+        m.take_marks(&mut |page, lines, marks, _| {
+            known.insert(page);
+            touched.entry(page).or_default().add(lines, marks);
+        })
+    }
+
+    /// Notes that something else than the thread changed memory, after what is known so far.
+    fn wipe(&mut self, addr: u64, len: u64) {
+        let first = addr / PAGE as u64;
+        let pages = (addr.saturating_add(len).div_ceil(PAGE as u64) - first).min(PAGES);
+        let begin = first % PAGES;
+        let end = begin + pages;
+        let parts = [begin..end.min(PAGES), 0..end.saturating_sub(PAGES)];
+        for part in parts.into_iter().filter(|p| !p.is_empty()) {
+            let its = self.touched.range_mut(part.start as u32..part.end as u32);
+            its.for_each(|(page, t)| t.wipe(|line| covered(*page, line, addr, len)));
+        }
+    }
+
+    /// What the interval left that begins with `state` and ends where the machine is. `changed` has pages that something else
+    /// changed. Call [`Coarse::take`] before.
+    pub fn finish(&mut self, m: &Machine, state: State, changed: Vec<(u32, Box<Page>)>) -> Change {
+        let touched = std::mem::take(&mut self.touched);
+        let mut out = Change {
+            state,
+            to: m.position(),
+            accessed: touched.keys().map(|page| (*page, 0)).collect(),
+            history: History::of(touched.len()),
+            summary: Maker::default(),
+        };
+        let given: BTreeMap<u32, Box<Page>> = changed.into_iter().collect();
+        let mut given = given.into_iter().peekable();
+        let shadow = &mut self.shadow;
+        let summary = &mut out.summary;
+        let mut change = |page, to: &mut dyn FnMut(&mut Page)| {
+            let held = shadow.entry(page);
+            let held = held.or_insert_with(|| Box::new([0; PAGE]));
+            let old = **held;
+            to(held);
+            summary.changed(page, &old, held);
+        };
+        let mut now = [0; PAGE];
+        for (page, t) in touched {
+            while let Some((other, now)) = given.next_if(|g| g.0 < page) {
+                change(other, &mut |held| *held = *now);
+            }
+            let its = t.access(page);
+            out.history.push(&its);
+            // What something else changed is told with all that the page holds at the end.
+            let whole = given.next_if(|g| g.0 == page);
+            m.read_window(page as u64 * PAGE as u64, &mut now);
+            change(page, &mut |held| match &whole {
+                Some((_, now)) => *held = **now,
+                None => {
+                    for i in bits(its.any()) {
+                        let line = i * LINE..(i + 1) * LINE;
+                        held[line.clone()].copy_from_slice(&now[line]);
+                    }
+                }
+            });
+        }
+        for (other, now) in given {
+            change(other, &mut |held| *held = *now);
+        }
+        out
+    }
+}
+
+/// How a page was accessed, as [`PageAccess`] has it.
+struct Touched {
+    words: [[u8; 2]; 64],
+    /// Lines that were accessed in other units than whole words, and how each was accessed last.
+    odd: u64,
+    masks: Vec<[u64; 2]>,
+}
+
+impl Default for Touched {
+    fn default() -> Touched {
+        Touched {
+            words: [[0; 2]; 64],
+            odd: 0,
+            masks: Vec::new(),
+        }
+    }
+}
+
+impl Touched {
+    fn rank(&self, line: usize) -> usize {
+        (self.odd & ((1 << line) - 1)).count_ones() as usize
+    }
+
+    /// How the bytes of a line were accessed last.
+    fn last(&self, line: usize) -> [u64; 2] {
+        match self.odd & (1 << line) {
+            0 => whole(self.words[line]),
+            _ => self.masks[self.rank(line)],
+        }
+    }
+
+    fn set_last(&mut self, line: usize, last: [u64; 2]) {
+        let (rank, had) = (self.rank(line), self.odd & (1 << line) != 0);
+        let odd = last != whole(self.words[line]);
+        match (had, odd) {
+            (true, true) => self.masks[rank] = last,
+            (false, true) => self.masks.insert(rank, last),
+            (true, false) => drop(self.masks.remove(rank)),
+            (false, false) => {}
+        }
+        self.odd = self.odd & !(1 << line) | (odd as u64) << line;
+    }
+
+    /// Adds what some lines' marks say.
+    fn add(&mut self, lines: u64, marks: &[LineMarks; 64]) {
+        for i in bits(lines) {
+            let (m, before) = (&marks[i], self.last(i));
+            let later = m.last[0] | m.last[1];
+            let words = &mut self.words[i];
+            words[0] |= words_of(m.read);
+            words[1] |= words_of(m.written);
+            self.set_last(i, [0, 1].map(|k| m.last[k] | before[k] & !later));
+        }
+    }
+
+    /// Notes that something else changed bytes: nobody knows what the last access left.
+    fn wipe(&mut self, covered: impl Fn(usize) -> u64) {
+        for i in (0..64)
+            .filter(|i| self.words[*i] != [0; 2])
+            .collect::<Vec<_>>()
+        {
+            let last = self.last(i);
+            let lost = (last[0] | last[1]) & covered(i);
+            if lost != 0 {
+                self.set_last(i, last.map(|m| m | lost));
+            }
+        }
+    }
+
+    fn access(&self, page: u32) -> PageAccess {
+        let mut out = PageAccess::new(page, &self.words);
+        for i in bits(out.any()) {
+            out.set_masks(i, self.last(i));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A line, the bytes that were read there, and those that were written.
+    fn marks() -> impl Strategy<Value = (usize, u64, u64)> {
+        let mask = prop_oneof![Just(0), Just(u64::MAX), Just(0xff00), any::<u64>()];
+        (0..64usize, mask.clone(), mask)
+    }
+
+    fn as_marks((line, read, written): (usize, u64, u64)) -> (u64, [LineMarks; 64]) {
+        let mut all = [LineMarks::default(); 64];
+        all[line] = LineMarks {
+            read,
+            written,
+            last: [read & !written, written],
+        };
+        (u64::from(read | written != 0) << line, all)
+    }
+
+    proptest! {
+        /// Taken in several goes, marks say the same as at once, byte by byte.
+        #[test]
+        fn marks_may_be_taken_at_any_time(
+            steps in proptest::collection::vec((marks(), proptest::option::of((0..4096u64, 1..300u64))), 1..40),
+        ) {
+            let mut t = Touched::default();
+            // For each byte: how it was accessed last.
+            let mut last = vec![[false; 2]; PAGE];
+            let mut words = [[0u8; 2]; 64];
+            for (m, wiped) in steps {
+                let (lines, all) = as_marks(m);
+                t.add(lines, &all);
+                let (line, read, written) = m;
+                for b in 0..64 {
+                    let bit = |mask: u64| mask & (1 << b) != 0;
+                    if bit(read | written) {
+                        last[line * 64 + b] = [!bit(written), bit(written)];
+                    }
+                    words[line][0] |= u8::from(bit(read)) << (b / 8);
+                    words[line][1] |= u8::from(bit(written)) << (b / 8);
+                }
+                if let Some((at, len)) = wiped {
+                    t.wipe(|line| covered(0, line, at, len));
+                    let end = (at + len).min(PAGE as u64) as usize;
+                    for l in &mut last[at as usize..end] {
+                        if *l != [false; 2] {
+                            *l = [true; 2];
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!(t.words, words);
+            let access = t.access(7);
+            for (line, its) in words.iter().enumerate().filter(|w| *w.1 != [0; 2]) {
+                prop_assert_eq!(access.line(line), *its);
+                let masks = access.masks(line);
+                for b in 0..64 {
+                    let bits = masks.map(|m| m & (1 << b) != 0);
+                    prop_assert_eq!(bits, last[line * 64 + b], "line {} byte {}", line, b);
+                }
+            }
+        }
+    }
+}
