@@ -5,8 +5,8 @@ use crate::base::sync::{joined, lock};
 use crate::index::{self, Budget, For, Level, PartRange};
 use crate::{Cancel, Result};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 /// How much of the index of a long recording is made ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -15,8 +15,30 @@ pub enum Depth {
     /// The coarse level. A part of the fine level is made when a question needs it.
     #[default]
     Coarse,
-    /// The fine level too, from the end backwards, as far as the file has room.
+    /// The fine level too, from the end backwards. If the file has little room, its intervals are longer.
     Full,
+}
+
+/// The room that parts share which are still to be made.
+struct Room {
+    bytes: u64,
+    instructions: u64,
+}
+
+impl Room {
+    /// The share of a part of so many instructions: at most `most` bytes.
+    fn take(&mut self, instructions: u64, most: u64) -> u64 {
+        let share = self.bytes as u128 * instructions as u128 / self.instructions.max(1) as u128;
+        let share = u64::try_from(share).unwrap_or(u64::MAX).min(most);
+        self.bytes = self.bytes.saturating_sub(share);
+        self.instructions = self.instructions.saturating_sub(instructions);
+        share
+    }
+
+    /// Notes how much of its share a part took. It may have taken more.
+    fn give_back(&mut self, share: u64, took: u64) {
+        self.bytes = self.bytes.saturating_add(share).saturating_sub(took);
+    }
 }
 
 /// The state of the index beside a trace.
@@ -153,7 +175,8 @@ impl Engine {
         })
     }
 
-    /// Builds parts of the fine level, until the file has no more room.
+    /// Builds parts of the fine level, one after the other. Each has its share of the file's room, so that all fit. Where that is
+    /// little, their intervals are longer.
     fn build_fine(
         self: &Arc<Self>,
         ranges: &[PartRange],
@@ -161,23 +184,21 @@ impl Engine {
     ) -> Result<()> {
         let engine = self;
         let next = AtomicUsize::new(0);
-        // The next one is about as large as the last one.
-        let (size, full) = (AtomicU64::new(0), AtomicBool::new(false));
+        let room = Mutex::new(Room {
+            bytes: engine.sidecar.room(),
+            instructions: ranges.iter().map(PartRange::len).sum(),
+        });
         let work = || -> Result<()> {
             loop {
                 let Some(range) = ranges.get(next.fetch_add(1, Relaxed)) else {
                     return Ok(());
                 };
-                if full.load(Relaxed) || engine.sidecar.room() < size.load(Relaxed) {
-                    return Ok(());
-                }
-                let budget = Budget::new(engine.budget(*range), range.len());
+                let share = lock(&room).take(range.len(), engine.budget(*range));
+                let budget = Budget::new(share, range.len());
                 let part = index::encode(&engine.draft(*range, &budget, 1, None, progress)?)?;
                 let bytes = part.1.iter().map(|s| s.len() as u64).sum::<u64>();
-                if !engine.sidecar.add(*range, &part, For::Rest)? {
-                    full.store(true, Relaxed);
-                }
-                size.store(bytes, Relaxed);
+                let saved = engine.sidecar.add(*range, &part, For::Rest)?;
+                lock(&room).give_back(share, if saved { bytes } else { 0 });
             }
         };
         std::thread::scope(|s| {
@@ -191,5 +212,26 @@ impl Engine {
     fn affordable_jobs(&self) -> usize {
         let most = index::affordable_coarse(&self.recording);
         self.jobs.min(most).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_parts_have_room_whatever_the_first_ones_take() {
+        let mut room = Room {
+            bytes: 1000,
+            instructions: 100,
+        };
+        assert_eq!(room.take(10, u64::MAX), 100);
+        assert_eq!(room.take(30, 50), 50, "a part has a limit too");
+        // The first took less than its share, the second more.
+        room.give_back(100, 20);
+        room.give_back(50, 80);
+        assert_eq!(room.take(60, u64::MAX), 900);
+        room.give_back(900, 2000);
+        assert_eq!((room.bytes, room.take(1, u64::MAX)), (0, 0));
     }
 }
