@@ -40,9 +40,10 @@ impl Command {
     pub fn reads(&self) -> bool {
         use Command::*;
         match self {
-            Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Waits(_)
-            | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_) | Maps(_) | Symbol(_)
-            | Writes(_) | Calls(_) | Audit(_) | Index(_) | Ls(_) | Rm(_) | Export(_) => true,
+            Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Cut(_)
+            | Waits(_) | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_) | Maps(_)
+            | Symbol(_) | Writes(_) | Calls(_) | Audit(_) | Index(_) | Ls(_) | Rm(_)
+            | Export(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -74,6 +75,8 @@ pub enum Command {
     Backtrace(Backtrace),
     /// Write a place of a recording as a core dump, for gdb, lldb and others.
     Core(Core),
+    /// Write a part of a recording as a smaller one that stands alone, for example for a bug report.
+    Cut(Cut),
     /// Show what the threads wait for at a place of a recording, and whom.
     Waits(Waits),
     /// Find the fewest breakpoints that bring a live run of the program to a place of its recording.

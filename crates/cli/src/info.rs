@@ -6,7 +6,7 @@ use crate::tree::{self, Node};
 use crate::{args, limits, store};
 use anyhow::{Context, Result};
 use hindsight_text::line;
-use hindsight_trace::meta::{Circular, Dropped, Ending, Gaps};
+use hindsight_trace::meta::{Circular, Dropped, Ending, Gaps, Part};
 use hindsight_trace::{Completeness, StreamId, StreamKind, StreamSummary, Trace};
 use serde_json::json;
 use std::fmt::Write;
@@ -90,6 +90,20 @@ fn dropped_text(t: &Trace, stream: StreamId) -> String {
     }
 }
 
+fn part_line(p: &Part) -> String {
+    let mut line = format!(
+        "from {} until {} of a recording; {} instructions and {} not kept",
+        p.from,
+        p.until,
+        grouped(p.instructions),
+        size(p.bytes)
+    );
+    if p.threads > 0 {
+        line += &format!(", and nothing of {} threads", grouped(p.threads));
+    }
+    line
+}
+
 fn ring_line(r: &Circular) -> String {
     let mut line = format!(
         "the last {}; {} instructions and {} not kept",
@@ -155,6 +169,7 @@ fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Val
         "streams": streams,
         "modules": t.modules(),
     });
+    all["cut"] = json!(h.cut);
     all["being_recorded"] = json!(t.completeness() == Completeness::Growing);
     all["shared_bytes"] = json!(t.shared_bytes().ok());
     all
@@ -247,6 +262,9 @@ fn ending_rows(rows: &mut Rows, t: &Trace) {
     );
     if let Some(r) = &h.ring {
         rows.add("ring", ring_line(r));
+    }
+    if let Some(p) = &h.cut {
+        rows.add("part", part_line(p));
     }
     if let Some(seed) = h.chaos {
         rows.add("chaos", format!("seed {seed}"));

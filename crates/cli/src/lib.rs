@@ -12,6 +12,7 @@ mod choice;
 
 mod confine;
 mod coredump;
+mod cut;
 mod data;
 mod debugger;
 mod dump;
@@ -83,6 +84,10 @@ pub fn run() -> i32 {
         Command::Core(mut a) => {
             let file = words::take(&mut a.words, 0, 1);
             coredump::run(&a, file.as_deref())
+        }
+        Command::Cut(mut a) => {
+            let file = words::take(&mut a.words, 1, 1);
+            cut::run(&a, file.as_deref())
         }
         Command::Waits(mut a) => {
             let file = words::take(&mut a.words, 0, 1);

@@ -57,14 +57,14 @@ pub fn below(
 }
 
 /// The chunk of the key frame that is `back` key frames before the one in chunk `frame`.
-fn base(look: &Look, frame: usize, back: u64) -> Option<usize> {
+pub fn base(look: &Look, frame: usize, back: u64) -> Option<usize> {
     let nth = usize::try_from(back.checked_sub(1)?).ok()?;
     let is_frame = |i: &usize| look(*i).is_some_and(|c| c.1);
     (0..frame).rev().filter(is_frame).nth(nth)
 }
 
-/// Which base a chunk's key frame has. `None` if the chunk does not begin with a key frame that restates memory.
-fn begin(wire: &[u8]) -> Option<u64> {
+/// Which base a chunk's key frame has: how many key frames before it that is. 0: it has none. `None` if the chunk does not begin with a key frame that restates memory.
+pub fn begin(wire: &[u8]) -> Option<u64> {
     let (mut decoder, mut at) = (Decoder::default(), 0);
     loop {
         let (_, event, n) = decoder.decode(&wire[at..])?;

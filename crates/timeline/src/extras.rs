@@ -1,6 +1,7 @@
 //! Further answers, built on those of the facade.
 
 pub mod branch;
+pub mod cut;
 pub mod descriptors;
 mod exits;
 pub mod names;

@@ -264,8 +264,7 @@ impl Recording {
     }
 
     pub fn position_in(&self, t: ThreadId, scan: &Scan, count: u64) -> Position {
-        let s = scan.segment(t, count);
-        Position::new(s.opens, count.saturating_sub(s.from))
+        scan.segment(t, count).position(count)
     }
 
     pub fn bounds(&self, t: ThreadId, scan: &Scan) -> (Position, Position) {

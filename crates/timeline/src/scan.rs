@@ -15,6 +15,7 @@ use hindsight_events::{Decoder, Event, GapReason};
 use hindsight_isa::CpuState;
 use hindsight_isa::regs::RSP;
 use hindsight_trace::Trace;
+use hindsight_trace::meta::Opener;
 use std::ops::Range;
 
 pub use clobber::{Clobber, Instant, When};
@@ -30,6 +31,8 @@ pub const FORKS: [u64; 4] = [56, 57, 58, 435];
 pub struct Scan {
     /// Order numbers and their positions, both ascending.
     pub numbers: Vec<(u64, u64)>,
+    /// If the beginning of the stream was left out: the last number before the rest.
+    pub opener: Option<Opener>,
     /// System calls and signals, with their positions.
     pub events: Vec<(u64, Raw)>,
     /// Where signal handlers begin: position, and address of the handler.
@@ -172,10 +175,15 @@ impl Scan {
             to: chunks.last().map_or(0, |c| c.last_pos),
             ..Scan::default()
         };
+        let info = trace.stream_info(thread.0);
+        scan.opener = info.and_then(|i| i.dropped?.opener);
         let mut first = None;
         for (number, c) in chunks.iter().enumerate() {
             scan.chunk(number, &trace.load(c)?, c.offset, &mut first)?;
         }
+        let first = scan.numbers.first().copied();
+        let before = |o: &Opener| o.at <= scan.from && first.is_none_or(|n| o.number < n.0);
+        scan.opener = scan.opener.filter(before);
         scan.open_call();
         Ok(scan)
     }

@@ -11,6 +11,7 @@
 
 pub mod chunk;
 pub mod columns;
+pub mod cut;
 mod error;
 mod export;
 mod few;

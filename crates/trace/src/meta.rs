@@ -156,6 +156,25 @@ pub struct Header {
     /// Of a recording that keeps only its latest part: its limit, and what was dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<Circular>,
+    /// Of a part of a recording: which one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<Part>,
+}
+
+/// The part of a recording that was cut out of it.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Part {
+    /// The position from which on it was wanted. Threads begin before that, at key frames.
+    pub from: String,
+    /// The position until which it was wanted.
+    pub until: String,
+    /// Number of threads of which nothing was kept.
+    pub threads: u64,
+    /// Instructions of all threads that were not kept.
+    pub instructions: u64,
+    /// Bytes that these had in the trace.
+    pub bytes: u64,
 }
 
 /// How a recording was limited that keeps only its latest part.
@@ -320,6 +339,19 @@ pub struct Dropped {
     pub instructions: u64,
     /// Bytes that the part would have had in the trace.
     pub bytes: u64,
+    /// The order number in whose wake the rest begins, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opener: Option<Opener>,
+}
+
+/// An order number of a thread, or its beginning.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Opener {
+    /// The number. 0: the thread's beginning.
+    pub number: u64,
+    /// The position at which the thread got it.
+    pub at: u64,
 }
 
 /// The end of a stream, as the recorder reported it.

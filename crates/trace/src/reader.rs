@@ -327,6 +327,22 @@ impl Trace {
         })
     }
 
+    /// Appends a chunk to another trace, as it is stored.
+    pub(crate) fn copy<W: std::io::Write>(
+        &self,
+        c: &ChunkMeta,
+        to: &mut crate::Writer<W>,
+    ) -> Result<(), Error> {
+        let mut stored = vec![0; c.header.stored_len as usize];
+        self.bytes.read(c.offset + HEADER_LEN as u64, &mut stored)?;
+        let header = ChunkHeader {
+            sequence: to.totals(c.stream).chunks,
+            ..c.header
+        };
+        to.packed(&header, &stored)?;
+        Ok(())
+    }
+
     fn payload(&self, offset: u64, h: &ChunkHeader) -> Result<Vec<u8>, Error> {
         let mut stored = vec![0; h.stored_len as usize];
         self.bytes.read(offset + HEADER_LEN as u64, &mut stored)?;

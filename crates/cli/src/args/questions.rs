@@ -183,6 +183,20 @@ pub struct Core {
 }
 
 #[derive(ClapArgs)]
+pub struct Cut {
+    /// The recording, and the part: two places, such as `40%..1A2:3F`, `begin..crash` or `time:2s..time:3s`. It may become a bit
+    /// larger, since each thread begins at a key frame. Default recording: the latest one in the store.
+    #[arg(value_name = "[FILE] FROM..TO", num_args = 1..=2, required = true)]
+    pub words: Vec<String>,
+    /// The file to make, which must not exist. Only its owner can read it.
+    #[arg(short, long, value_name = "FILE", default_value = "cut.hst")]
+    pub output: PathBuf,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
 pub struct Breakpath {
     #[arg(
         value_name = "[FILE] PLACE",

@@ -6,6 +6,7 @@ mod attach;
 mod audit;
 mod cache;
 mod code;
+mod cut;
 mod damage;
 mod data;
 mod deadly;

@@ -325,9 +325,24 @@ pub struct Segment {
     pub from: u64,
     /// Instructions of the thread completed at its end.
     pub to: u64,
+    /// Instructions before `from` that belong to it, and that the recording does not have. Positions count them.
+    pub left_out: u64,
 }
 
 impl Segment {
+    /// The position at which the thread has completed `count` instructions, which are in the segment.
+    pub fn position(&self, count: u64) -> Position {
+        let offset = count.saturating_sub(self.from);
+        Position::new(self.opens, offset.saturating_add(self.left_out))
+    }
+
+    /// How many instructions the thread has completed at this offset of a position in the segment. `None`: the recording has
+    /// no such instant.
+    pub fn count(&self, offset: u64) -> Option<u64> {
+        let count = self.from.checked_add(offset.checked_sub(self.left_out)?)?;
+        (count <= self.to).then_some(count)
+    }
+
     /// Whether this segment was over when `other` began (happens-before). If neither of two segments is before the
     /// other, they ran at the same time.
     pub fn before(&self, other: &Segment) -> bool {

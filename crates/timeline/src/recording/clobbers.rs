@@ -181,6 +181,7 @@ impl Clobbers {
             closes: None,
             from: 0,
             to: 0,
+            left_out: 0,
         };
         self.may_have_changed(address, nobody, &before, now)
     }

@@ -28,8 +28,7 @@ impl Recording {
     pub fn locate(&self, position: Position) -> Result<ThreadInstant> {
         for (t, scan) in self.scans()? {
             if let Some(s) = scan.opened_by(*t, position.segment) {
-                let count = s.from.checked_add(position.offset);
-                let count = count.filter(|c| *c <= s.to);
+                let count = s.count(position.offset);
                 return Ok(ThreadInstant {
                     thread: *t,
                     count: count.ok_or(Error::NoPosition(position))?,
@@ -46,10 +45,12 @@ impl Recording {
     pub fn count_at(&self, thread: ThreadId, position: Position) -> Result<Option<u64>> {
         let scan = self.scan(thread)?;
         if let Some(s) = scan.opened_by(thread, position.segment) {
-            return Ok(Some(s.from.saturating_add(position.offset).min(s.to)));
+            let into = position.offset.saturating_sub(s.left_out);
+            return Ok(Some(s.from.saturating_add(into).min(s.to)));
         }
         let i = scan.numbers.partition_point(|n| n.0 <= position.segment);
-        let begun = i > 0 || scan.begins_without_number();
+        let before = scan.nth(thread, 0).opens;
+        let begun = i > 0 || scan.begins_without_number() && before <= position.segment;
         Ok(begun.then(|| scan.nth(thread, i).to))
     }
 

@@ -229,6 +229,11 @@ impl Scan {
                 self.frames.end();
             }
             Event::Restate { ends: false, back } => {
+                // Only a quiet thread restates memory. Where the beginning of a stream was left out, nothing else says that it
+                // is one.
+                if !self.told {
+                    (self.told, self.quiet_until) = (true, u64::MAX);
+                }
                 (self.restating, self.based) = (true, back != 0);
                 self.frames.begin(pos, chunk, back);
                 if self.based {

@@ -10,16 +10,22 @@ impl Scan {
         self.nth(thread, i)
     }
 
-    /// The segment with index `i`. No number opens the first one.
+    /// The segment with index `i`. No number of the stream opens the first one. If the beginning of the stream was left out,
+    /// it may be known which one did.
     pub fn nth(&self, thread: ThreadId, i: usize) -> Segment {
-        let opens = i.checked_sub(1).map(|i| self.numbers[i]);
         let closes = self.numbers.get(i);
+        let (opens, from) = match i.checked_sub(1) {
+            Some(i) => self.numbers[i],
+            None => (self.opener.map_or(0, |o| o.number), self.from),
+        };
+        let begins = self.opener.filter(|_| i == 0).map_or(from, |o| o.at);
         Segment {
             thread,
-            opens: opens.map_or(0, |n| n.0),
+            opens,
             closes: closes.map(|n| n.0),
-            from: opens.map_or(self.from, |n| n.1),
+            from,
             to: closes.map_or(self.to, |n| n.1),
+            left_out: from.saturating_sub(begins),
         }
     }
 
@@ -39,15 +45,15 @@ impl Scan {
 
     /// The segment that this number opens, if the number is this thread's. 0 names the segment before any number.
     pub fn opened_by(&self, thread: ThreadId, number: u64) -> Option<Segment> {
-        if number == 0 {
-            let first = self.nth(thread, 0);
+        let first = self.nth(thread, 0);
+        if number == first.opens {
             return (self.begins_without_number()).then_some(first);
         }
         let i = self.numbers.binary_search_by_key(&number, |n| n.0).ok()?;
         Some(self.nth(thread, i + 1))
     }
 
-    /// Whether the thread ran before its first number, as a recording's first thread does.
+    /// Whether the thread ran before the first number of its stream, as a recording's first thread does.
     pub fn begins_without_number(&self) -> bool {
         self.numbers.first().is_none_or(|n| n.1 > self.from)
     }
