@@ -1,7 +1,7 @@
 //! Makes a trace of a part of a recording, which stands alone.
 
 use crate::columns::ChunkBuilder;
-use crate::meta::{Dropped, Opener, Part};
+use crate::meta::{Dropped, Gaps, Opener, Part};
 use crate::pack::{self, Packer};
 use crate::{
     ChunkMeta, Error, Header, Pushed, StreamId, StreamInfo, StreamKind, StreamSummary, Summary,
@@ -45,10 +45,10 @@ pub fn cut(
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<u64, Error> {
     let (begins, ends) = frame(trace, &kept, &mut part);
-    let whole = trace.threads().iter().all(|t| {
-        kept.get(t)
-            .is_some_and(|k| k.chunks.end == trace.chunks(*t).len())
-    });
+    // What was left out had ended before, or its end would be needed too.
+    let whole = kept
+        .iter()
+        .all(|(id, k)| k.chunks.end == trace.chunks(*id).len());
     let mut w = Writer::new(
         out,
         &Header {
@@ -92,18 +92,26 @@ pub fn cut(
     // Up to which chunk each stream has been told otherwise.
     let mut told: BTreeMap<StreamId, usize> = BTreeMap::new();
     for c in chunks {
-        let its = kept.get_mut(&c.stream).map(|k| &mut k.rewritten);
-        if let Some((end, tell)) = its.and_then(|r| r.remove(&c.index)) {
-            rewrite(c.stream, tell, &mut w)?;
-            told.insert(c.stream, end);
-        }
         if told.get(&c.stream).is_none_or(|end| *end <= c.index) {
-            trace.copy(c, &mut w)?;
+            let its = kept.get_mut(&c.stream).map(|k| &mut k.rewritten);
+            match its.and_then(|r| r.remove(&c.index)) {
+                Some((end, tell)) => {
+                    rewrite(c.stream, tell, &mut w)?;
+                    told.insert(c.stream, end);
+                }
+                None => trace.copy(c, &mut w)?,
+            }
         }
         go_on(c.stored_len)?;
     }
-    ends.into_iter().try_for_each(|e| w.end(e))?;
-    let summary = trace.summary().cloned().unwrap_or_default();
+    for e in ends.into_iter().filter(|e| trace.has_ended(e.stream)) {
+        w.end(e)?;
+    }
+    let Some(summary) = trace.summary().cloned() else {
+        // The recording was not ended in order, so its part was not.
+        w.flush()?;
+        return Ok(w.written());
+    };
     let ending = summary.ending.clone().filter(|_| whole);
     let (_, summary) = w.finish(Summary { ending, ..summary })?;
     Ok(summary.trace_bytes)
@@ -135,8 +143,8 @@ fn frame(
         let count = counts.get(&info.stream).cloned().unwrap_or_default();
         if !streams.contains(&info.stream) {
             part.threads += u64::from(info.kind == StreamKind::Thread);
-            part.instructions += count.instructions;
-            part.bytes += count.stored_bytes;
+            part.instructions = part.instructions.saturating_add(count.instructions);
+            part.bytes = part.bytes.saturating_add(count.stored_bytes);
             continue;
         }
         let range = kept
@@ -145,10 +153,14 @@ fn frame(
         let mut info = info.clone();
         if info.kind == StreamKind::Thread {
             let gone = dropped(all, &range, info.dropped);
-            part.instructions += gone.instructions + behind(all, &range);
-            part.bytes += gone.bytes;
+            let without = gone.instructions.saturating_add(behind(all, &range));
+            part.instructions = part.instructions.saturating_add(without);
+            part.bytes = part.bytes.saturating_add(gone.bytes);
             let opener = kept.get(&info.stream).map(|k| k.opener);
-            info.dropped = (gone.chunks > 0).then_some(Dropped { opener, ..gone });
+            info.dropped = match range.start {
+                0 => info.dropped,
+                _ => Some(Dropped { opener, ..gone }),
+            };
         }
         ends.push(end(count, all, &range));
         begins.push(info);
@@ -174,12 +186,13 @@ fn images(trace: &Trace, kept: &BTreeMap<StreamId, Kept>) -> Vec<u32> {
 fn dropped(all: &[ChunkMeta], kept: &Range<usize>, before: Option<Dropped>) -> Dropped {
     let mut out = before.unwrap_or_default();
     for c in all.get(..kept.start).unwrap_or_default() {
-        out.chunks += 1;
-        out.events += c.events as u64;
-        out.bytes += c.stored_len;
+        out.chunks = out.chunks.saturating_add(1);
+        out.events = out.events.saturating_add(c.events as u64);
+        out.bytes = out.bytes.saturating_add(c.stored_len);
     }
     if let (Some(first), Some(now)) = (all.first(), all.get(kept.start)) {
-        out.instructions += now.first_pos - first.first_pos;
+        let gone = now.first_pos - first.first_pos;
+        out.instructions = out.instructions.saturating_add(gone);
     }
     out
 }
@@ -202,6 +215,7 @@ fn end(counts: StreamSummary, all: &[ChunkMeta], kept: &Range<usize>) -> StreamS
     let its_end = kept.end == all.len();
     StreamSummary {
         instructions: span.min(counts.instructions),
+        gaps: Gaps::default(),
         end: counts.end.clone().filter(|_| its_end),
         last_sequence: counts.last_sequence.filter(|_| its_end),
         lost: counts.lost && its_end,

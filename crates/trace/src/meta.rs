@@ -348,7 +348,7 @@ pub struct Dropped {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Opener {
-    /// The number. 0: the thread's beginning.
+    /// The number. 0: the beginning of what is known of the thread.
     pub number: u64,
     /// The position at which the thread got it.
     pub at: u64,

@@ -6,11 +6,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Records a program with many key frames. `regime`: `--quiet`, or `--regime=checked`.
+/// Records a program with many key frames. `regime`: the option that chooses it.
 fn record(s: &Scene, regime: &str, argv: &[impl AsRef<OsStr>]) -> PathBuf {
     let trace = s.path("whole.hst");
     let mut c = s.hindsight(&["record", regime, "--keyframe-interval", "3000000"]);
-    if regime == "--quiet" {
+    if regime == "--regime=quiet" {
         c.args(["--restate-every", "3000000"]);
     }
     let _ = fs::remove_file(&trace);
@@ -46,7 +46,20 @@ fn says_the_same(s: &Scene, trace: &Path, range: &str, places: &[&str]) -> [u64;
         for what in ["position", "thread", "count", "registers", "stack"] {
             assert_eq!(whole[what], other[what], "{range} at {position}: {what}");
         }
+        let stack = whole["registers"]["rsp"].as_str().unwrap();
+        let known = |trace: &Path| {
+            let mut c = s.hindsight(&["mem", "--json"]);
+            let told = s.run(c.arg(trace).args([position, stack, "256"]));
+            serde_json::from_slice::<Value>(&told.stdout).unwrap()["bytes"].clone()
+        };
+        assert_eq!(known(trace), known(&part), "{range} at {position}");
     }
+    // Parts have their own beginning and end.
+    let middle = s.run(s.hindsight(&["at", "--json"]).arg(&part).arg("50%"));
+    let middle: Value = serde_json::from_slice(&middle.stdout).unwrap();
+    let [begin, end] = ["begin", "end"].map(|p| at(s, &part, p));
+    assert_ne!(middle["position"], begin["position"], "{range}");
+    assert_ne!(middle["position"], end["position"], "{range}");
     // It stands alone: no file of the store is needed.
     let told = s.info(&part);
     assert!(told["cut"]["from"].is_string(), "{told}");
@@ -59,12 +72,12 @@ const WORK: &str =
 #[test]
 fn a_part_says_what_the_whole_says() {
     let s = Scene::new();
-    for regime in ["--quiet", "--regime=checked"] {
+    for regime in ["--regime=quiet", "--regime=checked"] {
         let trace = record(&s, regime, &["python3", "-c", WORK]);
         let [whole, part] = says_the_same(&s, &trace, "40%..60%", &["41%", "50%", "59.9%"]);
         // A checked thread with much memory has few key frames.
         assert!(
-            part < whole || regime != "--quiet",
+            part < whole || regime != "--regime=quiet",
             "{part} of {whole} bytes"
         );
         says_the_same(&s, &trace, "begin..10%", &["begin", "3%", "9%"]);
@@ -98,7 +111,7 @@ fn parts_of_threads_and_processes_say_the_same() {
     );
     says_the_same(&s, &trace, "40%..60%", &["41%", "50%", "59%"]);
     let line = "for i in 1 2 3; do ls / | sort >/dev/null; done; seq 1 30000 | sort -r | tail -1";
-    let trace = record(&s, "--quiet", &["bash", "-c", line]);
+    let trace = record(&s, "--regime=quiet", &["bash", "-c", line]);
     says_the_same(&s, &trace, "50%..70%", &["51%", "60%", "69%"]);
     // What lies outside is not there, and is not taken for something else.
     let (_, part) = cut(&s, &trace, "50%..70%");
@@ -116,7 +129,7 @@ fn parts_of_threads_and_processes_say_the_same() {
 #[test]
 fn what_cannot_be_cut_leaves_no_file() {
     let s = Scene::new();
-    let trace = record(&s, "--quiet", &["/bin/true"]);
+    let trace = record(&s, "--regime=quiet", &["/bin/true"]);
     for (range, says) in [
         ("60%..40%", "ends before it begins"),
         ("40%", "expected two places"),

@@ -1,7 +1,7 @@
 //! How long machines run ahead, again and again, before the index is made.
 //!
-//! Nobody knows how many questions will follow. So what runs cost may come to what the index costs, and not to more. Then
-//! no session takes more than about twice as long as if it had known.
+//! Nobody knows how many questions will follow. So what runs cost may come to what the index costs, and to one run more. Then
+//! no session takes much more than twice as long as if it had known. A machine that goes on from where it is costs nothing here.
 
 use super::Engine;
 use crate::base::sync::lock;

@@ -175,8 +175,8 @@ impl Engine {
         })
     }
 
-    /// Builds parts of the fine level, one after the other. Each has its share of the file's room, so that all fit. Where that is
-    /// little, their intervals are longer.
+    /// Builds parts of the fine level, one after the other. Each has its share of the file's room. Where that is
+    /// little, their intervals are longer. It ends when one does not fit all the same.
     fn build_fine(
         self: &Arc<Self>,
         ranges: &[PartRange],
@@ -194,11 +194,17 @@ impl Engine {
                     return Ok(());
                 };
                 let share = lock(&room).take(range.len(), engine.budget(*range));
+                if share == 0 {
+                    return Ok(());
+                }
                 let budget = Budget::new(share, range.len());
                 let part = index::encode(&engine.draft(*range, &budget, 1, None, progress)?)?;
                 let bytes = part.1.iter().map(|s| s.len() as u64).sum::<u64>();
                 let saved = engine.sidecar.add(*range, &part, For::Rest)?;
-                lock(&room).give_back(share, if saved { bytes } else { 0 });
+                match saved {
+                    true => lock(&room).give_back(share, bytes),
+                    false => lock(&room).bytes = 0,
+                }
             }
         };
         std::thread::scope(|s| {

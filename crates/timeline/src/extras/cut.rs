@@ -1,7 +1,8 @@
 //! A smaller recording of a part, which stands alone.
 //!
-//! Replay begins at key frames, so the part is a bit larger than what was asked for: each thread's stream begins at the last key
-//! frame before it, and ends with the chunk that has its end. A key frame of a quiet thread may restate only what has changed since
+//! Replay begins at key frames, so the part is a bit larger than what was asked for: a quiet thread's stream begins at the last key
+//! frame before it, and ends with the chunk that has its end. Processes that are not quiet are kept as a whole, if they run in the
+//! part at all. A key frame of a quiet thread may restate only what has changed since
 //! an earlier one. Where that one is left out, the key frame is written anew, with all that memory held.
 
 use crate::recording::Chunks;
@@ -31,8 +32,8 @@ pub struct CutRecording {
 }
 
 impl Timeline {
-    /// Writes a recording of what happened from one position to another, with all files that it needs. It may have more: each
-    /// thread begins at a key frame. `progress` gets the number of bytes dealt with, of those of this recording.
+    /// Writes a recording of what happened from one position to another, with all files that it needs. It has more: quiet threads
+    /// begin at a key frame, and processes that are not quiet are kept as a whole. `progress` gets the number of bytes dealt with, of those of this recording.
     ///
     /// Positions stay what they are.
     ///
@@ -53,8 +54,8 @@ impl Timeline {
         let trace = self.trace();
         let mut kept = BTreeMap::new();
         let mut instructions = 0;
-        for id in trace.threads() {
-            let thread = ThreadId(id);
+        for thread in self.0.threads.iter().copied() {
+            let id = thread.0;
             let Some(chunks) = self.part_of(thread, (from, until))? else {
                 continue;
             };
@@ -95,21 +96,27 @@ impl Timeline {
         }
     }
 
-    /// The chunks of a thread that are needed. `None`: it had ended before, or begins later.
+    /// The chunks of a thread that are needed. `None`: none of its image's threads ran in between.
+    ///
+    /// Only of a quiet thread a part is enough: nobody else changes its memory. What other threads left in theirs is known only
+    /// from their streams, from the beginning to the end.
     fn part_of(
         &self,
         thread: ThreadId,
-        (from, until): (Position, Position),
+        part: (Position, Position),
     ) -> Result<Option<Range<usize>>> {
-        let Some(last) = self.count_at(thread, until)? else {
+        let all = self.trace().chunks(thread.0);
+        let siblings = self.0.threads_of(self.0.image(thread));
+        let mut runs = None;
+        for t in &siblings {
+            runs = runs.or(self.runs_in(*t, part)?);
+        }
+        let Some((begin, last)) = runs else {
             return Ok(None);
         };
-        let begin = self.count_at(thread, from)?;
-        if begin.is_some() && !self.is_alive(thread, from)? {
-            return Ok(None);
+        if siblings.len() > 1 || self.0.scan(thread)?.told_at(last).is_none() {
+            return Ok(Some(0..all.len()));
         }
-        let begin = begin.unwrap_or(0);
-        let all = self.trace().chunks(thread.0);
         let before = all[..all.partition_point(|c| c.first_pos <= begin)].iter();
         let first = before.rev().find(|c| c.keyframe).map_or(0, |c| c.index);
         let mut end = all.partition_point(|c| c.first_pos <= last);
@@ -122,6 +129,22 @@ impl Timeline {
             end = all.partition_point(|c| c.first_pos <= next.first_pos);
         }
         Ok((first < end).then_some(first..end))
+    }
+
+    /// From which instruction to which one a thread runs in a part. `None`: it had ended before, or begins later.
+    fn runs_in(
+        &self,
+        thread: ThreadId,
+        (from, until): (Position, Position),
+    ) -> Result<Option<(u64, u64)>> {
+        let Some(last) = self.count_at(thread, until)? else {
+            return Ok(None);
+        };
+        let begin = self.count_at(thread, from)?;
+        if begin.is_some() && !self.is_alive(thread, from)? {
+            return Ok(None);
+        }
+        Ok(Some((begin.unwrap_or(0), last)))
     }
 
     /// The last order number that a thread got before these chunks.
@@ -141,8 +164,9 @@ impl Timeline {
             })?;
         }
         let scan = self.0.scan(thread)?;
-        let before = |n: &&(u64, u64)| n.1 <= at && !later.contains(&n.0);
-        let segment = scan.nth(thread, scan.numbers.iter().filter(before).count());
+        let until = scan.numbers.partition_point(|n| n.1 <= at);
+        // They ascend.
+        let segment = scan.nth(thread, until.saturating_sub(later.len()));
         Ok(Opener {
             number: segment.opens,
             at: segment.from - segment.left_out,
@@ -160,11 +184,14 @@ impl Timeline {
         let mut out = BTreeMap::new();
         for c in all[kept.clone()].iter().filter(|c| c.keyframe) {
             let back = chain::begin(&self.trace().load(c)?).unwrap_or(0);
-            let left_out = |base: usize| base < kept.start;
-            if back == 0 || !chain::base(&look, c.index, back).is_none_or(left_out) {
+            // One whose base is missing here too stays as it is.
+            let base = chain::base(&look, c.index, back).filter(|_| back != 0);
+            if base.is_none_or(|base| base >= kept.start) {
                 continue;
             }
-            let end = self.restated_until(thread, c.index)?;
+            let Some(end) = self.restated_until(thread, c.index)? else {
+                continue;
+            };
             let first = c.index;
             let tell = move |tell: &mut Tell| self.tell_whole(thread, first..end, back, tell);
             out.insert(first, (end, Box::new(tell) as Box<Rewrite>));
@@ -172,10 +199,11 @@ impl Timeline {
         Ok(out)
     }
 
-    /// The number of the chunk behind the one in which a key frame has restated everything.
-    fn restated_until(&self, thread: ThreadId, first: usize) -> Result<usize> {
-        let all = self.trace().chunks(thread.0);
-        for c in &all[first..] {
+    /// The number of the chunk behind the one in which a key frame has restated everything. `None`: that is missing.
+    fn restated_until(&self, thread: ThreadId, first: usize) -> Result<Option<usize>> {
+        let all = &self.trace().chunks(thread.0)[first..];
+        let its = all.iter().take_while(|c| c.index == first || !c.keyframe);
+        for c in its {
             let wire = self.trace().load(c)?;
             let mut found = false;
             each(&wire, &mut |_, event| {
@@ -183,11 +211,10 @@ impl Timeline {
                 Ok(())
             })?;
             if found {
-                return Ok(c.index + 1);
+                return Ok(Some(c.index + 1));
             }
         }
-        // Its end is missing: nothing can begin there.
-        Ok(first)
+        Ok(None)
     }
 
     /// Tells these chunks, whose key frame then restates all memory.
@@ -277,7 +304,7 @@ impl Restated {
     fn take(&mut self, event: &Event) {
         match *event {
             Event::Memory { addr, bytes } => {
-                self.odd |= addr % PAGE != 0 || bytes.len() as u64 % PAGE != 0;
+                self.odd |= addr % PAGE != 0 || !bytes.len().is_multiple_of(PAGE as usize);
                 let parts = bytes.chunks(PAGE as usize).enumerate();
                 for (i, part) in parts {
                     let address = addr.wrapping_add(i as u64 * PAGE);

@@ -81,9 +81,13 @@ impl Recording {
     ) -> Result<Option<Segment>> {
         let mut best: Option<Segment> = None;
         for (t, scan) in self.scans()?.iter().filter(|(t, _)| of(**t)) {
-            let mut i = scan.numbers.partition_point(|n| n.0 <= number);
-            while i < scan.numbers.len() {
-                let s = scan.nth(*t, i + 1);
+            // The segment that no number of the stream opens may be known to come later, too.
+            let mut i = match scan.nth(*t, 0).opens > number {
+                true => 0,
+                false => scan.numbers.partition_point(|n| n.0 <= number) + 1,
+            };
+            while i <= scan.numbers.len() {
+                let s = scan.nth(*t, i);
                 if best.is_some_and(|b| b.opens < s.opens) {
                     break;
                 }

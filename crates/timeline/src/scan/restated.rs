@@ -5,6 +5,7 @@
 //! known by their cells, as in the window: addresses modulo 2^32.
 
 use super::Scan;
+use crate::Kind;
 use hindsight_events::Event;
 use hindsight_replay::chain;
 use std::ops::Range;
@@ -231,7 +232,8 @@ impl Scan {
             Event::Restate { ends: false, back } => {
                 // Only a quiet thread restates memory. Where the beginning of a stream was left out, nothing else says that it
                 // is one.
-                if !self.told {
+                let said = |n: &(u64, Kind)| matches!(n.1, Kind::Regime { .. });
+                if pos == self.from && !self.notes.iter().any(said) {
                     (self.told, self.quiet_until) = (true, u64::MAX);
                 }
                 (self.restating, self.based) = (true, back != 0);

@@ -37,7 +37,9 @@ impl Scan {
             Some(c) => self.numbers.partition_point(|n| n.0 < c),
             None => self.numbers.len(),
         };
-        if end == 0 && !self.begins_without_number() || first > end {
+        let later = |s: Segment| now.closes.is_some_and(|c| s.opens >= c && c != 0);
+        if end == 0 && (!self.begins_without_number() || later(self.nth(thread, 0))) || first > end
+        {
             return (0, 0);
         }
         (self.nth(thread, first).from, self.nth(thread, end).to)

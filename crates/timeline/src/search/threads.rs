@@ -108,9 +108,9 @@ pub fn backward(view: &mut Viewpoint, scope: Scope, stops: &mut Stops) -> Result
             let Some(high) = *hi else { continue };
             let scan = engine.scan(*t)?;
             // The first segment that was opened at `down` or later.
-            let i = match down {
-                0 => 0,
-                _ => scan.numbers.partition_point(|n| n.0 < down) + 1,
+            let i = match scan.nth(*t, 0).opens >= down {
+                true => 0,
+                false => scan.numbers.partition_point(|n| n.0 < down) + 1,
             };
             let start = match scan.numbers.get(i.wrapping_sub(1)) {
                 _ if i == 0 => scan.from,

@@ -92,17 +92,19 @@ impl Timeline {
         }
         // The number of instructions in segments that were opened before `number`.
         let before = |number: u64| -> u64 {
-            let one = |(_, s): &(_, &crate::scan::Scan)| match number {
-                0 => 0,
-                n => {
-                    let closed = s.numbers.partition_point(|x| x.0 < n);
+            let one = |(t, s): &(&crate::ThreadId, &crate::scan::Scan)| match s.nth(**t, 0).opens
+                < number
+            {
+                false => 0,
+                true => {
+                    let closed = s.numbers.partition_point(|x| x.0 < number);
                     s.numbers.get(closed).map_or(s.to, |x| x.1) - s.from
                 }
             };
             scans.iter().map(one).fold(0, u64::saturating_add)
         };
-        let last = scans.iter().filter_map(|(_, s)| s.numbers.last());
-        let (mut lo, mut hi) = (0, last.map(|n| n.0).max().unwrap_or(0));
+        let last = (scans.iter()).map(|(t, s)| s.nth(**t, s.numbers.len()).opens);
+        let (mut lo, mut hi) = (0, last.max().unwrap_or(0));
         // The greatest number before which no more than `wanted` instructions are done.
         while lo < hi {
             let middle = hi - (hi - lo) / 2;
