@@ -15,7 +15,7 @@ pub enum Depth {
     /// The coarse level. A part of the fine level is made when a question needs it.
     #[default]
     Coarse,
-    /// The fine level too, from the end backwards. If the file has little room, its intervals are longer.
+    /// The fine level too, from the end backwards, as far as the file has room.
     Full,
 }
 

@@ -18,9 +18,9 @@ use crate::scan::Scan;
 use hindsight_replay::{LineMarks, Lines, Machine, State, page_faults};
 use std::collections::{BTreeMap, HashMap};
 
-/// Marks are taken when the thread that plays has got this many pages since the last time: 2 GiB. To get them again takes longer
+/// Marks are taken when the thread that plays has got this many pages since the last time: 4 GiB. To get them again takes longer
 /// than all else, so there must be many.
-const MANY: u64 = 512 << 10;
+const MANY: u64 = 1 << 20;
 /// The same where somebody chose the length of coarse intervals. The programs of tests are small.
 const MANY_IF_CHOSEN: u64 = 256;
 /// Pages in memory, by number. Numbers of cells go up to here.
