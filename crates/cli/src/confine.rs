@@ -6,10 +6,12 @@ use crate::numbers::local_time;
 use crate::{limits, store};
 use anyhow::{Context, Result, bail};
 use hindsight_guard::broker::{self, Allowed, ExitStatus, Inside, Side};
+use hindsight_guard::private;
 use hindsight_guard::sandbox::Walls;
 use hindsight_inspect::symbols::DebugPaths;
 use hindsight_trace::{ModuleHash, files};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -96,6 +98,36 @@ pub fn run_with<T>(
     let opened = open()?;
     let allowed = allowed(&recording);
     enter(allowed, || command(opened), after)
+}
+
+/// The same for a command that makes a file, which must not exist. It is made before the process that plays the recording gives
+/// up its file system, and removed if it does not become whole.
+pub fn run_making(
+    file: Option<&Path>,
+    to: &Path,
+    command: impl FnOnce(&File) -> Result<i32>,
+) -> Result<i32> {
+    let made = Cell::new(false);
+    let make = || {
+        let file = private::create_new(to);
+        let file = file.with_context(|| format!("cannot create {}", to.display()))?;
+        made.set(true);
+        Ok(file)
+    };
+    let remove = || {
+        let _ = std::fs::remove_file(to);
+    };
+    let after = |end| {
+        if end != ExitStatus::Status(0) {
+            remove();
+        }
+    };
+    let done = run_with(file, make, |to| command(&to), after);
+    // No process could be made, for example.
+    if done.is_err() && made.get() {
+        remove();
+    }
+    done
 }
 
 /// The same for a command that may ask for more. `widen` says for what.

@@ -5,30 +5,18 @@ use crate::numbers::size;
 use crate::words::Spot;
 use crate::{args, confine, out, say};
 use anyhow::{Context, Result, bail};
-use hindsight_guard::broker::ExitStatus;
-use hindsight_guard::private;
 use hindsight_inspect::{CoreDump, core_dump};
 use hindsight_timeline::Cancel;
 use serde_json::json;
 use std::fs::File;
 use std::path::Path;
 
-/// Writes a core dump. It is made before the process that plays the recording gives up its file system, and removed if
-/// it does not become whole.
+/// Writes a core dump.
 pub fn run(a: &args::Core, file: Option<&Path>) -> Result<i32> {
     if a.output == Path::new("-") {
         bail!("a core dump has holes, and a pipe has none: name a file");
     }
-    let make = || {
-        let made = private::create_new(&a.output);
-        made.with_context(|| format!("cannot create {}", a.output.display()))
-    };
-    let after = |end| {
-        if end != ExitStatus::Status(0) {
-            let _ = std::fs::remove_file(&a.output);
-        }
-    };
-    confine::run_with(file, make, |out| write(a, &out), after)
+    confine::run_making(file, &a.output, |out| write(a, out))
 }
 
 fn write(a: &args::Core, to: &File) -> Result<i32> {

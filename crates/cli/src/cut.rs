@@ -4,27 +4,15 @@ use crate::bar::Bar;
 use crate::numbers::{grouped, size};
 use crate::{args, confine, out, say, travel};
 use anyhow::{Context, Result, anyhow};
-use hindsight_guard::broker::ExitStatus;
-use hindsight_guard::private;
 use hindsight_timeline::{Cancel, Options};
 use serde_json::json;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-/// Writes the part. Its file is made before the process that reads the recording gives up its file system, and removed if it
-/// does not become whole.
+/// Writes the part.
 pub fn run(a: &args::Cut, file: Option<&Path>) -> Result<i32> {
-    let make = || {
-        let made = private::create_new(&a.output);
-        made.with_context(|| format!("cannot create {}", a.output.display()))
-    };
-    let after = |end| {
-        if end != ExitStatus::Status(0) {
-            let _ = std::fs::remove_file(&a.output);
-        }
-    };
-    confine::run_with(file, make, |out| write(a, &out), after)
+    confine::run_making(file, &a.output, |out| write(a, out))
 }
 
 fn write(a: &args::Cut, to: &File) -> Result<i32> {

@@ -31,7 +31,8 @@ pub type Tell<'a> = dyn FnMut(u64, &Event) -> Result<(), Error> + 'a;
 
 /// Writes the trace that has these parts of streams, and all module files. A stream that is not named has none of its chunks
 /// left; one of a program image is kept as a whole if any thread of it is, or of an image that came from it. `part` says
-/// which part it is; its numbers are filled in. `progress` is told how many bytes of the trace were dealt with, and answers whether to go on.
+/// which part it is; its numbers are filled in. `progress` is told how many bytes of the trace were dealt
+/// with, and answers whether to go on.
 ///
 /// Returns the number of bytes written.
 ///

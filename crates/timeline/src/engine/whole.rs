@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_parts_have_room_whatever_the_first_ones_take() {
+    fn shares_follow_what_earlier_parts_took() {
         let mut room = Room {
             bytes: 1000,
             instructions: 100,

@@ -2,8 +2,7 @@
 //!
 //! Replay begins at key frames, so the part is a bit larger than what was asked for: a quiet thread's stream begins at the last key
 //! frame before it, and ends with the chunk that has its end. Processes that are not quiet are kept as a whole, if they run in the
-//! part at all. A key frame of a quiet thread may restate only what has changed since
-//! an earlier one. Where that one is left out, the key frame is written anew, with all that memory held.
+//! part at all. A key frame of a quiet thread may restate only what has changed since an earlier one. Where that one is left out, the key frame is written anew, with all that memory held.
 
 use crate::recording::Chunks;
 use crate::{Cancel, Error, Position, Result, ThreadId, Timeline};
@@ -33,7 +32,8 @@ pub struct CutRecording {
 
 impl Timeline {
     /// Writes a recording of what happened from one position to another, with all files that it needs. It has more: quiet threads
-    /// begin at a key frame, and processes that are not quiet are kept as a whole. `progress` gets the number of bytes dealt with, of those of this recording.
+    /// begin at a key frame, and processes that are not quiet are kept as a whole. `progress` gets the number of bytes dealt with,
+    /// of those of this recording.
     ///
     /// Positions stay what they are.
     ///
