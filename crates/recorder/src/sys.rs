@@ -34,7 +34,7 @@ mod signals;
 mod trace;
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 pub use files::*;
 use linux_raw_sys::general::*;
 pub use memory::*;
@@ -368,6 +368,35 @@ pub fn futex_wake(word: &AtomicU32) {
     let _ = call(
         __NR_futex,
         [word.as_ptr() as u64, FUTEX_WAKE as u64, i32::MAX as u64],
+    );
+}
+
+/// Sleeps while `word` is `value`, until a thread in the same memory wakes this one, or a signal
+/// comes. True if neither happened for `millis` milliseconds. The kernel compares only the lower
+/// half.
+pub fn futex_sleep(word: &AtomicU64, value: u64, millis: u32) -> bool {
+    let ts = [millis as i64 / 1000, millis as i64 % 1000 * 1_000_000];
+    let done = call(
+        __NR_futex,
+        [
+            word.as_ptr() as u64,
+            (FUTEX_WAIT | FUTEX_PRIVATE_FLAG) as u64,
+            value as u32 as u64,
+            ts.as_ptr() as u64,
+        ],
+    );
+    done == Err(linux_raw_sys::errno::ETIMEDOUT as i32)
+}
+
+/// Wakes one thread that sleeps on `word`, in the same memory.
+pub fn futex_wake_one(word: &AtomicU64) {
+    let _ = call(
+        __NR_futex,
+        [
+            word.as_ptr() as u64,
+            (FUTEX_WAKE | FUTEX_PRIVATE_FLAG) as u64,
+            1,
+        ],
     );
 }
 

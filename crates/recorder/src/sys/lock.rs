@@ -2,13 +2,14 @@
 //! Signal handlers never wait for one.
 //!
 //! A process that shares the program's memory may be killed by itself, at any instruction, and the
-//! others go on. So a lock says two things:
+//! others go on. So a lock says three things:
 //!
 //! - who owns it, by an address on the owner's stack in the recorder (see
 //!   [`crate::thread::owners`]);
-//! - whether the value may have been changed since the lock was taken.
+//! - whether the value may have been changed since the lock was taken;
+//! - whether somebody may sleep until it is given back.
 //!
-//! Who waits for long looks whether the owner still lives. If not, the lock goes to the one that
+//! Who waits sleeps, and from time to time looks whether the owner still lives. If not, the lock goes to the one that
 //! waits:
 //!
 //! - If nothing was changed, as it is.
@@ -25,10 +26,18 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*, compiler_fence};
-use word::{MOST_PATIENCE, PATIENCE, SPINS, Word, pause};
+use word::{MOST_PATIENCE, PATIENCE, SPINS, Word};
 
 /// Bit of [`Lock::owner`]: the value may have been changed.
 const CHANGED: u64 = 1;
+
+/// Bit of [`Lock::owner`]: somebody may sleep until the lock is free.
+const AWAITED: u64 = 2;
+
+/// The address in a [`Lock::owner`].
+fn address(word: u64) -> u64 {
+    word & !(CHANGED | AWAITED)
+}
 
 /// Who owns a lock.
 pub trait Owner {
@@ -56,7 +65,7 @@ pub fn ask(find: Find) {
 
 /// A value that one thread at a time may use.
 pub struct Lock<T, W = AtomicU64> {
-    /// An address on the owner's stack, and [`CHANGED`]. 0: the lock is free.
+    /// An address on the owner's stack, [`CHANGED`] and [`AWAITED`]. 0: the lock is free.
     owner: W,
     /// Makes the value whole again, after somebody was killed while changing it.
     mend: Option<fn(&mut T)>,
@@ -127,21 +136,38 @@ impl<T, W: Word> Lock<T, W> {
 
     #[cold]
     fn wait(&self, me: u64) {
-        let (mut pauses, mut patience) = (0, PATIENCE);
-        loop {
-            for _ in 0..SPINS {
-                if self.take(me) {
-                    return;
-                }
-                core::hint::spin_loop();
+        for _ in 0..SPINS {
+            if self.take(me) {
+                return;
             }
-            pause();
-            pauses += 1;
-            if pauses == patience {
+            core::hint::spin_loop();
+        }
+        let mut patience = PATIENCE;
+        loop {
+            // Others may sleep as well. Who has slept cannot know.
+            if self.take(me | AWAITED) {
+                return;
+            }
+            let word = self.owner.load(Relaxed);
+            if word == 0 {
+                continue;
+            }
+            let awaited = word | AWAITED;
+            if word != awaited
+                && self
+                    .owner
+                    .compare_exchange(word, awaited, Relaxed, Relaxed)
+                    .is_err()
+            {
+                continue;
+            }
+            // Who gives the lock back, or is woken, may be killed before the next one is. So nobody
+            // sleeps for ever.
+            if self.owner.sleep(awaited, patience) {
                 if self.inherit(me) {
                     return;
                 }
-                (pauses, patience) = (0, (patience * 2).min(MOST_PATIENCE));
+                patience = (patience * 2).min(MOST_PATIENCE);
             }
         }
     }
@@ -155,7 +181,7 @@ impl<T, W: Word> Lock<T, W> {
         // SAFETY: it is not null, so `ask` has stored a function of this type.
         let find = unsafe { core::mem::transmute::<*mut (), Find>(find) };
         let mut done = false;
-        find(self.owner.load(Acquire) & !CHANGED, &mut |owner| {
+        find(address(self.owner.load(Acquire)), &mut |owner| {
             invariant!(
                 !owner.has(me),
                 "a thread does not wait for a lock that it holds",
@@ -170,12 +196,12 @@ impl<T, W: Word> Lock<T, W> {
     fn inherit_from(&self, owner: &dyn Owner, me: u64) -> bool {
         // `owner` exists, so from here on nobody else gets the stack that it is known by.
         let word = self.owner.load(SeqCst);
-        if !owner.is(word & !CHANGED) || !owner.is_gone() {
+        if !owner.is(address(word)) || !owner.is_gone() {
             return false;
         }
         let changed = word & CHANGED != 0;
         // It counts as changed until it is whole: this thread may be killed as well.
-        let mine = me | word & CHANGED;
+        let mine = me | word & (CHANGED | AWAITED);
         if self
             .owner
             .compare_exchange(word, mine, Acquire, Relaxed)
@@ -239,8 +265,9 @@ impl<T, W: Word> Deref for Guard<'_, T, W> {
 
 impl<T, W: Word> DerefMut for Guard<'_, T, W> {
     fn deref_mut(&mut self) -> &mut T {
-        let word = self.0.owner.load(Relaxed);
-        self.0.owner.store(word | CHANGED, Relaxed);
+        if self.0.owner.load(Relaxed) & CHANGED == 0 {
+            self.0.owner.fetch_or(CHANGED, Relaxed);
+        }
         // A thread is killed between two of its instructions, so the order of instructions is all
         // that counts.
         compiler_fence(SeqCst);
@@ -251,6 +278,8 @@ impl<T, W: Word> DerefMut for Guard<'_, T, W> {
 
 impl<T, W: Word> Drop for Guard<'_, T, W> {
     fn drop(&mut self) {
-        self.0.owner.store(0, Release);
+        if self.0.owner.swap(0, Release) & AWAITED != 0 {
+            self.0.owner.wake();
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! All orders in which threads can use a lock, tried by loom. Some of them are killed while they have it.
 //!
-//! At most one thread of a model waits: two that wait could look at the lock by turns for ever, and loom would try that.
+//! In models in which sleeps end by themselves, at most one thread waits: two could look at the lock by turns for ever,
+//! and loom would try that.
 //!
 //! ```sh
 //! scripts/loom
 //! ```
 
+use super::word::Word;
 use super::{Guard, Lock, Owner, ask};
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::Ordering::{self, *};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU64};
 use loom::thread;
@@ -254,5 +256,80 @@ fn a_living_owner_keeps_its_lock() {
         one.dead.store(true, Release);
         assert!(!lock.inherit_from(&*one, one.address));
         drop(guard);
+    });
+}
+
+/// A word on which a thread sleeps until it is woken, however long that takes. Loom finds out if
+/// nobody does.
+struct Patient {
+    word: AtomicU64,
+    /// What the kernel locks to compare the word and to wake.
+    kernel: loom::sync::Mutex<()>,
+    woken: loom::sync::Condvar,
+}
+
+impl Word for Patient {
+    fn load(&self, order: Ordering) -> u64 {
+        self.word.load(order)
+    }
+
+    fn compare_exchange(
+        &self,
+        old: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.word.compare_exchange(old, new, success, failure)
+    }
+
+    fn fetch_or(&self, bits: u64, order: Ordering) -> u64 {
+        self.word.fetch_or(bits, order)
+    }
+
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.word.swap(value, order)
+    }
+
+    fn sleep(&self, value: u64, _: u32) -> bool {
+        let kernel = self.kernel.lock().unwrap();
+        if self.word.load(SeqCst) == value {
+            drop(self.woken.wait(kernel).unwrap());
+        }
+        false
+    }
+
+    fn wake(&self) {
+        let _kernel = self.kernel.lock().unwrap();
+        self.woken.notify_one();
+    }
+}
+
+/// Everybody who sleeps is woken, also if several do.
+#[test]
+fn who_sleeps_is_woken() {
+    model(|| {
+        let pair = Pair {
+            numbers: UnsafeCell::new([0, 0]),
+            mended: 0,
+        };
+        let word = Patient {
+            word: AtomicU64::new(0),
+            kernel: loom::sync::Mutex::new(()),
+            woken: loom::sync::Condvar::new(),
+        };
+        let lock = Arc::new(Lock::of(word, pair, Some(Pair::mend)));
+        let add = |lock: &Lock<Pair, Patient>, address| {
+            let mut guard = lock.lock_as(address);
+            guard.begin();
+            guard.finish();
+        };
+        let others = [8, 16].map(|address| {
+            let lock = lock.clone();
+            thread::spawn(move || add(&lock, address))
+        });
+        add(&lock, 24);
+        others.into_iter().for_each(|o| o.join().unwrap());
+        assert_eq!(lock.lock_as(24).get(), [3, 3]);
     });
 }

@@ -2,40 +2,23 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How often a thread looks at the lock between two pauses in which another thread may run.
+/// How often a thread looks at the lock before it sleeps. Most locks are held for less than it takes
+/// to go to sleep.
 #[cfg(not(all(test, loom)))]
 pub const SPINS: u32 = 64;
 #[cfg(all(test, loom))]
 pub const SPINS: u32 = 1;
 
-/// Number of pauses before the first look at whether the owner lives. Before each further look it
-/// is doubled. Nearly always the owner was gone before anybody waited, and looks keep living owners
-/// from mapping memory.
-#[cfg(not(all(test, loom)))]
-pub const PATIENCE: u32 = 4;
-#[cfg(all(test, loom))]
+/// For how many milliseconds a thread sleeps before the first look at whether the owner lives.
+/// Before each further look it is doubled. Looks keep living owners from mapping memory.
 pub const PATIENCE: u32 = 1;
 
-/// The most pauses between two looks.
-#[cfg(not(all(test, loom)))]
-pub const MOST_PATIENCE: u32 = 1024;
-#[cfg(all(test, loom))]
-pub const MOST_PATIENCE: u32 = 1;
-
-/// Lets another thread run.
-#[cfg(not(all(test, loom)))]
-pub fn pause() {
-    crate::sys::sched_yield();
-}
-#[cfg(all(test, loom))]
-pub fn pause() {
-    loom::thread::yield_now();
-}
+/// The most milliseconds between two looks.
+pub const MOST_PATIENCE: u32 = 64;
 
 /// A word that several threads change.
 pub trait Word {
     fn load(&self, order: Ordering) -> u64;
-    fn store(&self, value: u64, order: Ordering);
     fn compare_exchange(
         &self,
         old: u64,
@@ -43,20 +26,24 @@ pub trait Word {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64>;
+    fn fetch_or(&self, bits: u64, order: Ordering) -> u64;
+    fn swap(&self, value: u64, order: Ordering) -> u64;
+
+    /// Sleeps while the word is `value`, until somebody wakes this thread, or for no reason. True if
+    /// it was not woken for `millis` milliseconds.
+    fn sleep(&self, value: u64, millis: u32) -> bool;
+
+    /// Wakes one of those that sleep.
+    fn wake(&self);
 }
 
 /// The calls of an atomic number.
 macro_rules! word {
-    ($atomic:ty) => {
+    ($atomic:ty, $sleep:expr, $wake:expr) => {
         impl Word for $atomic {
             #[inline]
             fn load(&self, order: Ordering) -> u64 {
                 <$atomic>::load(self, order)
-            }
-
-            #[inline]
-            fn store(&self, value: u64, order: Ordering) {
-                <$atomic>::store(self, value, order);
             }
 
             #[inline]
@@ -69,10 +56,40 @@ macro_rules! word {
             ) -> Result<u64, u64> {
                 <$atomic>::compare_exchange(self, old, new, success, failure)
             }
+
+            #[inline]
+            fn fetch_or(&self, bits: u64, order: Ordering) -> u64 {
+                <$atomic>::fetch_or(self, bits, order)
+            }
+
+            #[inline]
+            fn swap(&self, value: u64, order: Ordering) -> u64 {
+                <$atomic>::swap(self, value, order)
+            }
+
+            fn sleep(&self, value: u64, millis: u32) -> bool {
+                $sleep(self, value, millis)
+            }
+
+            fn wake(&self) {
+                $wake(self)
+            }
         }
     };
 }
 
-word!(AtomicU64);
+word!(
+    AtomicU64,
+    crate::sys::futex_sleep,
+    crate::sys::futex_wake_one
+);
+// Here all sleeps end at once. `models.rs` has a word whose sleeps end only if somebody wakes.
 #[cfg(all(test, loom))]
-word!(loom::sync::atomic::AtomicU64);
+word!(
+    loom::sync::atomic::AtomicU64,
+    |_, _, _| {
+        loom::thread::yield_now();
+        true
+    },
+    |_| ()
+);
