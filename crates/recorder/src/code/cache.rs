@@ -6,16 +6,20 @@
 //! are dead, a new generation begins. New code is reached only through the runtime, where each
 //! thread notices the new generation. Old chunks are used again when all threads have noticed.
 
+mod block_table;
 mod boundary;
 mod chunks;
 mod codecheck;
 mod invalidate;
 mod make;
+mod maker;
 pub mod memory;
 mod mend;
 mod sets;
 
+pub use block_table::Entry;
 pub use boundary::{boundary, fault_state, source};
+pub use make::get;
 
 use crate::code::epochs;
 use crate::line;
@@ -26,8 +30,9 @@ use crate::sys::{self, fail, generation, invariant};
 use crate::thread::{Thread, borrowers, threads};
 use alloc::vec::Vec;
 use chunks::{BlockId, CHUNKS, CacheChunk, MARGIN, SIZE};
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use hashbrown::HashMap;
+use hindsight_confine::Checker;
 use hindsight_events::Event;
 use hindsight_isa::Desc;
 use hindsight_isa::ctx::table;
@@ -41,9 +46,6 @@ const SOURCE: usize = 512;
 /// When this many exits could not be linked because of one thread, a new generation begins without
 /// it.
 const PATIENCE: u32 = 50_000;
-
-/// Blocks of a small program.
-const FEW: usize = 1792;
 
 /// One translated block.
 #[derive(Clone)]
@@ -61,8 +63,6 @@ struct Block {
     /// The value that [`Translator::fuse`] had.
     fuse: bool,
     live: bool,
-    /// Whether some flags may be needed at its beginning.
-    takes_flags: bool,
     /// The code epoch of its code. Threads whose streams have not announced that epoch must not
     /// come here.
     since: u64,
@@ -87,23 +87,19 @@ pub struct Cache {
     chunks: Vec<CacheChunk>,
     /// Index of the chunk in use.
     current: usize,
+    /// How blocks are translated now. Of blocks that are in the cache it makes maps.
     translator: Translator,
     /// The block whose map the translator holds.
     mapped: Option<BlockId>,
-    /// The blocks of the present generation, by [`key`].
-    by_pc: Map<u64, BlockId>,
     by_page: Map<u64, Vec<BlockId>>,
     /// Number of exits in the present generation that could not be linked, because a thread has not
     /// announced the present code.
     refused: u32,
-    /// Room for the pages that a block depends on.
-    pages: Vec<u64>,
     sets: sets::Sets,
-    codecheck: codecheck::CodeCheck,
+    /// Reads sets before they are left to others.
+    checker: Checker,
     /// The cache was begun anew once. What chunks had before may not be freed.
     mended: bool,
-    /// A new generation has to begin.
-    outdated: bool,
     /// Number of blocks of the present generation that are dead.
     dead: usize,
     /// The code that the stream has.
@@ -128,8 +124,15 @@ pub fn desc(offset: u64) -> Desc {
 
 /// The process's translated code. The child of a `fork` has a copy, and goes on with it.
 struct Shared {
-    /// The cache, once [`init`] has made it. Whoever translates, links or drops blocks locks it.
+    /// The cache, once [`init`] has made it. Whoever places, links or drops blocks locks it.
     cache: Lock<Option<Cache>>,
+    /// The blocks that may be entered. Changed with the cache locked, read without.
+    blocks: block_table::BlockTable,
+    /// Grows whenever a translation that is being made may have become wrong: code has changed, or
+    /// how it is translated, or a generation has begun. Changed with the cache locked.
+    changes: AtomicU64,
+    /// A new generation has to begin.
+    outdated: AtomicBool,
     /// The present epoch of the code, to be looked at without the lock. Changed with the cache locked.
     epoch: AtomicU64,
     /// Where the cache is. Set once, before any code is translated; signal handlers read it.
@@ -138,6 +141,9 @@ struct Shared {
 
 static SHARED: Shared = Shared {
     cache: Lock::mended(None, mend::mend),
+    blocks: block_table::BlockTable::new(),
+    changes: AtomicU64::new(0),
+    outdated: AtomicBool::new(false),
     epoch: AtomicU64::new(0),
     range: AtomicRange::new(),
 };
@@ -188,14 +194,11 @@ pub fn init(policy: Policy) {
         current: 0,
         translator: Translator::new(policy),
         mapped: None,
-        by_pc: Map::with_capacity_and_hasher(FEW, Default::default()),
         by_page: Map::default(),
         refused: 0,
-        pages: Vec::new(),
         sets: sets::Sets::new(),
-        codecheck: codecheck::CodeCheck::new(),
+        checker: Checker::new(),
         mended: false,
-        outdated: false,
         dead: 0,
         code: epochs::Recorder::new(),
         translated: 0,
@@ -209,17 +212,18 @@ pub fn contains(pc: u64) -> bool {
 }
 
 impl Cache {
-    /// The translation of `pc`, which is made if there is none. May begin a new generation.
-    pub fn get(&mut self, t: &mut Thread, pc: u64) -> Result<u64, Fetch> {
+    /// What a thread does first that has locked the cache to get code. May begin a new generation.
+    fn attend(&mut self, t: &mut Thread) {
         notice(t);
-        if self.outdated || self.refused > PATIENCE {
+        if SHARED.outdated.load(Relaxed) {
             self.flush(t);
         }
         self.tell_epoch(t);
-        match self.by_pc.get(&key(pc, t.is_plain())) {
-            Some(id) => Ok(base() + self.block(*id).hot as u64),
-            None => self.translate(t, pc),
-        }
+    }
+
+    /// Translations that are being made are made again.
+    fn change(&mut self) {
+        SHARED.changes.fetch_add(1, Relaxed);
     }
 
     /// Records which epoch of the code the thread runs from here on.
@@ -238,7 +242,8 @@ impl Cache {
 
     /// What is translated may be wrong. Whoever comes for code next begins a new generation.
     pub fn outdate(&mut self) {
-        self.outdated = true;
+        SHARED.outdated.store(true, SeqCst);
+        self.change();
     }
 
     /// From now on the order of atomic operations is recorded.
@@ -255,10 +260,12 @@ impl Cache {
         self.sets.end();
         generation::next();
         notice(t);
-        self.by_pc.clear();
+        SHARED.blocks.clear();
         self.by_page.clear();
         self.mapped = None;
-        (self.refused, self.outdated, self.dead) = (0, false, 0);
+        (self.refused, self.dead) = (0, 0);
+        SHARED.outdated.store(false, SeqCst);
+        self.change();
         log!(Info, "generation {} of code begins", generation::present());
         let mut spins = 0u32;
         loop {
@@ -284,35 +291,27 @@ impl Cache {
         self.translated = 0;
     }
 
-    /// Whether some flags may be needed at the beginning of the block at `pc` of this generation.
-    /// True if there is none.
-    pub fn takes_flags(&self, t: &Thread, pc: u64) -> bool {
-        let id = self.by_pc.get(&key(pc, t.is_plain()));
-        id.is_none_or(|id| self.block(*id).takes_flags)
-    }
-
-    /// Links the direct exit whose displacement is at cache offset `patch` to `host`, the block at
-    /// `pc`. Does so only if the exit belongs to this generation, and if all threads may go there
+    /// Links the direct exit whose displacement is at cache offset `patch` to the block `to`. Does so only if the exit belongs to this generation, and if all threads may go there
     /// before they announce a new epoch.
-    pub fn link(&mut self, t: &Thread, patch: u32, pc: u64, host: u64) {
-        let at = base() + patch as u64;
-        let id = self.by_pc.get(&key(pc, t.is_plain()));
-        let since = id.map_or(u64::MAX, |id| self.block(*id).since);
+    pub fn link(&mut self, patch: u32, to: Entry) {
+        let (at, host) = (base() + patch as u64, to.host());
         if !self.is_present(at) {
             return;
         }
         invariant!(
             self.is_present(host),
             "code is linked only to code of its own generation",
-            "{at:#x} to {host:#x} for {pc:#x}"
+            "{at:#x} to {host:#x}"
         );
+        let since = self.block(to.id).since;
         if since > 0 && since > threads::oldest_epoch(generation::present()) {
             self.refused += 1;
+            if self.refused > PATIENCE {
+                self.outdate();
+            }
             return;
         }
-        if let Some(to) = id {
-            self.sets.linked(patch, *to);
-        }
+        self.sets.linked(patch, to.id);
         let rel = host.wrapping_sub(at + 4) as u32;
         // SAFETY: `patch` comes from a descriptor in the cache. It names a displacement in a
         // chunk of the present generation, as was just checked. The translator keeps a displacement within eight
@@ -321,9 +320,9 @@ impl Cache {
     }
 }
 
-/// The translation of `pc` of the present generation, if the thread's lookup table has it. Takes no
-/// lock.
-pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
+/// The translation of `pc` of the present generation, if there is one and nothing else is to be done
+/// before the thread runs it. Takes no lock.
+pub fn known(t: &mut Thread, pc: u64) -> Option<Entry> {
     // Somebody may begin a generation or an epoch and then look who may run old code. Then either
     // that one sees this store, or this thread sees the new number below.
     if threads::is_alone() {
@@ -332,12 +331,19 @@ pub fn known(t: &mut Thread, pc: u64) -> Option<u64> {
     } else {
         t.code.enter(SeqCst);
     }
-    if generation::present() != t.code.generation
-        || SHARED.epoch.load(SeqCst) != t.code.epoch && !t.is_unrecorded()
-    {
+    if !is_up_to_date(t) {
         return None;
     }
-    t.ctx.ibl[t.table()].find(pc)
+    let found = SHARED.blocks.find(key(pc, t.is_plain()));
+    // A block of a later generation or epoch was entered after that had begun.
+    found.filter(|_| is_up_to_date(t))
+}
+
+/// Whether the thread has noticed all that concerns the code that it may run.
+fn is_up_to_date(t: &Thread) -> bool {
+    let epoch = t.is_unrecorded()
+        || SHARED.epoch.load(SeqCst) == t.code.epoch && t.code.announced() == t.code.epoch;
+    epoch && generation::present() == t.code.generation && !SHARED.outdated.load(SeqCst)
 }
 
 /// Notices the present generation, before the thread runs code of it.
@@ -354,9 +360,9 @@ fn notice(t: &mut Thread) {
 }
 
 /// Distinguishes plain code from other code at the same address. The two highest bits of a valid
-/// address are equal.
+/// address are equal. It is 0 for none.
 fn key(pc: u64, plain: bool) -> u64 {
-    pc ^ (plain as u64) << 63
+    pc ^ 1 << 62 ^ (plain as u64) << 63
 }
 
 fn mode(plain: bool) -> Mode {

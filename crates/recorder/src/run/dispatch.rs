@@ -49,9 +49,9 @@ pub fn run(t: &mut Thread) -> ! {
         if trap::begin(t) {
             continue;
         }
-        let host = cache::cache().get(t, pc);
-        match host {
-            Ok(host) => execute(t, host),
+        let known = cache::known(t, pc).ok_or(());
+        match known.or_else(|()| cache::get(t, pc).map(|(_, made)| made)) {
+            Ok(block) => execute(t, block.host()),
             Err(_) => fetch_fault(t),
         }
     }
@@ -112,33 +112,37 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
     let (entered, plain) = (t.code.generation, t.is_plain());
     regime::arrive(t, pc);
     select::arrive(t, pc);
-    // First without the lock of the cache.
-    if desc.kind() == DescKind::Syscall
-        && let Some(host) = cache::known(t, pc)
-    {
-        return Some(host);
-    }
-    t.code.leave();
-    let mut cache = cache::cache();
-    let host = cache.get(t, pc).ok()?;
+    let kind = desc.kind();
+    // Only a jump is linked with the cache locked.
+    let known = (kind != DescKind::Exit).then(|| cache::known(t, pc));
+    let (mut cache, block) = match known.flatten() {
+        Some(block) => (None, block),
+        None => {
+            let (cache, block) = cache::get(t, pc).ok()?;
+            (Some(cache), block)
+        }
+    };
     if t.code.generation == entered && t.is_plain() == plain && !select::is_watched(t, pc) {
-        match desc.kind() {
+        match kind {
             DescKind::Exit | DescKind::Indirect if chaos::leaves_open(t, pc) => {
                 drop(cache);
                 t.code.leave();
                 chaos::point(t);
                 return None;
             }
-            DescKind::Exit => cache.link(t, desc.patch, pc, host),
-            DescKind::Indirect | DescKind::Syscall => {
+            DescKind::Exit => {
+                if let Some(cache) = &mut cache {
+                    cache.link(desc.patch, block);
+                }
+            }
+            DescKind::Indirect => {
                 let table = t.table();
-                let takes_flags = cache.takes_flags(t, pc);
-                t.ctx.ibl[table].set(pc, host, takes_flags);
+                t.ctx.ibl[table].set(pc, block.host(), block.takes_flags);
             }
             _ => {}
         }
     }
-    Some(host)
+    Some(block.host())
 }
 
 fn exit(t: &mut Thread, desc: &Desc) -> Next {

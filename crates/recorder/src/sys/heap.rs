@@ -126,6 +126,17 @@ unsafe impl GlobalAlloc for Heap {
         l.cut(at, size)
     }
 
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as for this function.
+        let p = unsafe { self.alloc(layout) };
+        // What was mapped just now is zero, and stays untouched.
+        if class(&layout).is_some() && !p.is_null() {
+            // SAFETY: the block is as long as that.
+            unsafe { p.write_bytes(0, layout.size()) };
+        }
+        p
+    }
+
     unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
         let Some(class) = class(&layout) else {
             let _ = sys::munmap(p as u64, (layout.size() as u64).next_multiple_of(sys::PAGE));

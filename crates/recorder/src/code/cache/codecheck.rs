@@ -1,53 +1,25 @@
 //! The code check. Translated code is read before it may run, whether it was made just now or left
 //! by other images and recordings.
 
-use super::{Cache, base};
+use super::{Cache, base, mode};
 use crate::line;
 use crate::sys::fail;
 use alloc::vec::Vec;
-use hindsight_confine::{Checker, Code, Kind, Marks, Refusal, Rules};
-use hindsight_translate::{FileTranslation, FileTranslationBuilder, Input, Mode};
+use hindsight_confine::{Code, Kind, Marks, Refusal, Rules};
+use hindsight_translate::{FileTranslation, FileTranslationBuilder, Input, Mode, Policy};
 
-/// What the code check needs.
-pub struct CodeCheck {
-    checker: Checker,
-    /// The next block has to be translated, and not taken from the shared cache.
-    pub anew: bool,
-}
-
-impl CodeCheck {
-    /// Has refused nothing yet.
-    pub fn new() -> CodeCheck {
-        CodeCheck {
-            checker: Checker::new(),
-            anew: false,
-        }
+/// What translated code may do under a policy.
+pub(super) fn rules(policy: &Policy) -> Rules {
+    let plain = policy.mode == Mode::Plain;
+    Rules {
+        kind: if plain { Kind::Plain } else { Kind::Record },
+        bits: policy.predictor.bits,
+        marks: Marks::None,
+        watch: None,
     }
 }
 
 impl Cache {
-    fn rules(&self, plain: bool) -> Rules {
-        Rules {
-            kind: if plain { Kind::Plain } else { Kind::Record },
-            bits: self.translator.policy.predictor.bits,
-            marks: Marks::None,
-            watch: None,
-        }
-    }
-
-    /// Whether the translator's block may run, when placed at these addresses.
-    pub(super) fn read(&mut self, hot: u64, cold: u64) -> Result<(), Refusal> {
-        let rules = self.rules(self.translator.policy.mode == Mode::Plain);
-        let block = &self.translator.block;
-        let code = Code {
-            hot: &block.hot,
-            cold: &block.cold,
-            hot_at: (hot - base()) as u32,
-            cold_at: (cold - base()) as u32,
-        };
-        self.codecheck.checker.check(&rules, &code)
-    }
-
     /// Whether the blocks of a set may run. The set's code has its origin at `origin`.
     ///
     /// A set is read once, when it is made. Images that take it check only its checksum, since
@@ -83,40 +55,23 @@ impl Cache {
             hot_at: hot_at as u32,
             cold_at: cold_at as u32,
         };
-        let rules = self.rules(plain);
-        let checker = &mut self.codecheck.checker;
+        let rules = rules(&Policy {
+            mode: mode(plain),
+            ..self.translator.policy
+        });
+        let checker = &mut self.checker;
         checker.check(&rules, &code).is_ok() && set.members().all(|m| checker.is_entry(m.hot))
     }
 
-    /// Makes sure that a refused translation of `source` at `pc` is made again. If it was made just
-    /// now, the next one leaves out the instruction at fault. The recording ends if the program
-    /// comes to that instruction.
-    pub(super) fn refuse(
-        &mut self,
-        pc: u64,
-        source: &[u8],
-        self_check: bool,
-        restored: bool,
-        refusal: &Refusal,
-    ) {
-        log!(
-            Warn,
-            "the code check refuses the block at {pc:#x}: {refusal}"
-        );
-        self.codecheck.anew = true;
-        if restored {
-            return;
-        }
-        let peeked = self.translator.block.peeked.clone();
-        let input = Input {
-            pc,
-            code: source,
-            max_instrs: u32::MAX,
-            self_check,
-            peeked: &peeked,
-        };
+    /// A translation that was made just now from `input` is refused. The next one leaves out the
+    /// instruction at fault. The recording ends if the program comes to that instruction.
+    pub(super) fn refuse(&mut self, input: &Input, plain: bool, refusal: &Refusal) {
+        let pc = input.pc;
+        self.change();
+        self.mapped = None;
+        self.translator.policy.mode = mode(plain);
         self.translator.want_map = true;
-        let made = self.translator.translate(&input, &mut |_| &[]);
+        let made = self.translator.translate(input, &mut |_| &[]);
         self.translator.want_map = false;
         let map = self.translator.block.map.iter().rev();
         let at = |e: &&hindsight_translate::MapEntry| match refusal.cold {

@@ -1,6 +1,6 @@
 //! How translations become unreachable when their code has changed.
 
-use super::{BlockId, Cache, CacheChunk, MARGIN, SOURCE, base, key, memory};
+use super::{BlockId, Cache, CacheChunk, Entry, MARGIN, SHARED, SOURCE, base, key, memory};
 use crate::sys::{generation, guard};
 use crate::thread::Thread;
 use alloc::vec::Vec;
@@ -12,6 +12,7 @@ impl Cache {
     /// Code in `range` has changed, and its epoch has begun. Blocks of the former code must not run
     /// any more, even if that code comes back: streams would say that it is the new code.
     pub(super) fn replaced(&mut self, t: &mut Thread, range: Range<u64>) {
+        self.change();
         self.translator.refused.retain(|at| !range.contains(at));
         let pages = range.start >> 12..=(range.end - 1) >> 12;
         let overlaps = |id: &BlockId| {
@@ -32,7 +33,7 @@ impl Cache {
     /// Drops the block at `pc` if its code has changed. If it has not, another thread has already
     /// put it in the place of one whose code had.
     pub fn drop_block(&mut self, t: &mut Thread, pc: u64) {
-        let Some(id) = self.by_pc.get(&key(pc, t.is_plain())).copied() else {
+        let Some(Entry { id, .. }) = SHARED.blocks.find(key(pc, t.is_plain())) else {
             return;
         };
         let (s, b) = (self.chunk(id), self.block(id));
@@ -46,6 +47,7 @@ impl Cache {
 
     /// Drops all blocks made from `addr..addr+len`.
     pub fn invalidate(&mut self, t: &mut Thread, addr: u64, len: u64) {
+        self.change();
         self.code.forget(addr, len);
         if len == 0 {
             return;
@@ -91,8 +93,8 @@ impl Cache {
         let (pc, hot) = (b.pc, base() + b.hot as u64);
         let key = key(pc, b.plain);
         self.sets.end();
-        if self.by_pc.get(&key) == Some(&id) {
-            self.by_pc.remove(&key);
+        if SHARED.blocks.find(key).is_some_and(|e| e.id == id) {
+            SHARED.blocks.remove(key);
         }
         t.ctx.ibl[table::CHECKED].forget(pc);
         t.ctx.ibl[table::PLAIN].forget(pc);

@@ -1,10 +1,11 @@
 //! Begins the cache anew, after somebody was killed while changing it (see [`crate::sys::lock`]).
 
-use super::{Cache, SHARED, codecheck, sets};
+use super::{Cache, SHARED, sets};
 use crate::code::epochs;
 use alloc::vec::Vec;
 use core::mem::{forget, replace, take};
 use core::sync::atomic::{Ordering::*, compiler_fence};
+use hindsight_confine::Checker;
 use hindsight_translate::Translator;
 
 /// Begins the cache anew. Of the old one it reads only single words, and what is known of blocks
@@ -17,11 +18,10 @@ pub(super) fn mend(cache: &mut Option<Cache>) {
     translator.ordered = true;
     translator.fuse = c.translator.fuse;
     forget(replace(&mut c.translator, translator));
-    forget(take(&mut c.by_pc));
+    SHARED.blocks.clear();
     forget(take(&mut c.by_page));
-    forget(take(&mut c.pages));
     forget(replace(&mut c.sets, sets::Sets::new()));
-    forget(replace(&mut c.codecheck, codecheck::CodeCheck::new()));
+    forget(replace(&mut c.checker, Checker::new()));
     // Nobody knows what the stream holds of the code. So it is recorded again, with a new epoch.
     let epoch = c.code.epoch.max(SHARED.epoch.load(SeqCst)) + 1;
     forget(replace(&mut c.code, epochs::Recorder::new()));
@@ -29,7 +29,8 @@ pub(super) fn mend(cache: &mut Option<Cache>) {
     SHARED.epoch.store(epoch, SeqCst);
     (c.mapped, c.refused) = (None, 0);
     // Whoever comes for code next begins a new generation.
-    (c.mended, c.outdated) = (true, true);
+    c.mended = true;
+    c.outdate();
 }
 
 /// Makes sure that a vector has room for `more`. It frees the old memory only when the vector has

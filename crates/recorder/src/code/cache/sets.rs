@@ -7,7 +7,7 @@
 //! - The second one remembers which jumps it links, and leaves a set of each file when it ends.
 //! - Later images take these sets.
 
-use super::{Block, BlockId, Cache, MARGIN, SIZE, base, key, memory, mend, mode};
+use super::{Block, BlockId, Cache, Entry, MARGIN, SHARED, SIZE, base, key, memory, mend, mode};
 use crate::code::{epochs, shared_translations};
 use crate::memory::maps::{Region, regions};
 use crate::stream::ring;
@@ -83,12 +83,17 @@ impl Sets {
     }
 
     /// The file of this mapping, if the image comes to it for the first time and takes sets. The
-    /// mapping has `path` and cannot be written.
-    pub fn first_look(&mut self, region: &Region, path: &[u8], plain: bool) -> Option<File> {
-        if self.role == Role::Nothing
-            || self.seen.contains(&(region.start, plain))
-            || !path.starts_with(b"/")
-        {
+    /// mapping cannot be written.
+    pub fn first_look(&mut self, region: &Region, plain: bool) -> Option<File> {
+        if self.role == Role::Nothing || self.seen.contains(&(region.start, plain)) {
+            return None;
+        }
+        let path: Vec<u8> = {
+            let all = regions();
+            let now = all.find(region.start).filter(|r| *r == region)?;
+            all.path(now).into()
+        };
+        if !path.starts_with(b"/") {
             return None;
         }
         let program = program::loaded();
@@ -101,7 +106,7 @@ impl Sets {
             region: *region,
             origin: region.start.checked_sub(region.offset)?,
             plain,
-            name: xxh3_64_with_seed(path, seed),
+            name: xxh3_64_with_seed(&path, seed),
         })
     }
 
@@ -194,7 +199,6 @@ impl Cache {
         mend::make_room(&mut s.bytes, set.bytes.len());
         s.bytes.extend_from_slice(set.bytes);
         mend::make_room(&mut s.blocks, set.count());
-        self.by_pc.reserve(set.count());
         let id = |number: u32| BlockId::new(self.current, (first + number) as usize);
         for (number, m) in (0..).zip(set.members()) {
             let pc = origin + m.pc as u64;
@@ -208,14 +212,18 @@ impl Cache {
                 ordered: self.translator.ordered,
                 fuse: self.translator.fuse,
                 live: true,
-                takes_flags: m.takes_flags,
                 since: 0,
                 bytes,
                 peeked: m.peeked,
             });
             bytes += m.src_len as u32 + m.peeked as u32;
             self.translated += m.instrs as u64;
-            self.by_pc.insert(key(pc, file.plain), id(number));
+            let entry = Entry {
+                id: id(number),
+                hot: (hot - base()) as u32 + m.hot,
+                takes_flags: m.takes_flags,
+            };
+            SHARED.blocks.set(key(pc, file.plain), entry);
         }
         log!(
             Debug,
