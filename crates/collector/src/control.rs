@@ -1,3 +1,4 @@
+mod kept;
 mod presence;
 
 use crate::futex;
@@ -5,9 +6,13 @@ use crate::handed::Inbox;
 use hindsight_events::consumer::Consumer;
 use hindsight_events::ring::{self, Ctl, Header, RINGS, Stripe, file_len};
 use hindsight_events::shared_cache::{self, SharedCache};
+use kept::Kept;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 /// The control file: the memory that is shared with the recorded process. The program can write
@@ -27,6 +32,8 @@ pub struct Control {
     held: AtomicBool,
     /// Where processes hand files over.
     files: Option<Inbox>,
+    /// What an earlier recording has left.
+    kept: OnceLock<Kept>,
 }
 
 /// The producer of a ring, as the ring says. The numbers may be anybody's (see
@@ -102,6 +109,7 @@ impl Control {
             damaged: AtomicBool::new(false),
             held: AtomicBool::new(false),
             files: Inbox::new().ok(),
+            kept: OnceLock::new(),
         };
         if let Some(inbox) = &c.files {
             inbox.announce(&c.header().files);
@@ -248,7 +256,30 @@ impl Control {
     pub fn shared_cache(&self) -> Option<SharedCache<'_>> {
         let at = file_len(self.rings);
         // SAFETY: the mapping has that many bytes there, and they are used through this type only.
-        (self.len >= at + shared_cache::LEN).then(|| unsafe { SharedCache::new(self.base.add(at)) })
+        (self.len >= at + shared_cache::LEN)
+            .then(|| unsafe { SharedCache::new(self.base.add(at)) })
+            .map(|shared| shared.with_kept(self.kept.get().map_or(&[], Kept::bytes)))
+    }
+
+    /// Lets all program images find the translated code in a file that an earlier recording has left. `names`
+    /// is where its names are in the file, `entries` where its entries begin (see
+    /// [`shared_cache::Stock`]). Returns how many there are. The program has not begun yet.
+    pub fn share_kept(&self, file: File, names: Range<usize>, entries: usize) -> usize {
+        let Ok(kept) = Kept::map(file) else { return 0 };
+        let kept = self.kept.get_or_init(|| kept);
+        let (Some(shared), Some(names)) = (self.shared_cache(), kept.bytes().get(names)) else {
+            return 0;
+        };
+        let inode = kept.file.metadata().map_or(0, |m| m.ino());
+        let words = [
+            kept.file.as_raw_fd() as u64,
+            inode,
+            kept.bytes().len() as u64,
+        ];
+        for (to, word) in self.header().kept.iter().zip(words) {
+            to.store(word, Release);
+        }
+        shared.adopt(names, entries)
     }
 
     /// The number of rings.

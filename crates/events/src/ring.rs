@@ -16,7 +16,7 @@ use crate::shared::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use crate::unborn::Names;
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x09");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x0a");
 
 /// Most rings in one control file. Each carries the events of one thread, or of one program image as a whole
 /// (see [`kind`]).
@@ -163,6 +163,9 @@ pub struct Header {
     pub names: Names,
     /// How recorded processes hand over files.
     pub files: FileBox,
+    /// The collector's descriptor of the file of translated code that an earlier recording has left, the file's
+    /// inode and its length. Set before the program begins. Length 0: there is none.
+    pub kept: [AtomicU64; 3],
 }
 
 /// A socket of the collector, which sets it up. Recorded processes send it descriptors of files that they map

@@ -5,6 +5,9 @@
 //! whole, into room that nobody else has. Then it sets the entry's slot with one atomic operation. An entry
 //! never changes afterwards. So a process that is killed leaves at most unused room behind. Each entry has a
 //! checksum, because the recorded programs can write anywhere.
+//!
+//! The index may also name entries that an earlier recording has left in a file. They stay there: whoever has
+//! the file mapped too finds them, and nobody else does. So what is not used is not even read.
 
 use crate::shared::{AtomicU64, Ordering::*};
 use alloc::vec::Vec;
@@ -30,9 +33,13 @@ const ENTRIES: usize = INDEX + 8 * SLOTS;
 /// Bytes of an entry before its content: checksum of what follows, key, length, kind.
 const HEAD: usize = 24;
 
-/// The bits of a slot that hold the entry's offset, in words.
+/// The bits of a slot that hold the entry's offset, in words. Offsets from [`LEN`] on are those of entries in
+/// the file of an earlier recording.
 const ENTRY_OFFSET: u64 = (1 << 31) - 1;
 const _: () = assert!(LEN / 8 <= ENTRY_OFFSET as usize);
+
+/// Bytes of an entry's name in a [`Stock`]: its key, and where it is.
+pub const NAME: usize = 16;
 
 /// The bit of a slot whose entry was made or used in this recording.
 const USED: u64 = 1 << 31;
@@ -55,10 +62,19 @@ impl Found<'_> {
 /// Numbers of entries.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Count {
-    /// Restored entries that were used.
+    /// Entries of an earlier recording that were used.
     pub served: usize,
     /// Entries that were put in the shared cache in this recording.
     pub made: usize,
+}
+
+/// Entries to be kept for later recordings.
+#[derive(Default)]
+pub struct Stock {
+    /// For each entry its key, and its offset in `entries` in words of 8 bytes.
+    pub names: Vec<u8>,
+    /// The entries.
+    pub entries: Vec<u8>,
 }
 
 /// Kinds of entries.
@@ -78,8 +94,6 @@ pub mod kind {
 struct Header {
     /// Bytes given out to entries.
     used: AtomicU64,
-    /// Of these, bytes of entries that were restored from an earlier recording.
-    restored: AtomicU64,
     /// One bit for each page of the index that names an entry. A scan of all slots skips the other pages.
     pages: [AtomicU64; SLOTS / PAGE / 64],
 }
@@ -98,6 +112,8 @@ pub fn key(hash: u64, bucket: u64) -> u64 {
 pub struct SharedCache<'m> {
     base: *mut u8,
     mapping: PhantomData<&'m [AtomicU64]>,
+    /// The file that an earlier recording has left. Empty: there is none.
+    kept: &'m [u8],
 }
 
 // SAFETY: the header and the index are atomics, and entries are written before the index names them.
@@ -114,7 +130,13 @@ impl<'m> SharedCache<'m> {
         SharedCache {
             base,
             mapping: PhantomData,
+            kept: &[],
         }
+    }
+
+    /// The same with the file of an earlier recording, mapped. It may hold anything.
+    pub fn with_kept(self, kept: &'m [u8]) -> SharedCache<'m> {
+        SharedCache { kept, ..self }
     }
 
     fn header(&self) -> &'m Header {
@@ -164,19 +186,26 @@ impl<'m> SharedCache<'m> {
             })
     }
 
-    fn entry(&self, at: usize, kind: u32, key: u64) -> Option<&'m [u8]> {
-        if at < ENTRIES || at + HEAD > LEN {
+    /// The `len` bytes at offset `at`, if entries can be there.
+    fn bytes(&self, at: usize, len: usize) -> Option<&'m [u8]> {
+        if let Some(kept) = at.checked_sub(LEN) {
+            return self.kept.get(kept..)?.get(..len);
+        }
+        if at < ENTRIES || len > LEN - at {
             return None;
         }
         // SAFETY: within the shared cache, and entries that the index names do not change.
-        let head: [u64; 3] = unsafe { self.base.add(at).cast::<[u64; 3]>().read() };
-        let len = head[2] as u32 as usize;
-        if head[1] != key || head[2] >> 32 != kind as u64 || len > LEN - at - HEAD {
+        Some(unsafe { core::slice::from_raw_parts(self.base.add(at), len) })
+    }
+
+    fn entry(&self, at: usize, kind: u32, key: u64) -> Option<&'m [u8]> {
+        let [sum, own_key, last] = words(self.bytes(at, HEAD)?)?;
+        let len = last as u32 as usize;
+        if own_key != key || last >> 32 != kind as u64 {
             return None;
         }
-        // SAFETY: as above.
-        let whole = unsafe { core::slice::from_raw_parts(self.base.add(at + 8), HEAD - 8 + len) };
-        (xxh3_64(whole) == head[0]).then(|| &whole[HEAD - 8..])
+        let whole = &self.bytes(at, HEAD + len)?[8..];
+        (xxh3_64(whole) == sum).then(|| &whole[HEAD - 8..])
     }
 
     /// Puts `content` of kind `kind` in the shared cache under `key`. Does nothing if there is no room.
@@ -237,14 +266,14 @@ impl<'m> SharedCache<'m> {
     /// Copies the translated blocks, at most `most` bytes, to be saved for later recordings. If `all`, this
     /// includes blocks that this recording did not use. Every entry is checked: processes that can write this
     /// memory need not be trusted.
-    pub fn stock(&self, most: usize, all: bool) -> Vec<u8> {
+    pub fn stock(&self, most: usize, all: bool) -> Stock {
         let mut offsets: Vec<usize> = self
             .named()
             .filter(|v| all || v & USED != 0)
             .map(entry_offset)
             .collect();
         offsets.sort_unstable();
-        let (mut out, mut end) = (Vec::new(), 0);
+        let (mut out, mut end) = (Stock::default(), 0);
         // A slot may name bytes that are not an entry. This bounds how often the same bytes are read for
         // that.
         let mut bad = 0;
@@ -252,78 +281,73 @@ impl<'m> SharedCache<'m> {
             let Some(len) = self.len_at(at).filter(|_| at >= end) else {
                 continue;
             };
-            let start = out.len();
+            let start = out.entries.len();
             if start + len > most || bad > LEN {
                 break;
             }
-            self.copy(at, len, &mut out);
-            let good = Entry::read(&out[start..]).is_some_and(|e| e.kind == kind::BLOCK);
-            if good {
-                end = at + len;
-            } else {
-                bad += len;
-                out.truncate(start);
+            if !self.copy(at, len, &mut out.entries) {
+                continue;
+            }
+            match key_of_block(&out.entries[start..]) {
+                Some(key) => {
+                    end = at + len;
+                    out.names.extend_from_slice(&key.to_le_bytes());
+                    out.names
+                        .extend_from_slice(&(start as u64 / 8).to_le_bytes());
+                }
+                None => {
+                    bad += len;
+                    out.entries.truncate(start);
+                }
             }
         }
         out
     }
 
-    /// Copies `len` bytes from offset `at` to the end of `out`.
-    fn copy(&self, at: usize, len: usize, out: &mut Vec<u8>) {
-        assert!(at <= LEN && len <= LEN - at);
+    /// Copies `len` bytes from offset `at` to the end of `out`. False if they are not there.
+    fn copy(&self, at: usize, len: usize, out: &mut Vec<u8>) -> bool {
+        let Some(from) = self.bytes(at, len) else {
+            return false;
+        };
         out.reserve(len);
-        // SAFETY: the source lies within the shared cache, and `reserve` made room in the vector. A concurrent
-        // change makes the copy's checksum wrong.
+        // SAFETY: `reserve` made room in the vector. A concurrent change of the source makes the copy's
+        // checksum wrong.
         unsafe {
             let end = out.as_mut_ptr().add(out.len());
-            core::ptr::copy_nonoverlapping(self.base.add(at).cast_const(), end, len);
+            core::ptr::copy_nonoverlapping(from.as_ptr(), end, len);
             out.set_len(out.len() + len);
         }
+        true
     }
 
     /// Length in bytes of the entry at `at`, if there can be one.
     fn len_at(&self, at: usize) -> Option<usize> {
-        if at < ENTRIES || at + HEAD > LEN {
-            return None;
-        }
-        // SAFETY: within the shared cache.
-        let word = unsafe { self.base.add(at + 16).cast::<u64>().read_volatile() };
-        let len = (HEAD + word as u32 as usize).next_multiple_of(8);
-        (len <= LEN - at).then_some(len)
+        let [_, _, last] = words(self.bytes(at, HEAD)?)?;
+        let len = (HEAD + last as u32 as usize).next_multiple_of(8);
+        self.bytes(at, len).map(|_| len)
     }
 
-    /// Restores `len` bytes that [`SharedCache::stock`] made, in an empty shared cache. `read` writes them into its
-    /// argument and says whether it could. Returns the number of entries that were named. A search does not
-    /// find damaged entries.
-    pub fn restock(&self, len: usize, read: impl FnOnce(&mut [u8]) -> bool) -> usize {
-        let used = &self.header().used;
-        if used.load(Relaxed) != 0 || len > LEN - ENTRIES {
-            return 0;
-        }
-        // SAFETY: within the shared cache, and nobody has been given any of it.
-        let room = unsafe { core::slice::from_raw_parts_mut(self.base.add(ENTRIES), len) };
-        if !read(room) {
-            return 0;
-        }
-        let (mut at, mut entries) = (0, 0);
-        while let Some(e) = room.get(at..).and_then(Entry::parse) {
-            entries += self.name(e.key, ENTRIES + at, 0) as usize;
-            at += e.len;
-        }
-        self.header().restored.store(at as u64, Relaxed);
-        used.store(at as u64, Relaxed);
-        entries
+    /// Names the entries of a [`Stock`], which begin at offset `from` of the file that an earlier recording has
+    /// left. Returns how many. A search does not find what is not an entry.
+    pub fn adopt(&self, names: &[u8], from: usize) -> usize {
+        let name = |n: &[u8; NAME]| {
+            let (key, at) = n.split_at(8);
+            let [key, at] =
+                [key, at].map(|w| w.first_chunk().map_or(0, |w| u64::from_le_bytes(*w)));
+            let at = at.checked_mul(8)?.checked_add((LEN + from) as u64)?;
+            let fits = at % 8 == 0 && at / 8 <= ENTRY_OFFSET;
+            Some(fits && self.name(key, at as usize, 0))
+        };
+        let names = names.as_chunks().0.iter();
+        names.filter(|n| name(n) == Some(true)).count()
     }
 
     /// How many translated blocks were used and made.
     pub fn count(&self) -> Count {
-        let restored = self.header().restored.load(Relaxed);
         let mut n = Count::default();
         for v in self.named() {
             match v & USED != 0 {
-                true if (entry_offset(v) as u64) < restored.saturating_add(ENTRIES as u64) => {
-                    n.served += 1
-                }
+                true if entry_offset(v) >= LEN => n.served += 1,
                 true => n.made += 1,
                 false => {}
             }
@@ -337,37 +361,19 @@ fn entry_offset(slot: u64) -> usize {
     (slot & ENTRY_OFFSET) as usize * 8
 }
 
-/// An entry in bytes that nobody changes.
-struct Entry {
-    key: u64,
-    kind: u32,
-    /// Length of the whole entry in bytes.
-    len: usize,
+/// The words of an entry's head.
+fn words(head: &[u8]) -> Option<[u64; 3]> {
+    let (words, _) = head.get(..HEAD)?.as_chunks::<8>();
+    let [a, b, c] = words else { return None };
+    Some([a, b, c].map(|w| u64::from_le_bytes(*w)))
 }
 
-impl Entry {
-    /// The entry at the start of `bytes`. Does not check the checksum.
-    fn parse(bytes: &[u8]) -> Option<Entry> {
-        let ([_, key, last], _) = bytes.get(..HEAD)?.as_chunks::<8>() else {
-            return None;
-        };
-        let last = u64::from_le_bytes(*last);
-        let len = (HEAD + last as u32 as usize).next_multiple_of(8);
-        let entry = Entry {
-            key: u64::from_le_bytes(*key),
-            kind: (last >> 32) as u32,
-            len,
-        };
-        (entry.kind == kind::BLOCK && len <= bytes.len()).then_some(entry)
-    }
-
-    /// The same, but `None` if the checksum is wrong.
-    fn read(bytes: &[u8]) -> Option<Entry> {
-        let entry = Entry::parse(bytes)?;
-        let sum = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
-        let content = u64::from_le_bytes(*bytes.get(16..)?.first_chunk::<8>()?) as u32 as usize;
-        (xxh3_64(bytes.get(8..HEAD + content)?) == sum).then_some(entry)
-    }
+/// The key of the translated block whose entry begins `bytes`, which nobody changes. `None` if there is none,
+/// or its checksum is wrong.
+fn key_of_block(bytes: &[u8]) -> Option<u64> {
+    let [sum, key, last] = words(bytes)?;
+    let whole = bytes.get(8..HEAD + last as u32 as usize)?;
+    (last >> 32 == kind::BLOCK as u64 && xxh3_64(whole) == sum).then_some(key)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -427,6 +433,13 @@ mod tests {
         assert_eq!(s.find(KIND, 1).count(), 0);
     }
 
+    /// A file with something before the entries.
+    fn file(stock: &Stock) -> vec::Vec<u8> {
+        [&[0; FROM][..], &stock.entries].concat()
+    }
+
+    const FROM: usize = 24;
+
     #[test]
     fn a_stock_serves_another_shared_cache() {
         let (mut a, mut b) = (memory(), memory());
@@ -438,12 +451,11 @@ mod tests {
         }
         s.put(kind::PROCESSOR, 5, b"of this machine");
         let stock = s.stock(LEN, false);
-        let fill = |to: &mut [u8]| {
-            to.copy_from_slice(&stock);
-            true
-        };
-        assert_eq!(other.restock(stock.len(), fill), 100);
-        assert_eq!(other.restock(stock.len(), fill), 0, "not empty");
+        let kept = file(&stock);
+        assert_eq!(other.adopt(&stock.names, FROM), 100);
+        // Who has not mapped the file finds nothing.
+        assert_eq!(other.find(KIND, 7 << 32 | 7).count(), 0);
+        let other = other.with_kept(&kept);
         assert_eq!(other.find(kind::PROCESSOR, 5).count(), 0);
         for k in 0..100u64 {
             let found = other.find(KIND, k << 32 | k).next().unwrap();
@@ -460,10 +472,18 @@ mod tests {
                 made: 1
             }
         );
-        assert_eq!(other.stock(LEN, true).len(), stock.len() + 32);
+        let all = other.stock(LEN, true);
+        assert_eq!(all.entries.len(), stock.entries.len() + 32);
+        assert_eq!(all.names.len(), 101 * NAME);
         let used = other.stock(LEN, false);
-        assert!(used.len() < 1000, "{}", used.len());
-        assert!(other.stock(500, true).len() <= 500);
+        assert!(used.entries.len() < 1000, "{}", used.entries.len());
+        assert!(other.stock(500, true).entries.len() <= 500);
+        // What was kept of what was kept.
+        let (mut c, kept) = (memory(), file(&all));
+        // SAFETY: as above.
+        let third = unsafe { SharedCache::new(c.as_mut_ptr().cast()) }.with_kept(&kept);
+        assert_eq!(third.adopt(&all.names, FROM), 101);
+        assert_eq!(third.find(KIND, 1000).next().unwrap().content, b"new");
     }
 
     #[test]
@@ -475,20 +495,22 @@ mod tests {
             s.put(KIND, k, &[k as u8; 50]);
         }
         let stock = s.stock(LEN, false);
-        for at in (0..stock.len()).step_by(if cfg!(miri) { 211 } else { 3 }) {
-            let (mut bad, mut m) = (stock.clone(), memory());
+        let (names, whole) = (stock.names.len(), file(&stock));
+        let all = [&stock.names[..], &whole].concat();
+        for at in (0..all.len()).step_by(if cfg!(miri) { 211 } else { 3 }) {
+            let (mut bad, mut m) = (all.clone(), memory());
             bad[at] ^= 0x81;
+            let (names, kept) = bad.split_at(names);
             // SAFETY: as above.
             let s = unsafe { SharedCache::new(m.as_mut_ptr().cast()) };
-            s.restock(bad.len() - at % 7, |to| {
-                to.copy_from_slice(&bad[..bad.len() - at % 7]);
-                true
-            });
+            let s = s.with_kept(&kept[..kept.len() - at % 7]);
+            s.adopt(names, FROM);
             for k in 0..20u64 {
                 for f in s.find(KIND, k) {
                     assert_eq!(f.content, [k as u8; 50]);
                 }
             }
+            s.stock(LEN, true);
         }
     }
 
@@ -504,7 +526,6 @@ mod tests {
             .pages
             .iter()
             .for_each(|p| p.store(u64::MAX, Relaxed));
-        s.header().restored.store(u64::MAX, Relaxed);
         let large = ENTRIES + 4096;
         // SAFETY: within the shared cache.
         unsafe { s.base.add(large + 16).cast::<u64>().write(100 << 20) };
@@ -513,8 +534,8 @@ mod tests {
             s.slot(i).store(USED | (at / 8) as u64, Relaxed);
         }
         let stock = s.stock(LEN, true);
-        assert_eq!(stock.len(), HEAD + 1000);
-        assert_eq!(s.count().served, SLOTS);
+        assert_eq!(stock.entries.len(), HEAD + 1000);
+        assert_eq!(s.count().made, SLOTS);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-const MAGIC: [u8; 8] = *b"HSTRANS\x01";
+const MAGIC: [u8; 8] = *b"HSTRANS\x02";
 
 /// Most bytes of blocks in a file.
 const LARGEST: usize = 384 << 20;
@@ -43,26 +43,34 @@ const UNFINISHED: &str = ".new-";
 /// Age at which an unfinished file is nobody's any more.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Bytes of a [`Head`] before the program's path.
-const HEAD: usize = 48;
+/// Bytes of a [`Head`] before the program's path. Zeros follow the path, up to a multiple of 8 bytes.
+const HEAD: usize = 56;
 
 /// The start of a file.
 struct Head {
     identity: u128,
     program: PathBuf,
-    /// Bytes of the blocks, which follow.
-    len: u64,
+    /// Bytes of the blocks' names, which follow, and of the blocks, which follow these (see
+    /// [`hindsight_events::shared_cache::Stock`]).
+    lens: [u64; 2],
 }
 
 impl Head {
+    /// Its length in bytes.
+    fn len(&self) -> usize {
+        (HEAD + self.program.as_os_str().len()).next_multiple_of(8)
+    }
+
     fn to_bytes(&self) -> Vec<u8> {
         let path = self.program.as_os_str().as_bytes();
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&self.identity.to_le_bytes());
-        out.extend_from_slice(&self.len.to_le_bytes());
-        out.extend_from_slice(&(path.len() as u64).to_le_bytes());
+        for n in [self.lens[0], self.lens[1], path.len() as u64] {
+            out.extend_from_slice(&n.to_le_bytes());
+        }
         out.extend_from_slice(&xxh3_64(&[&out[8..], path].concat()).to_le_bytes());
         out.extend_from_slice(path);
+        out.resize(self.len(), 0);
         out
     }
 
@@ -71,17 +79,25 @@ impl Head {
         let mut head = [0; HEAD];
         file.read_exact(&mut head).ok()?;
         let word = |at: usize| head[at..].first_chunk().map(|b| u64::from_le_bytes(*b));
-        let path_len = word(32).filter(|n| *n <= 4096)? as usize;
+        let path_len = word(40).filter(|n| *n <= 4096)? as usize;
         let mut path = vec![0; path_len];
         file.read_exact(&mut path).ok()?;
-        let len = word(24)?;
-        let sum = xxh3_64(&[&head[8..40], &path].concat());
-        let whole = file.metadata().ok()?.len() == (HEAD + path_len) as u64 + len;
-        (head.starts_with(&MAGIC) && word(40)? == sum && whole).then(|| Head {
+        let sum = xxh3_64(&[&head[8..48], &path].concat());
+        let read = Head {
             identity: word(8).unwrap_or(0) as u128 | (word(16).unwrap_or(0) as u128) << 64,
             program: PathBuf::from(std::ffi::OsString::from_vec(path)),
-            len,
-        })
+            lens: [word(24)?, word(32)?],
+        };
+        let whole = (read.len() as u64).checked_add(read.blocks()?);
+        let good = head.starts_with(&MAGIC)
+            && word(48)? == sum
+            && Some(file.metadata().ok()?.len()) == whole;
+        good.then_some(read)
+    }
+
+    /// Bytes that follow the head.
+    fn blocks(&self) -> Option<u64> {
+        self.lens[0].checked_add(self.lens[1])
     }
 }
 
@@ -177,7 +193,7 @@ impl Folder {
     }
 
     /// Writes a file whole or not at all.
-    fn write(&self, name: &str, parts: [&[u8]; 2]) -> io::Result<()> {
+    fn write(&self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -248,7 +264,7 @@ impl Translations {
         control: &Control,
         tell: &Tell,
     ) -> Option<Translations> {
-        let shared = control.shared_cache()?;
+        control.shared_cache()?;
         let refused = |why: String| tell(&Notice::CacheUnusable(&why));
         let folder = Folder::open(true).map_err(refused).ok()??;
         let program = program.canonicalize().unwrap_or_else(|_| program.into());
@@ -260,18 +276,18 @@ impl Translations {
         let mut head = Head {
             identity,
             program,
-            len: 0,
+            lens: [0; 2],
         };
         match folder.file(&name) {
             Ok(Some(mut file)) => {
                 let same = |h: &Head| (h.identity, &h.program) == (head.identity, &head.program);
+                let _ = file.set_modified(SystemTime::now());
                 if let Some(found) = Head::read(&mut file).filter(same) {
-                    let read = |room: &mut [u8]| file.read_exact(room).is_ok();
-                    if shared.restock(found.len as usize, read) > 0 {
-                        head.len = found.len;
+                    let entries = found.len() + found.lens[0] as usize;
+                    if control.share_kept(file, found.len()..entries, entries) > 0 {
+                        head.lens = found.lens;
                     }
                 }
-                let _ = file.set_modified(SystemTime::now());
             }
             Ok(None) => {}
             Err(why) => {
@@ -288,22 +304,21 @@ impl Translations {
         let Some(shared) = control.shared_cache() else {
             return;
         };
-        if shared.count().made as u64 * WORTH < self.head.len.max(1) {
+        if shared.count().made as u64 * WORTH < self.head.lens[1].max(1) {
             return;
         }
-        let all = self.head.len as usize <= LARGE;
+        let all = self.head.lens[1] as usize <= LARGE;
         let mut blocks = shared.stock(LARGEST, all);
-        if all && blocks.len() > LARGE {
+        if all && blocks.entries.len() > LARGE {
             blocks = shared.stock(LARGEST, false);
         }
-        if blocks.is_empty() {
+        if blocks.entries.is_empty() {
             return;
         }
-        self.head.len = blocks.len() as u64;
+        self.head.lens = [&blocks.names, &blocks.entries].map(|p| p.len() as u64);
+        let parts: [&[u8]; 3] = [&self.head.to_bytes(), &blocks.names, &blocks.entries];
         // Without room on the disk there is nothing to keep, and nothing is lost.
-        let _ = self
-            .folder
-            .write(&self.name, [&self.head.to_bytes(), &blocks]);
+        let _ = self.folder.write(&self.name, &parts);
         self.folder.tidy();
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::events::{Random, wire};
 use hindsight_events::Decoder;
-use hindsight_events::shared_cache::{self, SharedCache, kind};
+use hindsight_events::shared_cache::{self, NAME, SharedCache, kind};
 use hindsight_trace::columns::{self, ChunkBuilder, Content, Pushed};
 use std::cell::RefCell;
 
@@ -70,16 +70,16 @@ pub fn stocks() -> Vec<Vec<u8>> {
         for key in 0..ENTRIES {
             c.put(kind::BLOCK, key << 32 | key, &CONTENT);
         }
-        vec![c.stock(1 << 16, true)]
+        let stock = c.stock(1 << 16, true);
+        vec![[stock.names, stock.entries].concat()]
     })
 }
 
 pub fn cache(bytes: &[u8]) {
     with_cache(|c| {
-        c.restock(bytes.len(), |to| {
-            to.copy_from_slice(bytes);
-            true
-        });
+        let (names, kept) = bytes.split_at((ENTRIES as usize * NAME).min(bytes.len()));
+        let c = c.with_kept(kept);
+        c.adopt(names, 0);
         // No damaged entry is found.
         for key in 0..ENTRIES {
             for found in c.find(kind::BLOCK, key << 32 | key) {
@@ -87,6 +87,6 @@ pub fn cache(bytes: &[u8]) {
             }
         }
         c.count();
-        assert!(c.stock(1 << 16, true).len() <= bytes.len());
+        assert!(c.stock(1 << 16, true).entries.len() <= bytes.len());
     });
 }

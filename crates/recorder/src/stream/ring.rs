@@ -1,6 +1,7 @@
 //! The producer's side of the memory that is shared with the collector.
 
 mod emit;
+mod kept;
 mod link;
 mod watch;
 
@@ -110,6 +111,7 @@ pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
     LINK.collector[0].store(pid, Relaxed);
     LINK.collector[1].store(fd, Relaxed);
     LINK.namespace.store(config.namespace, Relaxed);
+    kept::map(h);
     h.namespaces.fetch_max(namespace(), Relaxed);
     if parent == 0 {
         h.guest_pid.store(sys::getpid(), Release);
@@ -325,7 +327,8 @@ pub fn shared_cache() -> Option<SharedCache<'static>> {
     }
     // SAFETY: the file is long enough, as was just checked, and stays mapped. This part of it is
     // used through `SharedCache` only.
-    Some(unsafe { SharedCache::new(LINK.base.load(Acquire).add(at)) })
+    let shared = unsafe { SharedCache::new(LINK.base.load(Acquire).add(at)) };
+    Some(shared.with_kept(kept::bytes()))
 }
 
 /// Draws the next order number. 0 when nothing is recorded.

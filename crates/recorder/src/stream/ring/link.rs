@@ -24,6 +24,8 @@ pub(super) struct Link {
     pub namespace: AtomicU32,
     /// Inode and length of the control file.
     pub file: [AtomicU64; 2],
+    /// Start and length of the mapped file of translated code that an earlier recording has left.
+    pub kept: [AtomicU64; 2],
     /// What [`super::collector`] returns. It is not read from the control file, where the program may write
     /// anything.
     pub collector: [AtomicI32; 2],
@@ -41,6 +43,7 @@ pub(super) static LINK: Link = Link {
     silent: AtomicBool::new(false),
     namespace: AtomicU32::new(0),
     file: [const { AtomicU64::new(0) }; 2],
+    kept: [const { AtomicU64::new(0) }; 2],
     collector: [const { AtomicI32::new(0) }; 2],
     command: Lock::new(&[]),
     process: Lock::mended(None, |emitter| {
