@@ -170,6 +170,32 @@ fn recordings_in_the_store_share_copies_of_files() {
     s.ok(&["replay", "--verify", &s.names()[0]]);
 }
 
+/// A recording that has all itself takes what the store has packed, and does not need the store afterwards.
+#[test]
+fn a_recording_elsewhere_copies_files_from_the_store() {
+    let s = Store::new();
+    s.ok(&["record", "-q", "/bin/true"]);
+    let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let time = |p: &std::path::PathBuf| p.metadata().unwrap().modified().unwrap();
+    for copy in copies(&s) {
+        let file = std::fs::File::open(&copy).unwrap();
+        file.set_modified(long_ago).unwrap();
+    }
+    let other = tempfile::tempdir().unwrap();
+    let alone = other.path().join("alone.hst");
+    let alone = alone.to_str().unwrap();
+    s.ok(&["record", "-q", "-o", alone, "/bin/true"]);
+    // What is used says so by its time.
+    let used = copies(&s).iter().filter(|c| time(c) > long_ago).count();
+    assert!(used >= 2, "{used} of {}", copies(&s).len());
+    s.ok(&["rm", "--all"]);
+    assert_eq!(copies(&s).len(), 0);
+    let verified = s.ok(&["replay", "--verify", alone]);
+    assert!(verified.contains("verified"), "{verified}");
+    let message = s.hindsight(&["replay", "--verify", alone]).stderr;
+    assert!(!String::from_utf8_lossy(&message).contains("export"));
+}
+
 #[test]
 fn a_recording_that_is_taken_elsewhere_needs_its_files() {
     let s = Store::new();

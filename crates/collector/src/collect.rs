@@ -117,6 +117,14 @@ impl<'c, W: Write> Collector<'c, W> {
         self
     }
 
+    /// Makes the trace copy the content of files from `files`, where it is packed already.
+    pub fn copy_from(mut self, files: Files) -> Collector<'c, W> {
+        if let Some(Output::Trace(writer)) = &mut self.out.output {
+            writer.copy_from(files);
+        }
+        self
+    }
+
     /// Keeps the latest part of the recording in `ring` (see [`Collected::held`]).
     pub fn circular(
         control: &'c Control,

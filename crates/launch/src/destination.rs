@@ -32,11 +32,25 @@ pub enum Destination {
 /// What is written.
 pub(crate) type Out = Box<dyn Write + Send>;
 
+/// Where the content of files is already.
+pub(crate) enum Contents {
+    /// The recording refers to what is there, and adds what is missing.
+    Shared(Files),
+    /// The recording has all itself. What is there need not be packed again for it.
+    Packed(Files),
+}
+
+impl Contents {
+    fn packed() -> Option<Contents> {
+        Files::existing(&store::dir().ok()?).map(Contents::Packed)
+    }
+}
+
 /// An opened destination.
 pub(crate) struct Sink {
     pub out: Out,
-    /// With what the recording shares the content of files.
-    pub files: Option<Files>,
+    /// Where the content of files is already.
+    pub files: Option<Contents>,
     pub written: Written,
 }
 
@@ -89,7 +103,7 @@ impl Destination {
         let sink = |file: File, name: String, path: Option<&Path>| -> Result<Sink> {
             Ok(Sink {
                 out: Box::new(sys::files::raise(file)?),
-                files: None,
+                files: Contents::packed(),
                 written: Written {
                     name,
                     stored: None,
@@ -102,8 +116,9 @@ impl Destination {
                 let (path, file) = store::create(program, seconds)?;
                 let mut sink = sink(file, path.display().to_string(), Some(&path))?;
                 // Where this cannot be, the recording has all itself.
-                let files = || Files::open(path.parent()?).ok();
-                sink.files = (!contained).then(files).flatten();
+                if let Some(folder) = path.parent().filter(|_| !contained) {
+                    sink.files = Files::open(folder).ok().map(Contents::Shared);
+                }
                 sink.written.stored = Some(path);
                 Ok(sink)
             }

@@ -218,6 +218,12 @@ impl Files {
         Ok(Files { folder, lock })
     }
 
+    /// Opens the folder for traces in `store`, if it exists.
+    pub fn existing(store: &Path) -> Option<Files> {
+        let is_there = store.join(FOLDER).is_dir();
+        is_there.then(|| Files::open(store).ok()).flatten()
+    }
+
     /// Takes a share of the lock. `None` if a process that deletes files takes too long, or the file system
     /// has no locks.
     pub(crate) fn share(&self) -> Option<Shared<'_>> {

@@ -8,6 +8,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// How much of one stream was written.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -37,6 +38,8 @@ pub struct Writer<W: Write> {
     known: HashMap<ModuleHash, bool>,
     /// Where contents are that recordings share.
     files: Option<Files>,
+    /// Where packed contents may be that the trace takes a copy of.
+    packed: Option<Files>,
     module_bytes: u64,
     shared_bytes: u64,
     written: u64,
@@ -56,6 +59,7 @@ impl<W: Write> Writer<W> {
             modules: 0,
             known: HashMap::new(),
             files: None,
+            packed: None,
             module_bytes: 0,
             shared_bytes: 0,
             written: 0,
@@ -71,6 +75,12 @@ impl<W: Write> Writer<W> {
     /// From here on, shares the content of modules with other recordings through `files`.
     pub fn share(&mut self, files: Files) {
         self.files = Some(files);
+    }
+
+    /// From here on, copies the content of modules from `files` where it is there. It is packed already
+    /// then. The trace has it itself all the same.
+    pub fn copy_from(&mut self, files: Files) {
+        self.packed = Some(files);
     }
 
     /// Describes a stream. To be called before its first events.
@@ -162,7 +172,8 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes that the program uses the file `path`, which is in this state. Works only if recordings share
-    /// its content; otherwise returns `None`. Returns the names of the content and of its pages.
+    /// its content, or this one can copy it; otherwise returns `None`. Returns the names of the content and of
+    /// its pages.
     ///
     /// # Errors
     /// The sink fails.
@@ -171,8 +182,8 @@ impl<W: Write> Writer<W> {
         path: Text,
         state: &State,
     ) -> io::Result<Option<(ModuleHash, Vec<ModuleHash>)>> {
-        let known = self.files.as_ref().and_then(|f| f.known(state));
-        let Some((hash, pages)) = known.filter(|(h, _)| self.known.get(h) != Some(&false)) else {
+        let files = self.files.as_ref().or(self.packed.as_ref());
+        let Some((hash, pages)) = files.and_then(|f| f.known(state)) else {
             return Ok(None);
         };
         let info = ModuleInfo {
@@ -181,7 +192,14 @@ impl<W: Write> Writer<W> {
             size: state.size,
             shared: false,
         };
-        Ok(self.refer(&info)?.then_some((hash, pages)))
+        let has = self.known.get(&hash) == Some(&false);
+        let done = match (&self.files, has) {
+            (Some(_), true) => false,
+            (Some(_), false) => self.refer(&info)?,
+            (None, true) => self.describe(&info).map(|()| true)?,
+            (None, false) => self.copy(&info)?,
+        };
+        Ok(done.then_some((hash, pages)))
     }
 
     /// Remembers for other recordings that a file in this state has this content, if the content is shared.
@@ -218,6 +236,21 @@ impl<W: Write> Writer<W> {
         {
             return Ok(());
         }
+        match self.copy(info)? {
+            true => Ok(()),
+            false => self.embed(info, pieces),
+        }
+    }
+
+    /// Writes a file's description, and its content in packed chunks.
+    fn embed(
+        &mut self,
+        info: &ModuleInfo,
+        pieces: impl FnOnce(
+            &mut Packer,
+            &mut dyn FnMut(&ChunkHeader, &[u8]) -> io::Result<()>,
+        ) -> io::Result<()>,
+    ) -> io::Result<()> {
         self.describe(info)?;
         self.known.insert(info.hash, false);
         let (out, written) = (&mut self.out, &mut self.written);
@@ -227,6 +260,26 @@ impl<W: Write> Writer<W> {
         })?;
         self.module_bytes += self.written - before;
         Ok(())
+    }
+
+    /// Writes a file with a copy of its packed content. `false` if there is none, or it is damaged.
+    fn copy(&mut self, info: &ModuleInfo) -> io::Result<bool> {
+        let Some(stored) = self.packed.as_ref().and_then(|f| f.get(info.hash)) else {
+            return Ok(false);
+        };
+        // All of it is read before anything is written, since nothing can be taken back.
+        let pieces: Result<Vec<_>, _> = stored.packed().collect();
+        let whole = |p: &Vec<(ChunkHeader, Vec<u8>)>| {
+            let size: u64 = p.iter().map(|(h, _)| h.raw_len as u64).sum();
+            size == info.size && p.iter().all(|(h, b)| xxh3_64(b) == h.checksum)
+        };
+        let Some(pieces) = pieces.ok().filter(whole) else {
+            return Ok(false);
+        };
+        self.embed(info, |_, add| {
+            pieces.iter().try_for_each(|(h, stored)| add(h, stored))
+        })?;
+        Ok(true)
     }
 
     /// Writes that the program uses a file whose content recordings share. `false` if the folder does not

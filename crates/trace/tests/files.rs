@@ -370,3 +370,58 @@ fn what_is_damaged_comes_from_the_machine_if_it_is_the_same() {
         fs::write(&here, &a).unwrap();
     }
 }
+
+/// A trace that has all itself takes what is packed already, unless that is damaged.
+#[test]
+fn a_trace_of_its_own_copies_what_is_packed() {
+    let (store, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    assert!(Files::existing(store.path()).is_none());
+    let (a, b) = (content(1, 3_000_000), content(2, 70_000));
+    record(store.path(), "1.hst", &[&a]);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let state = State {
+        device: 1,
+        inode: 2,
+        size: a.len() as u64,
+        modified: 3,
+        changed: now.unwrap().as_nanos() as u64 - 7200 * 1_000_000_000,
+    };
+    let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+    w.share(Files::open(store.path()).unwrap());
+    let hash = w.module(Text::from("/a"), &a).unwrap();
+    w.note_module(&state, hash);
+    let object = object(store.path(), &a);
+    let good = fs::read(&object).unwrap();
+    // Bytes of the last piece: nothing else in the file is worth copying then.
+    let mut bad = good.clone();
+    let last = bad.len() - 5;
+    bad[last] ^= 1;
+    for (held, copied) in [(&good, true), (&bad, false)] {
+        fs::write(&object, held).unwrap();
+        let path = dir.path().join("own.hst");
+        let mut w = Writer::new(File::create(&path).unwrap(), &Header::default()).unwrap();
+        w.copy_from(Files::existing(store.path()).unwrap());
+        let known = w.known_module(Text::from("/lib/0"), &state).unwrap();
+        assert_eq!(known, copied.then(|| (hash, files::pages(&a))));
+        if known.is_none() {
+            assert_eq!(w.module(Text::from("/lib/0"), &a).unwrap(), hash);
+        }
+        w.module(Text::from("/lib/1"), &b).unwrap();
+        // It is in the trace by now.
+        let known = w.known_module(Text::from("/lib/2"), &state).unwrap();
+        assert!(known.is_some());
+        let (_, summary) = w.finish(Summary::default()).unwrap();
+        assert_eq!(summary.shared_bytes, 0);
+        assert!(summary.module_bytes < 3_200_000, "it is there once");
+        assert!(fs::metadata(&path).unwrap().len() > 3_000_000);
+        check(&path, &[&a, &b, &a]);
+    }
+    // The content is found by itself, too.
+    fs::write(&object, &good).unwrap();
+    let path = dir.path().join("own.hst");
+    let mut w = Writer::new(File::create(&path).unwrap(), &Header::default()).unwrap();
+    w.copy_from(Files::existing(store.path()).unwrap());
+    w.module(Text::from("/lib/0"), &a).unwrap();
+    w.finish(Summary::default()).unwrap();
+    check(&path, &[&a]);
+}

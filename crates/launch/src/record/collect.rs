@@ -1,12 +1,11 @@
 //! Draining the rings, and the end of that.
 
-use crate::destination::Out;
+use crate::destination::{Contents, Out};
 use crate::front::foreground::BEAT;
 use crate::notice::{Notice, Tell};
 use crate::sys::process;
 use hindsight_collector::{Collected, Collector, Control, discard};
 use hindsight_trace::Summary;
-use hindsight_trace::files::Files;
 use hindsight_trace::meta::Ending;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,10 +25,11 @@ const WORK: Duration = Duration::from_millis(3);
 /// Time after which a word is said about what is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Lets a recording share the content of files, if its place has them.
-pub fn share<'c>(collector: Collector<'c, Out>, files: Option<Files>) -> Collector<'c, Out> {
+/// Lets a recording share the content of files, or copy it, if its place has that.
+pub fn share<'c>(collector: Collector<'c, Out>, files: Option<Contents>) -> Collector<'c, Out> {
     match files {
-        Some(f) => collector.share(f),
+        Some(Contents::Shared(f)) => collector.share(f),
+        Some(Contents::Packed(f)) => collector.copy_from(f),
         None => collector,
     }
 }

@@ -4,7 +4,7 @@ use super::collect::{Meanwhile, await_others, collect, ending_of, finish, share}
 use super::config::program_header;
 use super::deadline::Deadline;
 use super::{Builder, tell_end};
-use crate::destination::{Out, Sink, Written};
+use crate::destination::{Contents, Out, Sink, Written};
 use crate::dump::{self, Listener};
 use crate::error::{During, Error, Result};
 use crate::explain::explain;
@@ -189,7 +189,12 @@ impl<'b> Output<'b> {
     fn write_ring(&mut self, held: &RingSnapshot, sink: Sink, summary: Summary) -> Summary {
         let name = &self.written.insert(sink.written).name;
         let out = std::io::BufWriter::new(sink.out);
-        match held.write(out, sink.files, summary.clone()) {
+        // A ring has the content of its files packed in memory.
+        let shared = match sink.files {
+            Some(Contents::Shared(files)) => Some(files),
+            _ => None,
+        };
+        match held.write(out, shared, summary.clone()) {
             Ok((_, summary)) => summary,
             Err(cause) => {
                 let cause = &cause;
