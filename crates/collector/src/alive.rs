@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 /// Whether a process exists and is not a zombie. For a process in another namespace of process ids
 /// (see [`hindsight_events::ring::Ctl::pid`]) that cannot be known: then true.
@@ -38,17 +39,32 @@ pub fn thread(pid: i32, tid: i32) -> bool {
 
 /// Whether a thread has a processor or waits for one. True if that cannot be known.
 pub fn running(pid: i32, tid: i32) -> bool {
-    stat(pid, tid).is_none_or(|(state, _)| state == b'R')
+    stat(pid, tid).is_none_or(|stat| stat.state == b'R')
 }
 
-/// The letter of a thread's state (`R`: it has a processor or waits for one), and when it began, in
-/// clock ticks since the system's start. `None` if that cannot be known.
-pub fn stat(pid: i32, tid: i32) -> Option<(u8, u64)> {
+/// What the kernel says of a thread.
+pub struct Stat {
+    /// The letter of its state. `R`: it has a processor or waits for one.
+    pub state: u8,
+    /// For how long it has run.
+    pub ran: Duration,
+    /// When it began, in clock ticks since the system's start.
+    pub began: u64,
+}
+
+/// What the kernel says of a thread. `None` if that cannot be known.
+pub fn stat(pid: i32, tid: i32) -> Option<Stat> {
     let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    let fields = behind_name(&text)?;
-    let began = fields.split(|b| *b == b' ').nth(19)?;
-    let began = std::str::from_utf8(began).ok()?.parse().ok()?;
-    Some((*fields.first()?, began))
+    let text = std::str::from_utf8(behind_name(&text)?).ok()?;
+    let fields: Vec<&str> = text.split(' ').collect();
+    let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
+    // SAFETY: the call uses no memory.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    Some(Stat {
+        state: *text.as_bytes().first()?,
+        ran: Duration::from_millis((number(11)? + number(12)?) * 1000 / ticks),
+        began: number(19)?,
+    })
 }
 
 /// Whether a signal with a value reaches a thread as it was sent. It does not while a debugger
@@ -144,9 +160,9 @@ mod tests {
         let me = std::process::id() as i32;
         // SAFETY: the call uses no memory.
         let tid = unsafe { libc::gettid() };
-        let (state, began) = stat(me, tid).unwrap();
+        let Stat { state, began, .. } = stat(me, tid).unwrap();
         assert_eq!(state, b'R');
-        assert_eq!(stat(me, tid).unwrap().1, began);
+        assert_eq!(stat(me, tid).unwrap().began, began);
         assert!(began > 0 && stat(me, i32::MAX).is_none());
         assert!(takes_signals(me, tid));
     }

@@ -62,6 +62,9 @@ pub struct Collector<'c, W: Write> {
     flushed: Instant,
     /// When it was last looked which threads have not come to the recorder for long.
     summoned: Instant,
+    /// Images, their processes, and when these began, in clock ticks. They were seen to have the
+    /// control file.
+    ours: HashSet<(u32, i32, u64)>,
     /// When all rings were last looked at.
     looked: Instant,
     /// A time before that look. Rings that are new since then had nothing in them.
@@ -155,6 +158,7 @@ impl<'c, W: Write> Collector<'c, W> {
             has_keyframes: header.keyframe_interval != 0,
             flushed: Instant::now(),
             summoned: Instant::now(),
+            ours: HashSet::new(),
             looked: Instant::now(),
             vacant: origin,
             thrifty: false,

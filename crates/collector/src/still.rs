@@ -1,19 +1,21 @@
 //! Which threads do not come to the recorder.
 
-use hindsight_trace::StreamId;
 use std::time::{Duration, Instant};
 
-/// A thread that has not come to the recorder for this long is summoned. Each time costs it some
-/// fifty microseconds.
-const STILL: Duration = Duration::from_millis(250);
+/// Between two looks at for how long a thread has run that does not come to the recorder.
+const EVERY: Duration = Duration::from_millis(150);
+
+/// A thread that has run for this long without coming is summoned. Each time costs it some fifty
+/// microseconds. Thousands of threads that wait for a processor run for less.
+const RUN: Duration = Duration::from_millis(100);
 
 /// Since when a thread has not come to the recorder.
 pub struct Still {
     position: u64,
+    /// When the last look was.
     since: Instant,
-    /// A stream, and when its thread began, in clock ticks. The thread's process was seen to have the
-    /// control file.
-    pub known: Option<(StreamId, u64)>,
+    /// For how long it had run when it began to count. `None`: nobody has looked yet.
+    ran: Option<Duration>,
 }
 
 impl Still {
@@ -22,16 +24,33 @@ impl Still {
         Still {
             position: u64::MAX,
             since: Instant::now(),
-            known: None,
+            ran: None,
         }
     }
 
-    /// Whether the thread, which stands at `position` as it says itself, has not come for
-    /// [`STILL`]. If so, its time begins anew.
-    pub fn is_over(&mut self, position: u64, now: Instant) -> bool {
-        let over = position == self.position && now - self.since >= STILL;
-        if over || position != self.position {
-            (self.position, self.since) = (position, now);
+    /// Whether the thread, which stands at `position` as it says itself, has run for [`RUN`] and
+    /// has not come meanwhile. If so, its time begins anew. `ran` tells for how long it has run
+    /// since its beginning. Where that cannot be known, all the time counts.
+    pub fn is_over(
+        &mut self,
+        position: u64,
+        now: Instant,
+        ran: impl FnOnce() -> Option<Duration>,
+    ) -> bool {
+        if position != self.position {
+            (self.position, self.since, self.ran) = (position, now, None);
+            return false;
+        }
+        let waited = now - self.since;
+        if waited < EVERY {
+            return false;
+        }
+        self.since = now;
+        let ran = ran().unwrap_or(self.ran.unwrap_or_default() + waited);
+        let before = *self.ran.get_or_insert(ran);
+        let over = ran.saturating_sub(before) >= RUN;
+        if over {
+            self.ran = Some(ran);
         }
         over
     }
@@ -42,19 +61,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_still_when_it_has_not_moved_for_long() {
+    fn a_thread_is_still_when_it_has_run_for_long_without_coming() {
         let mut s = Still::new();
         let begin = Instant::now();
-        let at = |ms: u64| begin + Duration::from_millis(ms);
-        assert!(!s.is_over(7, at(0)));
-        assert!(!s.is_over(7, at(249)));
-        assert!(s.is_over(7, at(250)));
+        let mut is_over = |position, at: u64, ran: u64| {
+            let ms = Duration::from_millis;
+            s.is_over(position, begin + ms(at), || Some(ms(ran)))
+        };
+        assert!(!is_over(7, 0, 1000));
+        assert!(!is_over(7, 150, 1150), "from here on its time counts");
+        assert!(!is_over(7, 250, 1250), "it is too early to look again");
+        assert!(is_over(7, 300, 1300));
         // It is not asked again at once.
-        assert!(!s.is_over(7, at(400)));
-        assert!(s.is_over(7, at(500)));
+        assert!(!is_over(7, 350, 1350));
+        assert!(is_over(7, 450, 1450));
         // It has come in between.
-        assert!(!s.is_over(8, at(740)));
-        assert!(!s.is_over(8, at(989)));
-        assert!(s.is_over(8, at(990)));
+        assert!(!is_over(8, 600, 1600));
+        assert!(!is_over(8, 750, 1750));
+        // It waits for a processor most of the time.
+        assert!(!is_over(8, 900, 1755));
+        assert!(!is_over(8, 1900, 1849));
+        assert!(is_over(8, 2900, 1850));
+    }
+
+    #[test]
+    fn where_nobody_knows_how_long_it_ran_all_time_counts() {
+        let mut s = Still::new();
+        let begin = Instant::now();
+        let over = [0, 150, 300, 450].map(|at| {
+            let now = begin + Duration::from_millis(at);
+            s.is_over(7, now, || None)
+        });
+        assert_eq!(over, [false, false, true, true]);
     }
 }

@@ -25,6 +25,9 @@ const EVERY: Duration = Duration::from_millis(100);
 /// See above.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// Of this many processes it is remembered that they are recorded ones.
+const MOST_KNOWN: usize = 4096;
+
 /// A thread that may be in translated code which is recorded: its stream, process and thread id.
 /// Before its first event it has no handler yet, and the signal would kill it.
 fn computes(lane: &Lane) -> Option<(StreamId, i32, i32)> {
@@ -45,7 +48,11 @@ impl<W: Write> Collector<'_, W> {
         self.summoned = now;
         let mut still = Vec::new();
         for (i, lane) in self.lanes.iter_mut().enumerate() {
-            if computes(lane).is_some() && lane.still.is_over(lane.consumer.position(), now) {
+            let Some((_, pid, tid)) = computes(lane) else {
+                continue;
+            };
+            let ran = || Some(alive::stat(pid, tid)?.ran);
+            if lane.still.is_over(lane.consumer.position(), now, ran) {
                 still.push(i);
             }
         }
@@ -60,12 +67,10 @@ impl<W: Write> Collector<'_, W> {
                 continue;
             };
             // A thread that waits for something else is in a call, or is stopped.
-            let began = match alive::stat(who.1, who.2) {
-                Some((b'R', began)) => began,
-                Some(_) => continue,
-                None => 0,
-            };
-            if self.is_ours(*i, who, began) {
+            if alive::stat(who.1, who.2).is_some_and(|stat| stat.state != b'R') {
+                continue;
+            }
+            if self.is_ours(*i, who.1) {
                 self.lanes[*i].consumer.hold_calls();
                 wanted.push((*i, who));
             }
@@ -86,16 +91,22 @@ impl<W: Write> Collector<'_, W> {
         }
     }
 
-    /// Whether a thread belongs to a recorded process, which has the control file. The ids in a ring
-    /// may be anybody's.
-    fn is_ours(&mut self, i: usize, who: (StreamId, i32, i32), began: u64) -> bool {
-        let known = Some((who.0, began));
-        // Reading the mappings of a process may take long.
-        if began != 0 && self.lanes[i].still.known == known {
+    /// Whether a process is a recorded one, which has the control file. The ids in a ring may be
+    /// anybody's.
+    fn is_ours(&mut self, i: usize, pid: i32) -> bool {
+        let began = alive::stat(pid, pid).map(|stat| stat.began);
+        let image = self.lanes[i].open.as_ref().map(|open| open.info.image);
+        let key = image.zip(began).map(|(image, began)| (image, pid, began));
+        // A process of thousands of threads has tens of thousands of mappings, and reading them takes
+        // tens of milliseconds.
+        if key.is_some_and(|key| self.ours.contains(&key)) {
             return true;
         }
-        let ours = self.control.is_shared_with(who.1);
-        self.lanes[i].still.known = known.filter(|_| ours);
+        let ours = self.control.is_shared_with(pid);
+        if self.ours.len() >= MOST_KNOWN {
+            self.ours.clear();
+        }
+        self.ours.extend(key.filter(|_| ours));
         ours
     }
 }

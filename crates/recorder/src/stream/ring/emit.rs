@@ -26,6 +26,9 @@ const PART: u64 = RING_BYTES as u64 / 8;
 /// have no more.
 const FIRST: u64 = 16 << 10;
 
+/// The longest time between two looks whether the collector has signalled a thread, in microseconds.
+const MOST_NAP_US: u64 = 3200;
+
 /// Writes one event stream.
 pub struct Emitter {
     ctl: Option<&'static Ctl>,
@@ -176,9 +179,12 @@ impl Emitter {
     #[cold]
     fn await_signal(&self) {
         let mut alive = Watch::new();
+        let mut nap = 100;
         while self.wishes() & wish::WAIT != 0 {
-            sys::sleep_us(100);
+            sys::sleep_us(nap);
             alive.check();
+            // If thousands wait, their looks must not keep the collector from its own.
+            nap = (nap * 2).min(MOST_NAP_US);
         }
         // If the signal has been sent, it waits by now, and comes at the end of this call.
         sys::sched_yield();
