@@ -11,10 +11,10 @@ pub const SPINS: u32 = 1;
 
 /// For how many milliseconds a thread sleeps before the first look at whether the owner lives.
 /// Before each further look it is doubled. Looks keep living owners from mapping memory.
-pub const PATIENCE: u32 = 1;
+pub const PATIENCE: u32 = 64;
 
 /// The most milliseconds between two looks.
-pub const MOST_PATIENCE: u32 = 64;
+pub const MOST_PATIENCE: u32 = 4096;
 
 /// A word that several threads change.
 pub trait Word {
