@@ -4,12 +4,14 @@ mod done;
 mod here;
 pub mod last;
 mod several;
+mod walk;
 
 pub use crate::play::Last;
 pub use done::Done;
 pub use here::{accesses, first_writes};
 pub use last::{Lasts, Target, last_effects};
 pub use several::{Asked, last_of_several};
+pub use walk::{Touch, Walk, Walked};
 
 /// Up to this many instructions are looked at one by one.
 pub const FEW: u64 = 24;

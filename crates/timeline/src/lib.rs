@@ -57,6 +57,7 @@ mod search;
 mod travel;
 mod value;
 
+pub use access::{Touch, Walk, Walked};
 pub use base::similar::{did_you_mean, similar};
 pub use calls::{Call, Return};
 pub use engine::INDEX_CONSTANT;
@@ -71,7 +72,7 @@ pub use extras::descriptors::{Flow, Mapped, OpenFile, Paths, Transfer, Unseen, W
 pub use extras::names::Names;
 pub use extras::registers::Changed;
 pub use extras::route::{Halt, Route, Setting};
-pub use extras::system::SystemCall;
+pub use extras::system::{SystemCall, error_name, signal_name};
 pub use hindsight_events::GapReason;
 pub use hindsight_isa::{CpuState, VecState, regs};
 pub use hindsight_replay::access::Access;

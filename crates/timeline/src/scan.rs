@@ -408,6 +408,24 @@ impl Scan {
         self.interrupted.binary_search(&pos).is_ok()
     }
 
+    /// The first position, `pos` or behind it, at which the thread does something else than the instruction that follows: the kernel
+    /// lets it go on elsewhere, a string instruction is interrupted, or a gap begins.
+    pub fn next_turn(&self, pos: u64) -> u64 {
+        let entry = self
+            .entries
+            .get(self.entries.partition_point(|e| e.0 < pos));
+        let interrupted = self
+            .interrupted
+            .get(self.interrupted.partition_point(|p| *p < pos));
+        let gap = self.gaps.get(self.gaps.partition_point(|g| g.start < pos));
+        let all = [
+            entry.map(|e| e.0),
+            interrupted.copied(),
+            gap.map(|g| g.start),
+        ];
+        all.into_iter().flatten().min().unwrap_or(u64::MAX)
+    }
+
     /// A signal is delivered. `frame` is the memory that was given just before. It is the signal's frame if it looks
     /// like one (`struct rt_sigframe`) and is no output of the system call before.
     fn frame_of(&mut self, pos: u64, frame: Option<(u64, u64)>) {

@@ -48,6 +48,19 @@ impl std::fmt::Display for SystemCall {
     }
 }
 
+/// The name of the error that a system call has returned, such as `ENOENT`. `None`: it has returned no error, or one without
+/// a name.
+pub fn error_name(result: u64) -> Option<&'static str> {
+    (result >= ERRORS)
+        .then(|| names::error(result.wrapping_neg()))?
+        .map(|e| e.0)
+}
+
+/// The name of a signal, such as `SIGSEGV`; its number if it has none.
+pub fn signal_name(number: u64) -> String {
+    signal(number)
+}
+
 /// Reads the memory that a call finds (`behind` unset), or leaves.
 pub(super) trait Seen {
     fn read(&mut self, address: u64, len: usize, behind: bool) -> Result<Vec<Option<u8>>>;

@@ -375,6 +375,11 @@ impl Player {
         Ok(())
     }
 
+    /// Whether it stands in a gap.
+    pub fn in_gap(&self) -> bool {
+        self.machine.in_gap()
+    }
+
     /// The number of instructions in gaps that were passed.
     pub fn skipped(&self) -> u64 {
         self.machine.skipped()

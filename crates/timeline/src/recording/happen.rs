@@ -3,7 +3,7 @@
 use super::Recording;
 use crate::model::contents::*;
 use crate::scan::Raw;
-use crate::{Error, Result};
+use crate::{Error, Position, Result};
 
 impl Recording {
     /// Fails if the recording lacks the thread or the program image that a filter names.
@@ -29,10 +29,7 @@ impl Recording {
         if wants(filter, KindOf::Module) {
             self.add_module_events(filter, &mut out)?;
         }
-        out.retain(|h| {
-            filter.from.is_none_or(|p| p <= h.position)
-                && filter.until.is_none_or(|p| h.position < p)
-        });
+        out.retain(|h| within(filter, h.position));
         out.sort_by_key(|h| {
             (
                 h.position,
@@ -52,12 +49,15 @@ impl Recording {
             }
             let mut push = |count: u64, kind: Kind| {
                 let position = self.position_in(*t, scan, count);
-                out.push(Happening {
-                    position,
-                    thread: *t,
-                    count,
-                    kind,
-                })
+                // There may be millions of others.
+                if within(filter, position) {
+                    out.push(Happening {
+                        position,
+                        thread: *t,
+                        count,
+                        kind,
+                    })
+                }
             };
             if wants(KindOf::Thread) {
                 push(scan.from, Kind::ThreadBegin);
@@ -177,4 +177,9 @@ impl Recording {
 /// Whether a filter lets events of a kind through.
 fn wants(filter: &Filter, kind: KindOf) -> bool {
     filter.kinds.is_empty() || filter.kinds.contains(&kind)
+}
+
+/// Whether a filter lets instants at this position through.
+fn within(filter: &Filter, position: Position) -> bool {
+    filter.from.is_none_or(|p| p <= position) && filter.until.is_none_or(|p| position < p)
 }

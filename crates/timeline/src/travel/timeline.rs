@@ -4,7 +4,7 @@ use crate::calls::{self, Call};
 use crate::engine::interest::Dense;
 use crate::engine::{Asking, Background, Depth, Engine, IndexStatus, Options, interest};
 use crate::model::contents::*;
-use crate::{Cancel, Cursor, Position, Result};
+use crate::{Cancel, Cursor, Position, Result, Walk};
 use hindsight_trace::{Completeness, ModuleHash, Trace};
 use std::path::Path;
 use std::sync::Arc;
@@ -156,6 +156,14 @@ impl Timeline {
     /// The first and the last position of the recording.
     pub fn range(&self) -> Result<(Position, Position)> {
         self.0.range()
+    }
+
+    /// Something that plays a thread instruction by instruction, with what these access.
+    ///
+    /// # Errors
+    /// The recording has no such thread.
+    pub fn walk(&self, thread: ThreadId, cancel: Cancel) -> Result<Walk> {
+        Walk::new(&self.0, thread, cancel)
     }
 
     /// What there is of the index.

@@ -26,6 +26,7 @@ mod saved;
 #[allow(dead_code)]
 mod tour;
 mod truth;
+mod walk;
 
 use hindsight_lab::{Scene, words};
 use hindsight_timeline::{Options, Timeline};

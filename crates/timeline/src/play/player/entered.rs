@@ -65,6 +65,13 @@ impl Player {
         Ok(interrupts && self.has_entered()?)
     }
 
+    /// Lets everything take effect that is due at this instant, up to the values that the next instruction reads. A later
+    /// seek to this instant finds it as it was before.
+    pub fn settle_next(&mut self) -> Result<()> {
+        self.spoil();
+        self.settle_all()
+    }
+
     fn settle_all(&mut self) -> Result<()> {
         // What takes effect here belongs to the step that begins here.
         if let Some(at) = self.at {
