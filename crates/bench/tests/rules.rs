@@ -74,6 +74,7 @@ fn lower_crates_never_import_higher_ones() {
         "fuzz",
         "launch",
         "cli",
+        "sql",
         "lab",
         "bench",
     ];

@@ -42,7 +42,7 @@ impl Command {
         match self {
             Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Cut(_)
             | Waits(_) | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_) | Maps(_)
-            | Symbol(_) | Writes(_) | Calls(_) | Audit(_) | Index(_) | Ls(_) | Rm(_)
+            | Symbol(_) | Writes(_) | Calls(_) | Sql(_) | Audit(_) | Index(_) | Ls(_) | Rm(_)
             | Export(_) => true,
             Record(_)
             | Attach(_)
@@ -97,6 +97,8 @@ pub enum Command {
     Writes(Writes),
     /// List the calls of a function, with arguments and what they returned.
     Calls(Calls),
+    /// Ask a recording in SQL: its events, calls, memory and instructions are tables.
+    Sql(Sql),
     /// List the files that a recording used, compared with those of this machine, or take them out.
     Audit(Audit),
     /// Make the index of a recording, which makes travel in it fast.

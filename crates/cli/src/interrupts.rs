@@ -1,4 +1,4 @@
-//! Ctrl-C in a session with gdb. gdb tells its server of it only while the program runs. The server does not get the
+//! Ctrl-C in a session with gdb, or at a prompt. gdb tells its server of it only while the program runs. The server does not get the
 //! terminal's signal itself. So other questions that take long (`seek`, `last-write`, memory whose index is not made yet)
 //! are interrupted through a pipe, from the process that started gdb.
 
@@ -32,6 +32,12 @@ pub fn forward() -> Result<OwnedFd> {
     }
     // Open until the process ends: the handler may come at any time.
     PIPE.store(write.into_raw_fd(), Relaxed);
+    handle();
+    Ok(read)
+}
+
+/// Has interrupts handled as [`forward`] says. Returns how they were handled before.
+fn handle() -> libc::sighandler_t {
     // SAFETY: the handler does nothing but an atomic load and a system call, on a descriptor that stays
     // open.
     unsafe {
@@ -39,8 +45,16 @@ pub fn forward() -> Result<OwnedFd> {
             libc::SIGINT,
             tell as extern "C" fn(i32) as libc::sighandler_t,
         )
-    };
-    Ok(read)
+    }
+}
+
+/// Does something while interrupts go where [`forward`] sends them. A library may have a handler of its own otherwise.
+pub fn forwarded<T>(what: impl FnOnce() -> T) -> T {
+    let before = handle();
+    let done = what();
+    // SAFETY: this is how they were handled before.
+    unsafe { libc::signal(libc::SIGINT, before) };
+    done
 }
 
 extern "C" fn tell(_: i32) {
@@ -51,6 +65,11 @@ extern "C" fn tell(_: i32) {
 
 /// Interrupts a session for each byte that can be read from an inherited descriptor.
 pub fn listen(fd: i32, interrupt: Interrupt) -> Result<()> {
+    each(fd, move || interrupt.send())
+}
+
+/// Calls this for each byte that can be read from an inherited descriptor.
+pub fn each(fd: i32, mut interrupted: impl FnMut() + Send + 'static) -> Result<()> {
     // SAFETY: asks for the flags of a descriptor, whatever it is.
     if fd <= 2 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         bail!("descriptor {fd} is not open");
@@ -60,7 +79,7 @@ pub fn listen(fd: i32, interrupt: Interrupt) -> Result<()> {
     std::thread::spawn(move || {
         let mut byte = [0];
         while let Ok(1) = pipe.read(&mut byte) {
-            interrupt.send();
+            interrupted();
         }
     });
     Ok(())

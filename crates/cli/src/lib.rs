@@ -32,6 +32,7 @@ mod processor;
 mod receive;
 mod record;
 mod replay;
+pub mod sql;
 mod status;
 mod store;
 mod symbol;
@@ -46,6 +47,11 @@ use clap::{CommandFactory, Parser};
 
 /// Runs the command line; the exit status.
 pub fn run() -> i32 {
+    run_with(sql::hand_over)
+}
+
+/// The same. `sql` answers questions in SQL, by an engine so large that another executable has it.
+fn run_with(sql: impl FnOnce(args::Sql) -> anyhow::Result<i32>) -> i32 {
     let args = match Args::try_parse() {
         Ok(a) => a,
         Err(e) => {
@@ -102,6 +108,7 @@ pub fn run() -> i32 {
             let file = words::take(&mut a.words, 1, 1);
             confine::run(file.as_deref(), || calls::run(&a))
         }
+        Command::Sql(a) => sql(a),
         Command::Data(a) => data::run(&a),
         Command::Audit(a) => audit::run(&a),
         Command::Index(a) => confine::run(a.file.as_deref(), || travel::index(&a)),

@@ -39,6 +39,20 @@ pub fn take_with_place(words: &mut Vec<String>) -> (Option<PathBuf>, Option<Stri
     (taken, Some(place))
 }
 
+/// The same for a question in a language of its own, which may be left out. A word with a space or a line in it is a question.
+pub fn take_with_question(words: &mut Vec<String>) -> Result<Option<PathBuf>> {
+    let is_question =
+        |w: &String| w.contains([' ', '\n', '\t', ';']) && !std::path::Path::new(w).is_file();
+    match &words[..] {
+        [] => Ok(None),
+        [one] if is_question(one) => Ok(None),
+        [a, b] if is_question(a) && !is_question(b) => {
+            bail!("the recording comes first, then the question")
+        }
+        _ => Ok(Some(PathBuf::from(words.remove(0)))),
+    }
+}
+
 /// Where a recording is looked at.
 pub struct Spot {
     pub inspector: Inspector,

@@ -461,6 +461,32 @@ pub struct Calls {
 }
 
 #[derive(ClapArgs)]
+pub struct Sql {
+    /// The recording (a file, or a name in the store; default: the latest one), and what is asked. Without a question each
+    /// line of the terminal is one, or standard input has them. SHOW TABLES lists the tables, DESCRIBE TABLE the columns.
+    #[arg(value_name = "[FILE] [QUERY]", num_args = 0..=2)]
+    pub words: Vec<String>,
+    /// Show rows as CSV, with a line of names.
+    #[arg(long, conflicts_with_all = ["json", "parquet"])]
+    pub csv: bool,
+    /// Show rows as a list of objects.
+    #[arg(long, conflicts_with = "parquet")]
+    pub json: bool,
+    /// Write the rows of the only statement to this file, which must not exist.
+    #[arg(long, value_name = "FILE")]
+    pub parquet: Option<PathBuf>,
+    /// Processors to use; default: all.
+    #[arg(long, short, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
+    /// Answers questions that come in frames from standard input. Here it says that each is done.
+    #[arg(long, hide = true, value_name = "FD")]
+    pub session: Option<i32>,
+    /// Each byte from there ends a question.
+    #[arg(long, hide = true, value_name = "FD")]
+    pub interrupts: Option<i32>,
+}
+
+#[derive(ClapArgs)]
 pub struct Audit {
     /// File, or name in the store; default: the latest recording in the store. Each file that it used is listed: `same`,
     /// `changed` or `missing` on this machine, or `unknown` if the recording does not have its content. Exit status 0: none

@@ -1,0 +1,278 @@
+//! `hindsight sql`: hands over to `hindsight-sql`, which has the engine, and gives that what it needs of the command line.
+//!
+//! At the prompt there are two processes. One reads lines from the terminal and knows nothing of the recording. The other
+//! one, which it starts, is confined, and answers.
+
+use crate::interrupts;
+use crate::{args, confine, limits, out, store, travel, words};
+use anyhow::{Context, Result, bail};
+use hindsight_guard::private;
+use hindsight_timeline::{Options, Timeline};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{IsTerminal, PipeReader, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+/// The executable with the engine.
+const EXECUTABLE: &str = "hindsight-sql";
+/// The longest question.
+const LONGEST: u32 = 1 << 20;
+
+/// How rows are to be shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// For people.
+    Table,
+    /// With a line of names.
+    Csv,
+    /// One list of objects.
+    Json,
+}
+
+/// What a user asks, in a process that is confined.
+pub struct Asked {
+    /// The recording.
+    pub timeline: Timeline,
+    /// Processors to use.
+    pub processors: usize,
+    /// How rows are to be shown.
+    pub shape: Shape,
+    /// The file that gets the rows, if they are not to be shown.
+    pub parquet: Option<File>,
+    /// The questions.
+    pub questions: Questions,
+}
+
+/// Where questions come from.
+pub enum Questions {
+    /// This is all.
+    Text(String),
+    /// From the process that has the terminal.
+    Session(Session),
+}
+
+/// The confined side of a prompt.
+pub struct Session {
+    done: File,
+    interrupts: i32,
+}
+
+impl Session {
+    /// The next question. `None`: there are no more.
+    pub fn question(&mut self) -> Option<String> {
+        let mut input = std::io::stdin().lock();
+        let mut len = [0; 4];
+        input.read_exact(&mut len).ok()?;
+        let len = u32::from_le_bytes(len);
+        if len > LONGEST {
+            return None;
+        }
+        let mut text = vec![0; len as usize];
+        input.read_exact(&mut text).ok()?;
+        String::from_utf8(text).ok()
+    }
+
+    /// Says that a question is answered.
+    pub fn done(&mut self) {
+        // Whoever does not read it has ended.
+        let _ = self.done.write_all(b".");
+    }
+
+    /// From now on `stop` is called when the user interrupts.
+    pub fn on_interrupt(&self, stop: impl FnMut() + Send + 'static) -> Result<()> {
+        interrupts::each(self.interrupts, stop)
+    }
+}
+
+/// The prompt's side.
+pub struct Prompt {
+    child: Child,
+    questions: ChildStdin,
+    done: PipeReader,
+}
+
+impl Prompt {
+    /// Asks, and waits until the answer has been shown. False: nobody answers any more.
+    pub fn ask(&mut self, question: &str) -> bool {
+        if question.len() > LONGEST as usize {
+            say(&format!("a question has at most {LONGEST} bytes"));
+            return true;
+        }
+        let len = (question.len() as u32).to_le_bytes();
+        let asked = (self.questions.write_all(&len))
+            .and_then(|()| self.questions.write_all(question.as_bytes()))
+            .and_then(|()| self.questions.flush());
+        let mut byte = [0];
+        asked.is_ok() && interrupts::forwarded(|| self.done.read_exact(&mut byte)).is_ok()
+    }
+
+    /// Ends the other process; its exit status.
+    pub fn end(self) -> Result<i32> {
+        let Prompt {
+            mut child,
+            questions,
+            ..
+        } = self;
+        drop(questions);
+        Ok(child.wait()?.code().unwrap_or(2))
+    }
+}
+
+/// The file for what was typed at the prompt, which only its owner can read. `None`: there is no place for it.
+pub fn history() -> Option<PathBuf> {
+    let folder = hindsight_launch::store::dir().ok()?;
+    private::create_folder(&folder).ok()?;
+    let path = folder.join("sql-history");
+    private::open_or_create(&path).ok()?;
+    Some(path)
+}
+
+/// Runs `hindsight-sql` in this process.
+pub(crate) fn hand_over(_: args::Sql) -> Result<i32> {
+    let own = std::env::current_exe().context("the path of this program")?;
+    let beside = own.with_file_name(EXECUTABLE);
+    let path = match beside.exists() {
+        true => beside,
+        false => PathBuf::from(EXECUTABLE),
+    };
+    let failed = Command::new(&path).args(std::env::args_os().skip(1)).exec();
+    match failed.kind() {
+        std::io::ErrorKind::NotFound => bail!(
+            "{EXECUTABLE} is neither beside {} nor in PATH; cargo build --release -p hindsight-sql makes it",
+            own.display()
+        ),
+        _ => Err(failed).with_context(|| path.display().to_string()),
+    }
+}
+
+/// Runs the command line of `hindsight-sql`, which is that of `hindsight`; the exit status. `answer` runs in a confined
+/// process, `prompt` in one with the terminal.
+pub fn run(
+    answer: impl FnOnce(Asked) -> Result<i32>,
+    prompt: impl FnOnce(Prompt) -> Result<i32>,
+) -> i32 {
+    crate::run_with(|mut a| {
+        let file = words::take_with_question(&mut a.words)?;
+        let stdin = std::io::stdin();
+        if a.words.is_empty() && a.session.is_none() && stdin.is_terminal() {
+            if a.parquet.is_some() {
+                bail!("--parquet is for one question on the command line");
+            }
+            return prompt(begin(&a, file.as_deref())?);
+        }
+        if a.session.is_some() {
+            // The prompt's process tells of them.
+            interrupts::ignore();
+        }
+        match a.parquet.clone() {
+            None => confine::run(file.as_deref(), || answer(asked(&a, None)?)),
+            Some(to) => confine::run_making(file.as_deref(), &to, |f| {
+                answer(asked(&a, Some(f.try_clone()?))?)
+            }),
+        }
+    })
+}
+
+fn asked(a: &args::Sql, parquet: Option<File>) -> Result<Asked> {
+    let processors = a.jobs.unwrap_or_else(limits::processors);
+    let questions = match (a.session, a.words.first()) {
+        (Some(done), _) => {
+            // SAFETY: the process that started this one has made the descriptor for it, and nothing else here uses it.
+            let done = (done > 2).then(|| unsafe { File::from(OwnedFd::from_raw_fd(done)) });
+            Questions::Session(Session {
+                done: done.context("--session: not a descriptor")?,
+                interrupts: a.interrupts.unwrap_or(-1),
+            })
+        }
+        (None, Some(text)) => Questions::Text(text.clone()),
+        (None, None) => {
+            let mut text = String::new();
+            let input = std::io::stdin().lock();
+            input
+                .take(u64::from(LONGEST) + 1)
+                .read_to_string(&mut text)
+                .context("standard input")?;
+            if text.len() > LONGEST as usize {
+                bail!("standard input: more than {LONGEST} bytes");
+            }
+            Questions::Text(text)
+        }
+    };
+    let options = Options {
+        jobs: processors,
+        ..Options::default()
+    };
+    Ok(Asked {
+        timeline: travel::open(None, options)?,
+        processors,
+        shape: match (a.csv, a.json) {
+            (true, _) => Shape::Csv,
+            (_, true) => Shape::Json,
+            _ => Shape::Table,
+        },
+        parquet,
+        questions,
+    })
+}
+
+/// Starts the process that answers.
+fn begin(a: &args::Sql, file: Option<&Path>) -> Result<Prompt> {
+    let path = store::find(file)?;
+    let interrupts = interrupts::forward()?;
+    let (done, theirs) = std::io::pipe()?;
+    // SAFETY: the descriptor is open, and only its flags change: the other process gets it.
+    if unsafe { libc::fcntl(theirs.as_raw_fd(), libc::F_SETFD, 0) } != 0 {
+        return Err(std::io::Error::last_os_error()).context("fcntl");
+    }
+    let mut words: Vec<OsString> = vec!["sql".into()];
+    words.push(format!("--interrupts={}", interrupts.as_raw_fd()).into());
+    words.push(format!("--session={}", theirs.as_raw_fd()).into());
+    words.extend(a.csv.then(|| "--csv".into()));
+    words.extend(a.json.then(|| "--json".into()));
+    words.extend(a.jobs.map(|n| format!("--jobs={n}").into()));
+    words.extend(limits::said().map(|most| format!("--max-memory={}k", most >> 10).into()));
+    words.extend(["--".into(), path.into()]);
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(words)
+        .stdin(Stdio::piped())
+        .spawn()?;
+    let questions = child.stdin.take().context("a pipe")?;
+    Ok(Prompt {
+        child,
+        questions,
+        done,
+    })
+}
+
+/// What may be raised above the limit of memory for the engine's own work, in bytes.
+pub fn allow(bytes: u64) {
+    limits::raise(bytes);
+}
+
+/// Shows a message to the user.
+pub fn say(message: &str) {
+    crate::say(message);
+}
+
+/// The same in several lines, as the place of a mistake needs them.
+pub fn say_lines(message: &str) {
+    let text = hindsight_text::lines(message);
+    let _ = std::io::stderr().write_all(format!("hindsight: {text}\n").as_bytes());
+}
+
+/// Writes to standard output; see [`out::write`].
+pub struct Output;
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        out::write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! Makes batches of rows, and hands them to the engine.
+
+use crate::column::{Column, Kind};
+use datafusion::arrow::array::{
+    ArrayBuilder, ArrayRef, BinaryBuilder, BooleanBuilder, Float64Builder, Int64Builder,
+    RecordBatch, RecordBatchOptions, StringBuilder, StringDictionaryBuilder, UInt64Builder,
+};
+use datafusion::arrow::datatypes::{Int32Type, SchemaRef};
+use datafusion::error::{DataFusionError, Result as EngineResult};
+use hindsight_timeline::Cancel;
+use std::sync::Arc;
+use tokio::sync::mpsc::Sender;
+
+/// Rows of a batch.
+const BATCH: usize = 8192;
+/// A batch ends early if its texts and bytes are longer than this.
+const MOST_BYTES: usize = 4 << 20;
+
+/// Why a table ends.
+#[derive(Debug)]
+pub enum Stop {
+    /// Nobody wants more rows.
+    Enough,
+    /// This went wrong.
+    Failed(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Stop {
+    fn from(e: E) -> Stop {
+        Stop::Failed(e.into())
+    }
+}
+
+enum Builder {
+    Int(Int64Builder),
+    Uint(UInt64Builder),
+    Float(Float64Builder),
+    Bool(BooleanBuilder),
+    Text(StringBuilder),
+    Word(StringDictionaryBuilder<Int32Type>),
+    Bytes(BinaryBuilder),
+}
+
+impl Builder {
+    fn new(kind: Kind) -> Builder {
+        match kind {
+            Kind::Int => Builder::Int(Int64Builder::new()),
+            Kind::Uint | Kind::Address => Builder::Uint(UInt64Builder::new()),
+            Kind::Float => Builder::Float(Float64Builder::new()),
+            Kind::Bool => Builder::Bool(BooleanBuilder::new()),
+            Kind::Text => Builder::Text(StringBuilder::new()),
+            Kind::Word => Builder::Word(StringDictionaryBuilder::new()),
+            Kind::Bytes => Builder::Bytes(BinaryBuilder::new()),
+        }
+    }
+
+    fn any(&mut self) -> &mut dyn ArrayBuilder {
+        match self {
+            Builder::Int(b) => b,
+            Builder::Uint(b) => b,
+            Builder::Float(b) => b,
+            Builder::Bool(b) => b,
+            Builder::Text(b) => b,
+            Builder::Word(b) => b,
+            Builder::Bytes(b) => b,
+        }
+    }
+
+    fn null(&mut self) {
+        match self {
+            Builder::Int(b) => b.append_null(),
+            Builder::Uint(b) => b.append_null(),
+            Builder::Float(b) => b.append_null(),
+            Builder::Bool(b) => b.append_null(),
+            Builder::Text(b) => b.append_null(),
+            Builder::Word(b) => b.append_null(),
+            Builder::Bytes(b) => b.append_null(),
+        }
+    }
+}
+
+/// Takes the rows of a table, one after the other. A column is named by its index in the table. What nobody wants is
+/// dropped, and what is not said is NULL.
+pub struct Rows {
+    schema: SchemaRef,
+    /// The builder of each of the table's columns, if somebody wants that column.
+    builders: Vec<Option<Builder>>,
+    rows: usize,
+    bytes: usize,
+    sender: Sender<EngineResult<RecordBatch>>,
+    /// Cancels long work when nobody wants more rows.
+    pub cancel: Cancel,
+}
+
+impl Rows {
+    /// `schema` has the columns of `wanted`, which are indices in `columns`, in their order.
+    pub fn new(
+        columns: &[Column],
+        wanted: &[usize],
+        schema: SchemaRef,
+        sender: Sender<EngineResult<RecordBatch>>,
+        cancel: Cancel,
+    ) -> Rows {
+        let of = |(i, c): (usize, &Column)| wanted.contains(&i).then(|| Builder::new(c.kind));
+        Rows {
+            schema,
+            builders: columns.iter().enumerate().map(of).collect(),
+            rows: 0,
+            bytes: 0,
+            sender,
+            cancel,
+        }
+    }
+
+    /// Whether somebody wants one of these columns.
+    pub fn wants(&self, columns: &[usize]) -> bool {
+        columns.iter().any(|c| self.builders[*c].is_some())
+    }
+
+    /// Says a signed number.
+    pub fn int(&mut self, column: usize, value: impl Into<Option<i64>>) {
+        if let Some(Builder::Int(b)) = &mut self.builders[column] {
+            b.append_option(value.into());
+        }
+    }
+
+    /// Says an unsigned number or an address.
+    pub fn uint(&mut self, column: usize, value: impl Into<Option<u64>>) {
+        if let Some(Builder::Uint(b)) = &mut self.builders[column] {
+            b.append_option(value.into());
+        }
+    }
+
+    /// Says a floating-point number.
+    pub fn float(&mut self, column: usize, value: impl Into<Option<f64>>) {
+        if let Some(Builder::Float(b)) = &mut self.builders[column] {
+            b.append_option(value.into());
+        }
+    }
+
+    /// Says whether something holds.
+    pub fn bool(&mut self, column: usize, value: impl Into<Option<bool>>) {
+        if let Some(Builder::Bool(b)) = &mut self.builders[column] {
+            b.append_option(value.into());
+        }
+    }
+
+    /// Says a text.
+    pub fn text(&mut self, column: usize, value: impl AsRef<str>) {
+        self.maybe(column, Some(value));
+    }
+
+    /// Says a text, if there is one.
+    pub fn maybe<T: AsRef<str>>(&mut self, column: usize, value: Option<T>) {
+        let value = value.as_ref().map(T::as_ref);
+        match &mut self.builders[column] {
+            Some(Builder::Text(b)) => b.append_option(value),
+            Some(Builder::Word(b)) => b.append_option(value),
+            _ => return,
+        }
+        self.bytes += value.map_or(0, str::len);
+    }
+
+    /// Says bytes, if there are some.
+    pub fn bytes<T: AsRef<[u8]>>(&mut self, column: usize, value: Option<T>) {
+        let value = value.as_ref().map(T::as_ref);
+        if let Some(Builder::Bytes(b)) = &mut self.builders[column] {
+            b.append_option(value);
+            self.bytes += value.map_or(0, <[u8]>::len);
+        }
+    }
+
+    /// Ends a row.
+    pub fn end(&mut self) -> Result<(), Stop> {
+        self.rows += 1;
+        for b in self.builders.iter_mut().flatten() {
+            if b.any().len() < self.rows {
+                b.null();
+            }
+        }
+        match self.rows >= BATCH || self.bytes >= MOST_BYTES {
+            true => self.send(),
+            false => Ok(()),
+        }
+    }
+
+    /// Hands on what there is.
+    pub fn send(&mut self) -> Result<(), Stop> {
+        if self.rows == 0 {
+            return Ok(());
+        }
+        let columns: Vec<ArrayRef> = (self.builders.iter_mut().flatten())
+            .map(|b| b.any().finish())
+            .collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
+        (self.rows, self.bytes) = (0, 0);
+        self.sender
+            .blocking_send(Ok(batch))
+            .map_err(|_| Stop::Enough)
+    }
+
+    /// Hands on how it ended.
+    pub fn finish(mut self, done: Result<(), Stop>) {
+        let done = done.and_then(|()| self.send());
+        if let Err(Stop::Failed(e)) = done {
+            // Nobody may be left to hear it.
+            let _ = self
+                .sender
+                .blocking_send(Err(DataFusionError::External(e.into_boxed_dyn_error())));
+        }
+    }
+}

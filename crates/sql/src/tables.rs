@@ -1,0 +1,104 @@
+//! The tables of a recording.
+
+mod calls;
+mod events;
+mod executed;
+mod lists;
+mod memory;
+mod transfers;
+
+pub use calls::{Calls, number};
+pub use events::{Events, Gaps, Marks, Segments, Signals, Syscalls};
+pub use executed::{Accesses, Branches, Instructions};
+pub use lists::{Modules, Processes, Threads};
+pub use memory::{At, LastWrite, MemoryAt, RegistersAt, Stack, Variables, Writes};
+pub use transfers::Transfers;
+
+/// The columns of tables that functions make.
+pub mod columns {
+    pub use super::calls::CALLS;
+    pub use super::memory::{MEMORY, REGISTERS, STACK, VARIABLES, WRITES};
+}
+
+use crate::table::Table;
+use std::sync::Arc;
+
+/// A table that is always there: its name, what it is about, and what makes it.
+pub struct Named {
+    /// Its name in queries.
+    pub name: &'static str,
+    /// What a row is.
+    pub about: &'static str,
+    /// The table.
+    pub table: Arc<dyn Table>,
+}
+
+/// All tables that need no argument.
+pub fn all() -> Vec<Named> {
+    let named = |name, about, table| Named { name, about, table };
+    vec![
+        named(
+            "processes",
+            "a program image: a process from `fork` or `execve` to the next `execve` or its end",
+            Arc::new(Processes),
+        ),
+        named("threads", "a thread", Arc::new(Threads)),
+        named(
+            "modules",
+            "a file that a program image had mapped",
+            Arc::new(Modules),
+        ),
+        named(
+            "segments",
+            "what a thread did between two of its ordered events",
+            Arc::new(Segments),
+        ),
+        named(
+            "gaps",
+            "a stretch of a thread that was not recorded",
+            Arc::new(Gaps),
+        ),
+        named("events", "anything that happened", Arc::new(Events)),
+        named("syscalls", "a system call", Arc::new(Syscalls)),
+        named(
+            "signals",
+            "a signal or an exception that was delivered",
+            Arc::new(Signals),
+        ),
+        named(
+            "marks",
+            "a mark that the program set through hindsight.h",
+            Arc::new(Marks),
+        ),
+        named(
+            "output",
+            "a call that gave bytes out through a descriptor",
+            Arc::new(Transfers::OUT),
+        ),
+        named(
+            "input",
+            "a call that took bytes in through a descriptor",
+            Arc::new(Transfers::IN),
+        ),
+        named(
+            "instructions",
+            "an instruction that was executed; made by replay for the times and threads that are asked for",
+            Arc::new(Instructions),
+        ),
+        named(
+            "reads",
+            "a read of memory by an instruction; made by replay",
+            Arc::new(Accesses::READS),
+        ),
+        named(
+            "writes",
+            "a write to memory by an instruction; made by replay",
+            Arc::new(Accesses::WRITES),
+        ),
+        named(
+            "branches",
+            "a jump, call, return or conditional branch; made by replay",
+            Arc::new(Branches),
+        ),
+    ]
+}

@@ -1,0 +1,121 @@
+//! What conditions let a table leave out makes no difference to the answer.
+
+use super::ask::*;
+use hindsight_lab::{Scene, words};
+use hindsight_random::Rng;
+
+/// A condition that bounds a column, and that the table understands.
+fn condition(rng: &mut Rng, end: i64) -> String {
+    let mut time = || rng.below(end as u64 + 20) as i64 - 10;
+    let (a, b) = (time(), time());
+    let n = rng.below(9);
+    match rng.below(9) {
+        0 => format!("time < {a}"),
+        1 => format!("{a} <= time"),
+        2 => format!("time between {} and {}", a.min(b), a.max(b)),
+        3 => format!("time in ({a}, {b})"),
+        4 => format!("thread = {}", 1 + n % 4),
+        5 => format!("process = {}", 1 + n % 4),
+        6 => format!("(time > {a} and time <= {b})"),
+        7 => format!("(time < {a} or time > {b})"),
+        _ => format!("count >= {a}"),
+    }
+}
+
+#[test]
+fn bounds_change_no_answer() {
+    let scene = Scene::new();
+    let shell = words(
+        std::path::Path::new("/bin/sh"),
+        &["-c", "echo a; (echo b; /bin/true); echo c | cat"],
+    );
+    let (done, trace) = scene.record(&shell);
+    assert!(done.status.success());
+    let end = rows(&scene, &trace, "select time_of('end') t")[0]["t"]
+        .as_i64()
+        .unwrap();
+    let mut rng = Rng(7);
+    // Many in one question, since each opens the recording.
+    for table in ["events", "syscalls", "segments", "output", "signals"] {
+        let mut parts = Vec::new();
+        for i in 0..25 {
+            let list: Vec<String> = (0..1 + rng.below(3))
+                .map(|_| condition(&mut rng, end))
+                .collect();
+            let condition = list.join(" and ");
+            for (kind, condition) in [
+                ("with", condition.clone()),
+                (
+                    "without",
+                    format!("(case when {condition} then 1 else 0 end) = 1"),
+                ),
+            ] {
+                parts.push(format!(
+                    "select {i} i, '{kind}' kind, count(*) n, sum(time) t, min(position) p from {table} where {condition}"
+                ));
+            }
+        }
+        let all = rows(
+            &scene,
+            &trace,
+            &format!("{} order by i, kind", parts.join(" union all ")),
+        );
+        assert_eq!(all.len(), 50);
+        let mut some = 0;
+        for pair in all.chunks(2) {
+            let of = |i: usize| (&pair[i]["n"], &pair[i]["t"], &pair[i]["p"]);
+            assert_eq!(
+                of(0),
+                of(1),
+                "{table}: {:?}",
+                parts[2 * pair[0]["i"].as_u64().unwrap() as usize]
+            );
+            some += (pair[0]["n"] != 0) as u32;
+        }
+        assert!(some > 5 || table == "signals", "{table}: {some}");
+    }
+}
+
+#[test]
+fn instructions_within_bounds_are_those_of_the_whole() {
+    let a = accounts();
+    let end = a.row("select time_of('end') t")["t"].as_i64().unwrap();
+    let mut rng = Rng(11);
+    let mut parts = Vec::new();
+    for i in 0..12 {
+        let from = rng.below(end as u64) as i64;
+        let to = from + rng.below(3000) as i64;
+        let condition = format!("time >= {from} and time < {to}");
+        for table in ["instructions", "writes", "reads", "branches"] {
+            for (kind, condition) in [
+                ("with", condition.clone()),
+                (
+                    "without",
+                    format!("(case when {condition} then 1 else 0 end) = 1"),
+                ),
+            ] {
+                parts.push(format!(
+                    "select {i} i, '{table}' of, '{kind}' kind, count(*) n, sum(time) t, sum(pc % 1000003) p from {table} where {condition}"
+                ));
+            }
+        }
+    }
+    let all = a.rows(&format!(
+        "{} order by i, of, kind",
+        parts.join(" union all ")
+    ));
+    for pair in all.chunks(2) {
+        let of = |i: usize| (&pair[i]["of"], &pair[i]["n"], &pair[i]["t"], &pair[i]["p"]);
+        assert_eq!(of(0), of(1));
+    }
+    assert_eq!(all.len(), 96);
+}
+
+#[test]
+fn a_limit_ends_the_work() {
+    let a = accounts();
+    let some = a.rows("select * from instructions where time > 1000 limit 10");
+    assert_eq!(some.len(), 10);
+    let times: Vec<_> = some.iter().map(|r| r["time"].as_i64().unwrap()).collect();
+    assert_eq!(times, (1001..1011).collect::<Vec<_>>());
+}

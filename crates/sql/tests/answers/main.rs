@@ -1,0 +1,10 @@
+//! Questions in SQL, compared with what programs say of themselves and with other tools.
+
+mod ask;
+mod bounds;
+mod cookbook;
+mod forms;
+mod hostile;
+mod outside;
+mod prompt;
+mod tables;
