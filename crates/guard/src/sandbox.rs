@@ -6,6 +6,7 @@
 //! ([`crate::outside`]).
 
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::null;
 
 /// The restrictions that the kernel enforces.
@@ -83,6 +84,55 @@ fn leave_file_system() -> io::Result<u32> {
         if done == 0 { Ok(()) } else { Err(e) }
     };
     done.map(|()| version)
+}
+
+/// Rules under which a process may read files, and changes none but those below `folder`. It connects to nothing. The process
+/// that is to obey them passes the descriptor to `landlock_restrict_self`. `None`: the kernel has no Landlock.
+pub fn changes_nothing(folder: Option<BorrowedFd>) -> Option<OwnedFd> {
+    /// Writing, removing, making files of all kinds; truncating and moving them, where the kernel knows that.
+    const CHANGES: u64 = 1 << 1 | 0x1ff << 4;
+    /// `struct landlock_path_beneath_attr`, which has no padding.
+    #[repr(C, packed)]
+    struct Beneath {
+        allowed: u64,
+        folder: i32,
+    }
+    const LANDLOCK_ADD_RULE: i64 = 445;
+    const PATH_BENEATH: i32 = 1;
+    // SAFETY: the call only returns a number.
+    let version =
+        unsafe { libc::syscall(LANDLOCK_CREATE_RULESET, null::<Ruleset>(), 0usize, VERSION) };
+    let files = match version {
+        ..1 => return None,
+        1 => CHANGES,
+        2 => CHANGES | 1 << 13,
+        _ => CHANGES | 1 << 13 | 1 << 14,
+    };
+    let rules = Ruleset {
+        files,
+        net: if version >= 4 { 3 } else { 0 },
+        scoped: if version >= 6 { 1 } else { 0 },
+    };
+    // SAFETY: the size is the structure's.
+    let fd = unsafe { libc::syscall(LANDLOCK_CREATE_RULESET, &rules, size_of_val(&rules), 0) };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor was just made, and nobody else has it.
+    let set = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    if let Some(folder) = folder {
+        let rule = Beneath {
+            allowed: files,
+            folder: folder.as_raw_fd(),
+        };
+        // SAFETY: both descriptors are open, and the kernel reads a structure of this kind.
+        let done =
+            unsafe { libc::syscall(LANDLOCK_ADD_RULE, set.as_raw_fd(), PATH_BENEATH, &rule, 0) };
+        if done < 0 {
+            return None;
+        }
+    }
+    Some(set)
 }
 
 /// The condition under which a system call is allowed.

@@ -11,9 +11,11 @@ mod restart;
 mod rseq;
 mod status;
 mod thread;
+mod tracee;
 
 pub use process::{Call, Mapping, Process};
 pub use restart::Restart;
 pub use rseq::Rseq;
 pub use status::Status;
 pub use thread::{Regs, Stop, Thread};
+pub use tracee::{Ended, Halt, Launch, SignalSent, filter, launch, next_halt, next_halt_until};

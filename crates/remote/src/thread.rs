@@ -59,7 +59,7 @@ pub struct Thread {
     tid: i32,
 }
 
-fn ptrace(request: libc::c_uint, tid: i32, addr: usize, data: usize) -> io::Result<i64> {
+pub(crate) fn ptrace(request: libc::c_uint, tid: i32, addr: usize, data: usize) -> io::Result<i64> {
     // SAFETY: callers pass addresses of memory that the request reads or writes, or numbers.
     let r = unsafe { libc::ptrace(request, tid, addr, data) };
     if r < 0 {
@@ -79,6 +79,11 @@ impl Thread {
             libc::PTRACE_O_TRACESYSGOOD as usize,
         )?;
         Ok(Thread { pid, tid })
+    }
+
+    /// A thread that is traced already: a child of a traced process.
+    pub(crate) fn traced(pid: i32, tid: i32) -> Thread {
+        Thread { pid, tid }
     }
 
     pub fn tid(&self) -> i32 {

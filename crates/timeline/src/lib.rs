@@ -68,6 +68,7 @@ pub use hindsight_replay::Choice as Processor;
 pub use engine::{Asking, Background, Depth, IndexStatus, Options};
 pub use extras::branch::{Branch, Halted};
 pub use extras::cut::CutRecording;
+pub use extras::descriptors::effects;
 pub use extras::descriptors::{Flow, Mapped, OpenFile, Paths, Transfer, Unseen, Way, What};
 pub use extras::names::Names;
 pub use extras::registers::Changed;

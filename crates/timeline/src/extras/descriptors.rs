@@ -9,7 +9,7 @@
 
 mod addresses;
 mod bytes;
-mod effects;
+pub mod effects;
 mod opening;
 mod pass;
 mod table;

@@ -136,6 +136,26 @@ impl Cursor {
 }
 
 impl Cursor {
+    /// What is certainly known of `len` bytes of memory around the system call that `thread` makes after `count`
+    /// instructions: before the call, or `behind` it. The virtual processor goes there only where it is needed, and the
+    /// cursor stands there afterwards.
+    ///
+    /// # Errors
+    /// The recording does not answer.
+    pub fn around_call(
+        &mut self,
+        (thread, count): (ThreadId, u64),
+        (address, len): (u64, usize),
+        behind: bool,
+    ) -> Result<Vec<Option<u8>>> {
+        let mut seen = Recorded {
+            cursor: self,
+            thread,
+            count,
+        };
+        seen.read(address, len, behind)
+    }
+
     /// The system call that the instruction at the cursor makes. `None`: it makes none. The cursor stays.
     pub fn system_call_here(&mut self) -> Result<Option<SystemCall>> {
         let (thread, count) = (self.thread(), self.count());

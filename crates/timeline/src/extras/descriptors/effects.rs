@@ -17,6 +17,7 @@ pub enum Way {
 }
 
 /// Where the bytes of a call are in memory.
+#[allow(missing_docs, reason = "named as what they are")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parts {
     /// There.
@@ -27,7 +28,9 @@ pub enum Parts {
     Message(u64),
 }
 
-/// What a call did.
+/// What a call did to descriptors. Descriptors are `fd`, `from` and `to`; `on_exec` says that the next program does not get
+/// it; addresses of memory are `at`, `address` and `path`.
+#[allow(missing_docs, reason = "named as what they are")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// Nothing to descriptors, as far as is known.
@@ -143,6 +146,7 @@ pub enum Effect {
 }
 
 /// How a file is opened.
+#[allow(missing_docs, reason = "named as what they are")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flags {
     Are(u32),
@@ -387,6 +391,7 @@ fn moved(number: u64, a: &[u64; 6], r: u64) -> Effect {
 pub enum Place {
     /// Where the last one ended.
     Next,
+    /// There.
     At(u64),
     /// It stands in memory.
     Found(u64),
