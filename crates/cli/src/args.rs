@@ -3,12 +3,14 @@
 mod housekeeping;
 mod questions;
 mod recording;
+mod rerun;
 mod values;
 
 use clap::{Parser, Subcommand};
 pub use housekeeping::*;
 pub use questions::*;
 pub use recording::*;
+pub use rerun::*;
 use values::bytes;
 
 /// A time-travel debugger: record a program once, go back in it as often as you like.
@@ -43,7 +45,7 @@ impl Command {
             Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Cut(_)
             | Waits(_) | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_) | Maps(_)
             | Symbol(_) | Writes(_) | Calls(_) | Sql(_) | Audit(_) | Index(_) | Ls(_) | Rm(_)
-            | Export(_) => true,
+            | Export(_) | Rerun(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -65,6 +67,8 @@ pub enum Command {
     Detach(Detach),
     /// Debug a recording with gdb, or play it again and compare.
     Replay(Replay),
+    /// Run a changed program with the recorded inputs, and tell what became of the failure.
+    Rerun(Rerun),
     /// Offer a recording to gdb or lldb over their remote protocol.
     Gdbserver(Gdbserver),
     /// Show what a recording holds.

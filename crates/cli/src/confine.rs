@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -139,6 +140,41 @@ pub fn run_wider(
     let mut allowed = allowed(&store::find(file)?);
     widen(&mut allowed)?;
     enter(allowed, command, |_| ())
+}
+
+/// Runs a command in two halves: one reads the recording in a confined process, the other one does not read it and is not
+/// confined. They talk over a stream. The second half ends before the first one does, and its exit status counts.
+pub fn run_beside(
+    file: &Path,
+    inside: impl FnOnce(UnixStream) -> Result<i32>,
+    beside: impl FnOnce(UnixStream) -> Result<i32> + Send,
+) -> Result<i32> {
+    let allowed = allowed(&store::find(Some(file))?);
+    let recording = allowed.recording.clone();
+    let (mine, its) = UnixStream::pair()?;
+    let broker = match broker::split(allowed).context("cannot make a process")? {
+        Side::Outside(broker) => broker,
+        Side::Inside(walled) => {
+            drop(mine);
+            lock(walled, &recording);
+            std::process::exit(crate::status(inside(its)))
+        }
+    };
+    drop(its);
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(move || beside(mine));
+        let end = broker.serve();
+        if let ExitStatus::Signal(_) = end {
+            // What the other half waits for does not come.
+            return status(end);
+        }
+        let done = beside.join().unwrap_or_else(|_| bail!("the run failed"));
+        match (status(end), done) {
+            // It has said why.
+            (Ok(failed @ 1..), Err(_)) => Ok(failed),
+            (_, done) => done,
+        }
+    })
 }
 
 fn enter(

@@ -32,6 +32,7 @@ mod processor;
 mod receive;
 mod record;
 mod replay;
+mod rerun;
 pub mod sql;
 mod status;
 mod store;
@@ -78,6 +79,7 @@ fn run_with(sql: impl FnOnce(args::Sql) -> anyhow::Result<i32>) -> i32 {
         Command::Detach(a) => attach::detach(&a),
         Command::Replay(a) if a.verify.is_none() => debugger::run(&a),
         Command::Replay(a) => confine::run(a.file.as_deref(), || replay::run(&a)),
+        Command::Rerun(a) => rerun::run(&a),
         Command::Gdbserver(a) => debugger::serve(&a),
         Command::At(mut a) => {
             let file = words::take(&mut a.words, 0, 1);

@@ -402,7 +402,7 @@ fn what_a_recording_does_not_have_is_an_error_and_said_once() {
         assert_eq!(message.matches(words).count(), 1, "{args:?}: {message}");
     };
     for command in [
-        "info", "events", "output", "data", "audit", "index", "export",
+        "info", "events", "output", "data", "audit", "index", "export", "rerun",
     ] {
         wrong(&[command, "/"], "Is a directory");
         wrong(&[command, gone], "No such file");
@@ -419,6 +419,9 @@ fn what_a_recording_does_not_have_is_an_error_and_said_once() {
     wrong(&["data", a, "--thread", "99"], "no thread 99");
     wrong(&["data", a, "--raw", "--fd", "1"], "say --in or --out");
     wrong(&["audit", a, "--extract", a], "cannot open the folder");
+    wrong(&["rerun", a, "--outputs", "perform"], "belong together");
+    wrong(&["rerun", a, "--here", gone], "No such file");
+    wrong(&["rerun", a, "./gone"], "cannot start");
     wrong(
         &["calls", a, "0x1000", "--image", "99"],
         "no program image 99",

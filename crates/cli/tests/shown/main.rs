@@ -203,6 +203,7 @@ fn a_recording() {
     for (snapshot, args) in commands {
         same(snapshot, &home.text(args), FILTERS);
     }
+    same("rerun", &home.text(&["rerun", "--quiet", &name]), FILTERS);
     let wrong: &[&[&str]] = &[
         &["at", "nowhere"],
         &["at", "0:FFFFFF"],

@@ -1,0 +1,218 @@
+//! `hindsight rerun`: a changed program gets the recorded inputs.
+
+use crate::out::{self, println};
+use crate::{args, confine, say, travel};
+use anyhow::{Context, Result, bail};
+use hindsight_guard::sandbox;
+use hindsight_rerun::{
+    Divergence, Options, OutputDifference, Outputs, Report, Setup, Side, rerun, serve,
+};
+use hindsight_text::{bytes, line, lines};
+use serde_json::{Value as Json, json};
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+/// Frames of a call stack that are shown.
+const FRAMES: usize = 8;
+/// Differences of output that are shown.
+const DIFFERENCES: usize = 8;
+
+pub fn run(a: &args::Rerun) -> Result<i32> {
+    let options = options(a)?;
+    let inside = |stream| {
+        let timeline = travel::open(None, hindsight_timeline::Options::default())?;
+        serve(timeline, stream)?;
+        Ok(0)
+    };
+    let beside = |stream| run_program(a, options, stream);
+    confine::run_beside(&a.file, inside, beside)
+}
+
+fn options(a: &args::Rerun) -> Result<Options> {
+    let outputs = match a.outputs {
+        args::Outputs::Compare => Outputs::Compare,
+        args::Outputs::Skip => Outputs::Skip,
+        args::Outputs::Perform => Outputs::Perform,
+    };
+    if (outputs == Outputs::Perform) != a.scratch.is_some() {
+        bail!("--outputs perform and --scratch DIRECTORY belong together");
+    }
+    let real = |d: &std::path::PathBuf| d.canonicalize().with_context(|| d.display().to_string());
+    let words = a.command.split_first();
+    Ok(Options {
+        program: words.map(|(p, _)| p.into()),
+        args: words
+            .map(|(_, args)| args.to_vec())
+            .filter(|a| !a.is_empty()),
+        outputs,
+        scratch: a.scratch.as_ref().map(real).transpose()?,
+        here: a.here.iter().map(real).collect::<Result<_>>()?,
+        stop: a.stop,
+    })
+}
+
+fn run_program(a: &args::Rerun, options: Options, stream: UnixStream) -> Result<i32> {
+    let folder = options.scratch.as_ref().map(File::open).transpose()?;
+    let rules = sandbox::changes_nothing(folder.as_ref().map(AsFd::as_fd));
+    let shows = !a.quiet && !a.json;
+    let mut show = |to_stdout: bool, bytes: &[u8]| {
+        if shows {
+            print(to_stdout, bytes);
+        }
+    };
+    let setup = Setup {
+        stream,
+        rules,
+        show: &mut show,
+    };
+    let report = rerun(options, setup)?;
+    match a.json {
+        true => println(&serde_json::to_string_pretty(&report_json(&report))?),
+        false => text(&report).iter().for_each(|l| say(l)),
+    }
+    Ok(report.verdict.status())
+}
+
+/// Shows what the program printed. A terminal would obey it, so it is escaped there.
+fn print(to_stdout: bool, bytes: &[u8]) {
+    let (stdout, mut stderr) = (std::io::stdout(), std::io::stderr());
+    let is_terminal = if to_stdout {
+        stdout.is_terminal()
+    } else {
+        stderr.is_terminal()
+    };
+    let text = match is_terminal {
+        true => lines(&String::from_utf8_lossy(bytes))
+            .into_owned()
+            .into_bytes(),
+        false => bytes.to_vec(),
+    };
+    match to_stdout {
+        true => out::write(&text),
+        false => drop(stderr.write_all(&text)),
+    }
+}
+
+/// What is said at the end, line by line.
+fn text(r: &Report) -> Vec<String> {
+    let mut out: Vec<String> = r.notes.clone();
+    if let Some(d) = &r.divergence {
+        divergence(d, &mut out);
+    }
+    let s = |n: u64| if n == 1 { "" } else { "s" };
+    if r.added + r.left_out > 0 {
+        out.push(format!(
+            "{} call{} matched, {} {} not recorded, {} recorded one{} left out",
+            r.matched,
+            s(r.matched),
+            r.added,
+            if r.added == 1 { "was" } else { "were" },
+            r.left_out,
+            if r.left_out == 1 { " was" } else { "s were" },
+        ));
+    }
+    for o in r.outputs.iter().take(DIFFERENCES) {
+        out.push(format!(
+            "output of process {} to {} differs behind {} byte{}",
+            o.pid,
+            o.to,
+            o.at,
+            s(o.at)
+        ));
+        let shown = |b: &[u8]| match b.is_empty() {
+            true => "(nothing more)".into(),
+            false => bytes(b).to_string(),
+        };
+        out.push(format!("  recorded: {}", shown(&o.recorded)));
+        out.push(format!("  now:      {}", shown(&o.now)));
+    }
+    let place = |p: &Option<String>| p.as_ref().map_or(String::new(), |p| format!(" in {p}"));
+    let now = match r.now {
+        Some(end) => format!("{end}{}", place(&r.fails_at)),
+        None => format!("stopped after {:.0}% of the recorded calls", r.percent),
+    };
+    out.push(format!(
+        "recorded: {}{}; now: {now}",
+        r.recorded,
+        place(&r.failed_at)
+    ));
+    let why = r.why.as_ref().map_or(String::new(), |w| format!(": {w}"));
+    let agrees = match r.agrees() {
+        true => ", and every call agrees",
+        false => "",
+    };
+    out.push(format!("{}{agrees}{why}", r.verdict));
+    out
+}
+
+fn divergence(d: &Divergence, out: &mut Vec<String>) {
+    out.push(format!("the first call that does not match; {}:", d.then));
+    let mut side = |name: &str, s: &Side, frames: usize| {
+        let at = s
+            .position
+            .as_ref()
+            .map_or(String::new(), |p| format!(" at {p}"));
+        out.push(format!(
+            "  {name}{at} (process {}): {}",
+            s.pid,
+            line(&s.call)
+        ));
+        for f in s.stack.iter().take(frames) {
+            out.push(format!("      {}", line(f)));
+        }
+    };
+    match &d.recorded {
+        Some(s) => side("recorded", s, FRAMES),
+        None => side(
+            "recorded",
+            &Side {
+                call: "no more calls".into(),
+                ..Side::default()
+            },
+            0,
+        ),
+    }
+    side("now", &d.now, FRAMES);
+    if let Some(last) = &d.last {
+        side("last that agreed", last, 1);
+    }
+}
+
+fn report_json(r: &Report) -> Json {
+    json!({
+        "verdict": r.verdict.word(),
+        "status": r.verdict.status(),
+        "agrees": r.agrees(),
+        "why": r.why,
+        "recorded_end": r.recorded.to_string(),
+        "end": r.now.map(|e| e.to_string()),
+        "failed_at": r.failed_at,
+        "fails_at": r.fails_at,
+        "percent": r.percent,
+        "matched": r.matched,
+        "added": r.added,
+        "left_out": r.left_out,
+        "answered_here": r.answered_here,
+        "divergence": r.divergence.as_ref().map(|d| json!({
+            "recorded": d.recorded.as_ref().map(side_json),
+            "now": side_json(&d.now),
+            "last": d.last.as_ref().map(side_json),
+            "then": d.then,
+        })),
+        "outputs": r.outputs.iter().map(output_json).collect::<Vec<_>>(),
+        "notes": r.notes,
+    })
+}
+
+fn side_json(s: &Side) -> Json {
+    json!({ "position": s.position, "pid": s.pid, "call": s.call, "stack": s.stack })
+}
+
+fn output_json(o: &OutputDifference) -> Json {
+    json!({
+        "pid": o.pid, "to": o.to, "same": o.at,
+        "recorded": String::from_utf8_lossy(&o.recorded), "now": String::from_utf8_lossy(&o.now),
+    })
+}

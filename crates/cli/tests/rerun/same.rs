@@ -1,0 +1,249 @@
+//! The same program gets its own inputs, and agrees to the end.
+
+use super::rerun;
+use hindsight_lab::{Scene, end};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Files that the commands use.
+fn prepare(s: &Scene) {
+    let numbers: String = (1..5000u64)
+        .map(|n| format!("{}\n", n * 7919 % 5003))
+        .collect();
+    fs::write(s.path("numbers"), &numbers).unwrap();
+    fs::write(
+        s.path("one.c"),
+        "int f(int x) { return x * 2; }\nint main() { return f(3) - 6; }\n",
+    )
+    .unwrap();
+    fs::write(
+        s.path("two.json"),
+        "{\"a\": [1, 2, {\"b\": \"x\"}], \"c\": null}\n",
+    )
+    .unwrap();
+    fs::write(s.path("sums.py"), SUMS).unwrap();
+    fs::write(
+        s.path("makefile"),
+        "all: made\nmade: numbers\n\tcp numbers made\n\techo done\n",
+    )
+    .unwrap();
+}
+
+const SUMS: &str = "import hashlib, json, os, random, time
+print(hashlib.md5(open('numbers', 'rb').read()).hexdigest(), os.getpid(), time.time())
+print(random.random(), {'x', 'y', 'z'}, len(os.listdir('/usr')), json.dumps({'a': 1}))
+";
+
+/// Commands that every machine with a compiler has.
+const COMMANDS: &[&str] = &[
+    "true",
+    "cat numbers",
+    "sort numbers",
+    "sort -R numbers",
+    "grep -c 7 numbers",
+    "sed s/1/2/g numbers",
+    "awk {s+=$1}END{print(s)} numbers",
+    "tar cf - numbers one.c",
+    "gzip -c numbers",
+    "ls -la /usr/bin",
+    "find /usr/share/doc -maxdepth 1",
+    "date +%N",
+    "dd if=numbers of=copy bs=1000",
+    "diff one.c two.json",
+    "md5sum numbers one.c",
+    "head -3 numbers",
+    "sleep 0.2",
+    "timeout 0.2 sleep 5",
+    "make",
+    "perl -e print(time,join(q(,),map{$_*2}1..10));open(F,q(<numbers));print(scalar(<F>))",
+    "env",
+    "cmp numbers one.c",
+];
+
+/// Those that some machines have.
+const OTHERS: &[&str] = &[
+    "python3 sums.py",
+    "sqlite3 new.db create\ttable\tt(a);insert\tinto\tt\tvalues(1),(2);select\tsum(a)\tfrom\tt;",
+    "openssl dgst -sha256 numbers",
+    "jq .a two.json",
+    "bc numbers",
+    "xz -c numbers",
+    "curl -s file:///etc/hostname",
+];
+
+/// They make up names of files. These depend on addresses, which are others now, and so does one in twenty times whether one
+/// more random number is asked for, or one fewer.
+const TEMPORARY: &[&str] = &[
+    "sed -i s/1/2/ two.json",
+    "gcc -c one.c -o one.o",
+    "/usr/bin/git init repository",
+];
+
+/// Scripts of shells: processes, pipes, signals.
+const SCRIPTS: &[&str] = &[
+    "ls /usr | wc -l; (exit 3)",
+    "for i in 1 2 3; do echo $i | cat; done; echo $$; kill -TERM $$",
+    "trap 'echo caught' USR1; kill -USR1 $$; echo end",
+    "while read x; do echo got $x; done < numbers | tail -1",
+    "sleep 0.1 & wait; echo waited $!",
+    "seq 9 | xargs -n2 echo; cat nowhere; date",
+];
+
+fn agrees(s: &Scene, argv: &[String]) {
+    let (done, trace) = s.record(argv);
+    let (again, report) = rerun::<&str>(s, &trace, &[]);
+    let all = format!("{argv:?}: {report:#}{}", again.messages());
+    assert_eq!(report["agrees"], true, "{all}");
+    assert_eq!(report["added"], 0, "{all}");
+    assert_eq!(report["answered_here"], 0, "{all}");
+    let failed = end(done.status) != (Some(0), None);
+    assert_eq!(again.status.code(), Some(failed as i32), "{all}");
+    assert_eq!(
+        report["verdict"],
+        if failed { "same-failure" } else { "no-failure" },
+        "{all}"
+    );
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(|w| w.replace('\t', " ")).collect()
+}
+
+#[test]
+fn programs_of_the_distribution_agree_to_the_end() {
+    let s = Scene::new();
+    prepare(&s);
+    COMMANDS.iter().for_each(|c| agrees(&s, &words(c)));
+}
+
+#[test]
+fn so_do_others_that_are_here() {
+    let s = Scene::new();
+    prepare(&s);
+    let is_here = |name: &str| {
+        ["/usr/bin", "/bin"]
+            .iter()
+            .any(|d| Path::new(d).join(name).is_file())
+    };
+    let here = OTHERS.iter().map(|c| words(c)).filter(|c| is_here(&c[0]));
+    here.for_each(|c| agrees(&s, &c));
+}
+
+#[test]
+fn names_that_are_made_up_stand_for_the_recorded_ones() {
+    let s = Scene::new();
+    prepare(&s);
+    for command in TEMPORARY.iter().map(|c| words(c)) {
+        if command[0].starts_with('/') && !Path::new(&command[0]).is_file() {
+            continue;
+        }
+        let (_, trace) = s.record(&command);
+        let (done, report) = rerun::<&str>(&s, &trace, &[]);
+        let all = format!("{command:?}: {report:#}");
+        assert_eq!(report["verdict"], "no-failure", "{all}");
+        assert_eq!(done.status.code(), Some(0), "{all}");
+        assert!(report["left_out"].as_u64().unwrap() <= 2, "{all}");
+        assert_eq!(report["outputs"].as_array().unwrap().len(), 0, "{all}");
+        assert!(report["added"].as_u64().unwrap() <= 2, "{all}");
+    }
+}
+
+#[test]
+fn shells_with_their_processes_agree() {
+    let s = Scene::new();
+    prepare(&s);
+    for shell in ["sh", "bash"] {
+        for script in SCRIPTS {
+            agrees(&s, &[shell.into(), "-c".into(), script.to_string()]);
+        }
+    }
+}
+
+/// What the program reads has changed, or has gone; and nothing that it changes is changed again.
+#[test]
+fn inputs_come_from_the_recording_and_outputs_go_nowhere() {
+    let s = Scene::new();
+    prepare(&s);
+    let script = "sort numbers > sorted; wc -l < sorted; rm one.c; mkdir made; mv two.json made/; echo x >> sums.py; ls";
+    let (done, trace) = s.record(&["sh", "-c", script]);
+    for name in ["numbers", "sorted", "made/two.json"] {
+        fs::remove_file(s.path(name)).unwrap();
+    }
+    fs::remove_dir(s.path("made")).unwrap();
+    fs::write(s.path("one.c"), "other").unwrap();
+    fs::write(s.path("sums.py"), "other").unwrap();
+    let before = s.run(s.command("ls").arg("-R")).text();
+    let (_, report) = rerun::<&str>(&s, &trace, &[]);
+    assert_eq!(report["agrees"], true, "{report:#}");
+    let again = s.run(s.hindsight(&["rerun"]).arg(&trace));
+    assert_eq!(again.text(), done.text());
+    let files = |text: String| -> Vec<String> {
+        let own = |l: &&str| ![".out", ".err", ".hsx"].iter().any(|e| l.ends_with(e));
+        text.lines().filter(own).map(Into::into).collect()
+    };
+    assert_eq!(
+        files(s.run(s.command("ls").arg("-R")).text()),
+        files(before)
+    );
+    assert_eq!(fs::read(s.path("sums.py")).unwrap(), b"other");
+    assert_eq!(fs::read(s.path("one.c")).unwrap(), b"other");
+}
+
+/// Standard input was a pipe, which came in parts. Waiting takes no time.
+#[test]
+fn a_pipe_is_read_as_it_came() {
+    let s = Scene::new();
+    let trace = s.path("trace.hst");
+    let mut feed = Command::new("sh")
+        .args(["-c", "for i in 1 2 3; do echo line $i; sleep 1; done"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let script = "while read x y; do echo $y $x; done; sleep 2";
+    let mut recording = s.recording(&trace, &["sh", "-c", script]);
+    recording.stdin(feed.stdout.take().unwrap());
+    let done = s.run(&mut recording);
+    feed.wait().unwrap();
+    assert_eq!(done.text(), "1 line\n2 line\n3 line\n");
+    let began = std::time::Instant::now();
+    let (_, report) = rerun::<&str>(&s, &trace, &[]);
+    assert_eq!(report["agrees"], true, "{report:#}");
+    assert!(began.elapsed().as_secs() < 4, "{:?}", began.elapsed());
+}
+
+/// A file is written below the scratch folder, and no other one is.
+#[test]
+fn outputs_are_performed_below_the_scratch_folder() {
+    let s = Scene::new();
+    fs::create_dir(s.path("scratch")).unwrap();
+    let script = "echo inside > scratch/a; echo outside > b; mkdir scratch/c; ln -s /etc scratch/d; cat scratch/a";
+    let (done, trace) = s.record(&["sh", "-c", script]);
+    assert_eq!(done.text(), "inside\n");
+    for name in ["scratch/a", "scratch/d", "b"] {
+        fs::remove_file(s.path(name)).unwrap();
+    }
+    fs::remove_dir(s.path("scratch/c")).unwrap();
+    let scratch = s.path("scratch");
+    let words = [
+        "--outputs",
+        "perform",
+        "--scratch",
+        scratch.to_str().unwrap(),
+    ];
+    let mut command = s.hindsight(&["rerun", "--json"]);
+    let again = s.run(command.args(words).arg(&trace));
+    if again.messages().contains("Landlock") {
+        return;
+    }
+    assert_eq!(
+        again.status.code(),
+        Some(0),
+        "{}{}",
+        again.text(),
+        again.messages()
+    );
+    assert_eq!(fs::read(s.path("scratch/a")).unwrap(), b"inside\n");
+    assert!(s.path("scratch/c").is_dir());
+    assert!(!s.path("b").exists());
+}

@@ -1,0 +1,105 @@
+//! What cannot be run again says so, in one line.
+
+use super::rerun;
+use hindsight_lab::Scene;
+use std::fs;
+use std::path::Path;
+
+/// What is said, which must be one line.
+fn refused(s: &Scene, trace: &Path, words: &[&str]) -> String {
+    let done = s.run(s.hindsight(&["rerun"]).arg(trace).args(words));
+    let said = done.messages();
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let s = Scene::new();
+    let said = refused(&s, &s.path("nowhere.hst"), &[]);
+    assert!(said.contains("nowhere.hst"), "{said}");
+    let (_, trace) = s.record(&["true"]);
+    let said = refused(&s, &trace, &["./no-program"]);
+    assert!(
+        said.contains("cannot start") && said.contains("no-program"),
+        "{said}"
+    );
+    fs::write(s.path("text"), "no recording").unwrap();
+    let said = refused(&s, &s.path("text"), &[]);
+    assert!(said.contains("text"), "{said}");
+}
+
+#[test]
+fn threads_are_refused() {
+    let s = Scene::new();
+    let program = s.compile("threads.c", &[]);
+    let (_, trace) = s.record(&[&program]);
+    let said = refused(&s, &trace, &[]);
+    assert!(said.contains("thread"), "{said}");
+    // Also those that only the changed program has.
+    let (_, trace) = s.record(&["true"]);
+    let said = refused(&s, &trace, &[program.to_str().unwrap()]);
+    assert!(said.contains("it starts a second thread: clone"), "{said}");
+}
+
+#[test]
+fn another_program_goes_too_far_away() {
+    let s = Scene::new();
+    fs::write(s.path("numbers"), "3\n1\n2\n").unwrap();
+    let (_, trace) = s.record(&["sort", "numbers"]);
+    let (done, report) = rerun(&s, &trace, &["--", "sh", "-c", "read x; echo $x"]);
+    assert_eq!(report["verdict"], "diverged", "{report:#}");
+    assert_eq!(done.status.code(), Some(5));
+    let why = report["why"].as_str().unwrap();
+    assert!(
+        why.contains("it asks for more than is recorded: read(0"),
+        "{why}"
+    );
+    assert!(report["percent"].as_f64().unwrap() < 100.0);
+    assert!(
+        report["divergence"]["now"]["call"].is_string(),
+        "{report:#}"
+    );
+}
+
+#[test]
+fn a_cut_recording_ends_where_it_ends() {
+    let s = Scene::new();
+    let numbers: String = (0..200_000u32)
+        .map(|n| format!("{}\n", n * 7919 % 5003))
+        .collect();
+    fs::write(s.path("numbers"), numbers).unwrap();
+    let (_, trace) = s.record(&["cat", "numbers", "numbers", "numbers"]);
+    let whole = fs::read(&trace).unwrap();
+    fs::write(&trace, &whole[..whole.len() * 2 / 3]).unwrap();
+    let done = s.run(s.hindsight(&["rerun", "--quiet"]).arg(&trace));
+    let said = done.messages();
+    assert!(matches!(done.status.code(), Some(2 | 5)), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(
+        last.contains("recording") || last.contains("recorded"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_first_call_that_does_not_match_may_end_the_run() {
+    let s = Scene::new();
+    let (_, trace) = s.record(&["cat", "/etc/hostname"]);
+    let done =
+        s.run(
+            s.hindsight(&["rerun", "--stop"])
+                .arg(&trace)
+                .args(["--", "cat", "/etc/passwd"]),
+        );
+    assert_eq!(done.status.code(), Some(5));
+    let said = done.messages();
+    assert!(
+        said.contains("the first call that does not match"),
+        "{said}"
+    );
+    assert!(said.contains("\"/etc/passwd\""), "{said}");
+    assert!(said.contains("\"/etc/hostname\""), "{said}");
+    assert_eq!(done.text(), "");
+}

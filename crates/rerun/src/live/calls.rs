@@ -1,0 +1,547 @@
+//! A system call of the program: what is done about it.
+
+use super::files::opens_to_change;
+use super::{After, Done, Error, FOREIGN, Finish, Process, Rerun, Trouble};
+use crate::plan::class::{Class, class};
+use crate::plan::key::{File, Key, key};
+use crate::plan::script::{Found, is_asked_by_path};
+use crate::plan::table::FileId;
+use crate::wire::End;
+use hindsight_remote::Regs;
+use hindsight_syscalls::{Arg, signature};
+use libc::*;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Component;
+
+/// So many calls in a row that are not recorded are too many.
+const LOST: u32 = 2000;
+/// Changes that are made below the scratch folder. The kernel's rules keep them there (Landlock).
+const CHANGES: [i64; 15] = [
+    SYS_rename,
+    SYS_renameat,
+    SYS_renameat2,
+    SYS_mkdir,
+    SYS_mkdirat,
+    SYS_rmdir,
+    SYS_unlink,
+    SYS_unlinkat,
+    SYS_symlink,
+    SYS_symlinkat,
+    SYS_truncate,
+    SYS_ftruncate,
+    SYS_fallocate,
+    SYS_fsync,
+    SYS_fdatasync,
+];
+/// Requests to a file that only ask: for a terminal and its size, and how many bytes there are.
+const REQUESTS: [u32; 3] = [TCGETS as u32, TIOCGWINSZ as u32, FIONREAD as u32];
+/// What may be said of a new process. The low byte is the signal that it ends with.
+const FORKS: u64 = (0xff
+    | CLONE_VM
+    | CLONE_VFORK
+    | CLONE_SETTLS
+    | CLONE_PARENT_SETTID
+    | CLONE_CHILD_SETTID
+    | CLONE_CHILD_CLEARTID) as u64
+    | 1 << 32;
+/// Length of the system call instruction.
+const SYSCALL: u64 = 2;
+/// What a new process shares with the one that made it: its memory, and yet it is no thread of it.
+const SHARES: i32 = CLONE_VM;
+
+/// A system call that a process is about to make.
+pub struct Made {
+    pub number: u64,
+    pub args: [u64; 6],
+    pub texts: Vec<Option<Vec<u8>>>,
+    pub class: Class,
+    pub key: Key,
+}
+
+impl Made {
+    fn of(p: &Process, r: &Regs, renamed: &HashMap<Vec<u8>, Vec<u8>>) -> Made {
+        let (number, args) = (r.orig_rax, [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]);
+        let class = class(number, &args);
+        let name = hindsight_timeline::syscall_name(number);
+        let texts = signature(&name)
+            .map_or(&[][..], |s| s.args)
+            .iter()
+            .zip(args);
+        let texts = texts
+            .filter(|(a, _)| **a == Arg::Text)
+            .map(|(_, at)| p.memory.text(at))
+            .map(|t| t.map(|t| renamed.get(&t).cloned().unwrap_or(t)));
+        let texts: Vec<_> = if class.is_matched() {
+            texts.collect()
+        } else {
+            Vec::new()
+        };
+        let find = |fd: i32| match p.table.find(fd) {
+            None => File::Closed,
+            Some(id) if id < FOREIGN => File::Is(id),
+            Some(id) => File::Foreign(id),
+        };
+        let key = key(number, &args, &texts, &find);
+        Made {
+            number,
+            args,
+            texts,
+            class,
+            key,
+        }
+    }
+
+    /// The open file that it is about.
+    pub fn file(&self) -> Option<FileId> {
+        match self.key.file() {
+            File::Is(id) | File::Foreign(id) => Some(id),
+            _ => None,
+        }
+    }
+}
+
+impl Rerun<'_> {
+    /// A process is about to make a system call.
+    pub fn call(&mut self, pid: i32) -> Done {
+        let Some(p) = self.processes.get_mut(&pid) else {
+            return Ok(());
+        };
+        p.overdue = None;
+        let r = p.thread.regs()?;
+        let again = matches!(
+            &p.after,
+            Some(After::Wait(before, _)) if before.orig_rax == r.orig_rax
+        );
+        if again {
+            p.thread.step_call(0);
+            return Ok(());
+        }
+        let made = Made::of(p, &r, &self.renamed);
+        match made.class {
+            Class::Own => return self.pass(pid),
+            Class::Refused(why) => return Err(self.refused(pid, &made, why)),
+            Class::Descriptors => return self.descriptors(pid, &made),
+            Class::Identity => {
+                let id = p.pid as u64;
+                return self.answer(pid, id);
+            }
+            _ => {}
+        }
+        if let Some(done) = self.of_this_machine(pid, &made, r)? {
+            return Ok(done);
+        }
+        if made.class == Class::Map {
+            return self.map(pid, &made, r);
+        }
+        if made.class == Class::Read {
+            return self.read(pid, &made, r);
+        }
+        if made.class == Class::Wait
+            && let Some(slot) = self.process(pid).held.take()
+        {
+            return self.wait_now(pid, &made, slot, r);
+        }
+        let found = match self.find(pid, &made.key, made.class)? {
+            Found::Nothing => {
+                let vague = self.process(pid).script.vague(&made.key);
+                vague.map_or(Found::Nothing, Found::Slot)
+            }
+            found => found,
+        };
+        let slot = match found {
+            Found::Slot(slot) => {
+                self.agree(pid, slot, &made)?;
+                Some(slot)
+            }
+            Found::Again(slot) => {
+                // The same question has the same answer.
+                self.added(pid, &made, "the recorded answer was given again")?;
+                return self.replay(pid, &made, slot, false);
+            }
+            _ if made.class == Class::Open => self.renamed(pid, &made)?,
+            _ => None,
+        };
+        match made.class {
+            Class::Time => self.time(pid, &made, slot),
+            Class::Open => self.open(pid, &made, slot, r),
+            Class::Make => self.make(pid, &made, slot, r),
+            Class::Write => self.write(pid, &made, slot),
+            Class::Fork => self.fork(pid, &made, slot),
+            Class::Exec => self.exec(pid, &made, slot),
+            Class::Wait => self.wait(pid, &made, slot, r),
+            Class::Suspend => self.suspend(pid, slot),
+            Class::Kill => self.kill(pid, slot),
+            Class::Effect => self.effect(pid, &made, slot),
+            _ => match slot {
+                Some(slot) => self.input(pid, &made, slot),
+                None => self.unrecorded(pid, &made),
+            },
+        }
+    }
+
+    /// Deals with a call that is about a file of this machine: it belongs to the program, or is not recorded. What would change
+    /// something is done only below the scratch folder. `None`: it is about something else.
+    fn of_this_machine(&mut self, pid: i32, made: &Made, r: Regs) -> Done<Option<()>> {
+        let file = made.file().filter(|f| self.is_kernels(*f));
+        let is_here = |t: &Vec<u8>| !t.is_empty() && self.files.is_here(t);
+        let by_path = is_asked_by_path(made.class) && made.texts.iter().flatten().any(is_here);
+        if !by_path && (file.is_none() || made.class == Class::Open) {
+            return Ok(None);
+        }
+        let scratch = match by_path {
+            true => made.texts.iter().flatten().all(|t| self.is_scratch(t)),
+            false => file.is_some_and(|f| self.writable.contains(&f)),
+        };
+        let number = made.number as i64;
+        let refusal = match made.class {
+            Class::Open if !scratch && opens_to_change(made) => EROFS,
+            Class::Effect if number == SYS_fcntl => 0,
+            Class::Effect if !scratch || !CHANGES.contains(&number) => 0,
+            Class::Query if number == SYS_ioctl && !REQUESTS.contains(&(made.args[1] as u32)) => {
+                ENOTTY
+            }
+            Class::Open => {
+                return self
+                    .pass_and(pid, After::Open(Box::new(r), None, true))
+                    .map(Some);
+            }
+            _ => return self.pass(pid).map(Some),
+        };
+        self.answer(pid, -refusal as i64 as u64).map(Some)
+    }
+
+    /// Whether a path leads below the folder in which files may really be written.
+    fn is_scratch(&self, path: &[u8]) -> bool {
+        let Some(scratch) = &self.options.scratch else {
+            return false;
+        };
+        let path = self.files.folder.join(OsStr::from_bytes(path));
+        let up = path.components().any(|c| c == Component::ParentDir);
+        self.confined && !up && path.starts_with(scratch)
+    }
+
+    /// The kernel does a call.
+    pub fn pass(&mut self, pid: i32) -> Done {
+        self.process(pid).thread.go_on(0);
+        Ok(())
+    }
+
+    /// The kernel does a call, and then something is done about its result.
+    pub fn pass_and(&mut self, pid: i32, after: After) -> Done {
+        let p = self.process(pid);
+        p.after = Some(after);
+        p.thread.step_call(0);
+        Ok(())
+    }
+
+    /// Whether the kernel does what concerns an open file: it is memory, or its content is that of this machine.
+    fn is_kernels(&self, file: FileId) -> bool {
+        self.files.own.contains(&file) || self.foreign.get(&file).is_some_and(|f| f.is_real)
+    }
+
+    /// Looks for a recorded call. Loads what is needed.
+    pub fn find(&mut self, pid: i32, key: &Key, class: Class) -> Done<Found> {
+        loop {
+            match self.process(pid).script.find(key, class) {
+                Found::More => self.load(pid)?,
+                found => return Ok(found),
+            }
+        }
+    }
+
+    /// A call is a recorded one.
+    pub fn agree(&mut self, pid: i32, slot: usize, made: &Made) -> Done {
+        // Signals behind it are told with what follows.
+        while !self.process(pid).script.is_settled(slot) {
+            self.load(pid)?;
+        }
+        let p = self.process(pid);
+        let last = p.script.last();
+        let skipped = p.script.take(slot);
+        let time = p.script.slot(slot).call.time;
+        self.time = self.time.max(time);
+        self.tally.matched += 1;
+        self.tally.lost = 0;
+        if let Some(skipped) = skipped {
+            self.diverge(
+                pid,
+                made,
+                (Some(skipped), last),
+                "the recorded calls before it were left out",
+            )?;
+        }
+        Ok(())
+    }
+
+    /// A call is none of the recorded ones.
+    pub fn added(&mut self, pid: i32, made: &Made, then: &str) -> Done {
+        self.tally.added += 1;
+        self.tally.lost += 1;
+        let p = self.process(pid);
+        let (expected, last) = (p.script.expected(), p.script.last());
+        self.diverge(pid, made, (expected, last), then)?;
+        if self.tally.lost > LOST {
+            let why = format!("it made {LOST} calls in a row that are not recorded");
+            return Err(Trouble::Finish(Finish::TooFar(why)));
+        }
+        Ok(())
+    }
+
+    /// A call that cannot be fed.
+    pub fn refused(&mut self, pid: i32, made: &Made, why: &str) -> Trouble {
+        let side = self.now(pid, made);
+        let at = side
+            .stack
+            .first()
+            .map_or(String::new(), |s| format!(" in {s}"));
+        Error::Limit(format!(
+            "the program cannot be run again: {why}: {}{at}",
+            side.call
+        ))
+        .into()
+    }
+
+    /// A call that takes something in, and the recording has nothing for it.
+    pub fn nothing(&mut self, pid: i32, made: &Made) -> Trouble {
+        let _ = self.added(pid, made, "the run ended");
+        let side = self.now(pid, made);
+        let why = format!("it asks for more than is recorded: {}", side.call);
+        Trouble::Finish(Finish::TooFar(why))
+    }
+
+    /// Whether the recorded process failed, so that nobody has recorded what a fixed one asks for behind that. All of the
+    /// recording is loaded then.
+    pub fn is_past(&mut self, pid: i32) -> Done<bool> {
+        let end = self.process(pid).image.end;
+        if matches!(end, End::Status(0) | End::Exec | End::Unknown) {
+            return Ok(false);
+        }
+        while !self.process(pid).script.is_loaded() {
+            self.load(pid)?;
+        }
+        Ok(true)
+    }
+
+    /// A call that is not recorded and only asks, or takes something in.
+    fn unrecorded(&mut self, pid: i32, made: &Made) -> Done {
+        let is_placeholder = made.file().is_some_and(|f| !self.real.contains(&f));
+        let number = made.number as i64;
+        let past = made.class != Class::Query && self.is_past(pid)?;
+        match (made.class, number) {
+            (_, SYS_lseek) => {
+                self.added(pid, made, "it was computed")?;
+                return self.seek(pid, made);
+            }
+            (_, SYS_nanosleep | SYS_clock_nanosleep) => {
+                self.added(pid, made, "no time was waited")?;
+                return self.answer(pid, 0);
+            }
+            (_, SYS_ioctl) => {
+                self.added(pid, made, "it was told that this is no terminal")?;
+                return self.answer(pid, -ENOTTY as i64 as u64);
+            }
+            (Class::Query, _) if is_placeholder && number != SYS_fcntl => {
+                self.added(pid, made, "it was told an error")?;
+                return self.answer(pid, -EIO as i64 as u64);
+            }
+            (_, SYS_fcntl) if made.args[1] as i32 != F_GETFL => {
+                self.added(pid, made, "it was told an error")?;
+                return self.answer(pid, -EINVAL as i64 as u64);
+            }
+            (Class::Query, _) => {}
+            (_, SYS_getrusage | SYS_times | SYS_sysinfo | SYS_umask | SYS_getitimer) => {}
+            (_, SYS_getdents64 | SYS_getdents | SYS_chdir | SYS_fchdir) if !is_placeholder => {}
+            (_, SYS_alarm | SYS_setitimer | SYS_setsid) => {
+                self.added(pid, made, "it was not done")?;
+                return self.answer(pid, 0);
+            }
+            _ if past => {
+                self.added(
+                    pid,
+                    made,
+                    "it was told an error, behind the recorded failure",
+                )?;
+                return self.answer(pid, -EIO as i64 as u64);
+            }
+            _ => return Err(self.nothing(pid, made)),
+        }
+        self.tally.here += 1;
+        self.added(pid, made, "this machine answered")?;
+        self.pass(pid)
+    }
+
+    /// The time, if it is not recorded: about that of the recorded call before.
+    fn time(&mut self, pid: i32, made: &Made, slot: Option<usize>) -> Done {
+        if let Some(slot) = slot {
+            return self.replay(pid, made, slot, true);
+        }
+        self.time += 1000;
+        let time = match (made.number as i64, made.args[0] as i32) {
+            (SYS_clock_gettime, CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_TAI) => self.time,
+            // Since the machine was started, or of the processor.
+            (SYS_clock_gettime, _) => self.time - self.begin.started + 1_000_000_000,
+            _ => self.time,
+        };
+        let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
+        let p = self.process(pid);
+        let (at, second) = match made.number as i64 {
+            SYS_clock_gettime => (made.args[1], rest),
+            SYS_gettimeofday => (made.args[0], rest / 1000),
+            _ => {
+                if made.args[0] != 0 {
+                    p.memory.write(made.args[0], &seconds.to_le_bytes())?;
+                }
+                return self.answer(pid, seconds);
+            }
+        };
+        if at != 0 {
+            let both = [seconds.to_le_bytes(), second.to_le_bytes()].concat();
+            p.memory.write(at, &both)?;
+        }
+        self.answer(pid, 0)
+    }
+
+    /// A call that changes descriptors. The kernel does it.
+    fn descriptors(&mut self, pid: i32, made: &Made) -> Done {
+        let makes = match made.number as i64 {
+            SYS_dup | SYS_dup2 | SYS_dup3 => true,
+            SYS_fcntl => matches!(made.args[1] as i32, F_DUPFD | F_DUPFD_CLOEXEC),
+            _ => false,
+        };
+        if makes {
+            return self.pass_and(pid, After::Descriptors);
+        }
+        let p = self.process(pid);
+        let result = Some(0);
+        p.table
+            .apply(made.number, &made.args, result, None, &mut || 0);
+        self.pass(pid)
+    }
+
+    fn fork(&mut self, pid: i32, made: &Made, slot: Option<usize>) -> Done {
+        let all = match made.number as i64 {
+            SYS_clone => made.args[0],
+            SYS_clone3 => self.process(pid).memory.word(made.args[0]).unwrap_or(0),
+            _ => 0,
+        };
+        let flags = all as i32;
+        if flags & CLONE_THREAD != 0 || flags & (SHARES | CLONE_VFORK) == SHARES {
+            return Err(self.refused(pid, made, "it starts a second thread"));
+        }
+        if flags & CLONE_FILES != 0 {
+            return Err(self.refused(pid, made, "it starts a process that shares its descriptors"));
+        }
+        if all & !FORKS != 0 {
+            return Err(self.refused(pid, made, "it starts a process of an unusual kind"));
+        }
+        let Some(slot) = slot else {
+            let _ = self.added(pid, made, "the run ended");
+            let why = "it starts a process that the recorded one did not start";
+            return Err(Trouble::Finish(Finish::TooFar(why.into())));
+        };
+        match self.process(pid).script.slot(slot).call.result {
+            Some(r) if (r as i64) > 0 => self.pass_and(pid, After::Fork(slot)),
+            Some(r) => self.answer(pid, r),
+            None => Err(self.cut()),
+        }
+    }
+
+    fn exec(&mut self, pid: i32, made: &Made, slot: Option<usize>) -> Done {
+        let Some(slot) = slot else {
+            let _ = self.added(pid, made, "the run ended");
+            let why = "it loads a program that the recorded one did not load";
+            return Err(Trouble::Finish(Finish::TooFar(why.into())));
+        };
+        match self.process(pid).script.slot(slot).call.result {
+            Some(r) if r != 0 => self.answer(pid, r),
+            _ => self.pass(pid),
+        }
+    }
+
+    fn wait(&mut self, pid: i32, made: &Made, slot: Option<usize>, r: Regs) -> Done {
+        let Some(slot) = slot else {
+            self.added(pid, made, "it was told that there is no child")?;
+            return self.answer(pid, -ECHILD as i64 as u64);
+        };
+        if self.ends_in(pid, slot) {
+            return Ok(());
+        }
+        if self.send_some(pid, slot, true) {
+            // The handler runs first, as it did. Then the call is made again.
+            let mut again = r;
+            (again.rax, again.orig_rax) = (r.orig_rax, u64::MAX);
+            again.rip -= SYSCALL;
+            let p = self.process(pid);
+            p.held = Some(slot);
+            p.thread.set_regs(&again)?;
+            p.thread.go_on(0);
+            return Ok(());
+        }
+        self.wait_now(pid, made, slot, r)
+    }
+
+    fn wait_now(&mut self, pid: i32, made: &Made, slot: usize, r: Regs) -> Done {
+        let call = &self.process(pid).script.slot(slot).call;
+        let is_id = made.number as i64 == SYS_waitid;
+        let child = match call.result {
+            Some(0) if is_id => (call.written.first())
+                .and_then(|w| {
+                    w.bytes
+                        .get(12..16)?
+                        .iter()
+                        .copied()
+                        .collect::<Option<Vec<u8>>>()
+                })
+                .and_then(|b| Some(i32::from_le_bytes(b.try_into().ok()?))),
+            Some(r) if (r as i64) > 0 => Some(r as i32),
+            _ => None,
+        };
+        let Some(now) = child.and_then(|c| self.pids.get(&c).copied()) else {
+            self.send_some(pid, slot, false);
+            return self.replay(pid, made, slot, false);
+        };
+        let mut new = r;
+        if is_id {
+            (new.rdi, new.rsi) = (P_PID as u64, now as u64);
+            new.r10 &= !(WNOHANG as u64);
+        } else {
+            new.rdi = now as u64;
+            new.rdx &= !(WNOHANG as u64);
+        }
+        self.process(pid).thread.set_regs(&new)?;
+        self.pass_and(pid, After::Wait(Box::new(r), slot))
+    }
+
+    fn effect(&mut self, pid: i32, made: &Made, slot: Option<usize>) -> Done {
+        if made.number as i64 == SYS_epoll_ctl
+            && let Some(slot) = slot
+        {
+            self.registered(pid, made, slot);
+        }
+        match slot {
+            Some(slot) => self.replay(pid, made, slot, true),
+            None => {
+                self.added(pid, made, "it was not done")?;
+                self.answer(pid, 0)
+            }
+        }
+    }
+
+    /// If the recorded process ended in this call, this one ends too.
+    pub fn ends_in(&mut self, pid: i32, slot: usize) -> bool {
+        let p = self.process(pid);
+        if p.script.slot(slot).call.result.is_some() {
+            return false;
+        }
+        let End::Signal(n) = p.image.end else {
+            return false;
+        };
+        p.expected.push(n);
+        p.thread.queue(n);
+        // The call is made again, if the process lives on.
+        p.thread.go_on(0);
+        true
+    }
+}

@@ -1,0 +1,111 @@
+//! The memory of a process that runs.
+
+use hindsight_remote::Process;
+use hindsight_syscalls::{Memory, Range, outputs};
+use std::io;
+
+/// The longest text that is read.
+const TEXT: usize = 4096;
+/// The most buffers of a list.
+const BUFFERS: u64 = 1024;
+/// No more bytes are taken out of a call.
+const MOST: usize = 1 << 30;
+
+/// The memory of a process that runs.
+pub struct ProcessMemory(Process);
+
+impl ProcessMemory {
+    /// # Errors
+    /// There is no such process.
+    pub fn of(pid: i32) -> io::Result<ProcessMemory> {
+        Process::open(pid).map(ProcessMemory)
+    }
+
+    /// Opens it again after the process has loaded another program.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn reopen(&mut self) -> io::Result<()> {
+        self.0.reopen()
+    }
+
+    /// Bytes at an address.
+    ///
+    /// # Errors
+    /// They are not all there.
+    pub fn bytes(&self, address: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut out = vec![0; len.min(MOST)];
+        self.0.read(address, &mut out)?;
+        Ok(out)
+    }
+
+    /// Writes bytes.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write(address, bytes)
+    }
+
+    /// Writes the bytes that are known.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn write_known(&self, address: u64, bytes: &[Option<u8>]) -> io::Result<()> {
+        let mut at = 0;
+        for part in bytes.chunk_by(|a, b| a.is_some() == b.is_some()) {
+            let known: Vec<u8> = part.iter().flatten().copied().collect();
+            if !known.is_empty() {
+                self.write(address.wrapping_add(at), &known)?;
+            }
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// A word of eight bytes.
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let mut b = [0; 8];
+        self.0.read(address, &mut b).ok()?;
+        Some(u64::from_le_bytes(b))
+    }
+
+    /// A text that ends with a zero byte.
+    pub fn text(&self, address: u64) -> Option<Vec<u8>> {
+        const STEP: usize = 256;
+        let mut out = Vec::new();
+        while address != 0 && out.len() < TEXT {
+            let from = address.wrapping_add(out.len() as u64);
+            let mut part = vec![0; STEP - from as usize % STEP];
+            self.0.read(from, &mut part).ok()?;
+            if let Some(end) = part.iter().position(|b| *b == 0) {
+                out.extend_from_slice(&part[..end]);
+                return Some(out);
+            }
+            out.extend(part);
+        }
+        None
+    }
+
+    /// The buffers of a list: addresses and lengths.
+    pub fn buffers(&self, list: u64, count: u64) -> Vec<(u64, u64)> {
+        let entry = |i: u64| {
+            let at = list.wrapping_add(16 * i);
+            Some((self.word(at)?, self.word(at.wrapping_add(8))?))
+        };
+        (0..count.min(BUFFERS)).map_while(entry).collect()
+    }
+
+    /// What a call writes that returns `ret`.
+    pub fn outputs(&self, number: u64, args: &[u64; 6], ret: i64) -> Vec<Range> {
+        let mut out = Vec::new();
+        outputs(number as u32, args, ret, self, &mut |r| out.push(r));
+        out
+    }
+}
+
+impl Memory for ProcessMemory {
+    fn read(&self, addr: u64, buf: &mut [u8]) -> bool {
+        self.0.read(addr, buf).is_ok()
+    }
+}

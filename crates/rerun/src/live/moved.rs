@@ -1,0 +1,282 @@
+//! Bytes that the program reads and writes.
+
+use super::calls::Made;
+use super::{After, Done, Error, Outputs, Rerun};
+use crate::plan::key::File;
+use crate::plan::script::{Bytes, RANDOM, place};
+use crate::plan::table::FileId;
+use hindsight_remote::Regs;
+use libc::*;
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+/// So many bytes of a file are compared before it is read on.
+const COMPARED: u64 = 1 << 16;
+/// No more bytes are moved in a call.
+const MOST: u64 = 1 << 30;
+
+impl Rerun<'_> {
+    /// The program reads.
+    pub fn read(&mut self, pid: i32, made: &Made, r: Regs) -> Done {
+        let number = made.number as i64;
+        let file = match made.key.file() {
+            File::Is(id) => id,
+            File::None if number == SYS_getrandom => RANDOM,
+            File::Foreign(_) => {
+                // It stands for something that has no bytes.
+                return self.answer(pid, 0);
+            }
+            _ => return self.answer(pid, -EBADF as i64 as u64),
+        };
+        let buffers = self.buffers(pid, made);
+        let want = buffers
+            .iter()
+            .map(|b| b.1)
+            .fold(0, u64::saturating_add)
+            .min(MOST) as usize;
+        let said = place(made.number, &made.args);
+        let at = match said {
+            Some(at) => at,
+            None => self.process(pid).places.get(&file).copied().unwrap_or(0),
+        };
+        loop {
+            match self.process(pid).script.read(file, at, want) {
+                Bytes::More => self.load(pid)?,
+                Bytes::Returned(slot) => {
+                    self.agree(pid, slot, made)?;
+                    return self.replay(pid, made, slot, true);
+                }
+                Bytes::Are(bytes, used) => {
+                    if said.is_none() {
+                        self.process(pid)
+                            .places
+                            .insert(file, at + bytes.len() as u64);
+                    }
+                    return self.deliver(pid, made, &buffers, (bytes, used));
+                }
+                Bytes::Nothing if !self.is_all(pid)? => {}
+                Bytes::Nothing => return self.read_on(pid, made, (file, at), (r, buffers)),
+            }
+        }
+    }
+
+    /// Where a read wants its bytes.
+    fn buffers(&mut self, pid: i32, made: &Made) -> Vec<(u64, u64)> {
+        let (p, a) = (self.process(pid), made.args);
+        match made.number as i64 {
+            SYS_getrandom => vec![(a[0], a[1])],
+            SYS_readv | SYS_preadv | SYS_preadv2 => p.memory.buffers(a[1], a[2]),
+            SYS_recvmsg => {
+                let field = |n: u64| p.memory.word(a[1].wrapping_add(n)).unwrap_or(0);
+                p.memory.buffers(field(16), field(24))
+            }
+            _ => vec![(a[1], a[2])],
+        }
+    }
+
+    /// Gives bytes to a read.
+    fn deliver(
+        &mut self,
+        pid: i32,
+        made: &Made,
+        buffers: &[(u64, u64)],
+        (bytes, used): (Vec<u8>, Vec<usize>),
+    ) -> Done {
+        let p = self.process(pid);
+        let mut rest = bytes.as_slice();
+        for (at, len) in buffers {
+            let (part, behind) = rest.split_at((*len).min(rest.len() as u64) as usize);
+            if !part.is_empty() && p.memory.write(*at, part).is_err() {
+                return self.answer(pid, -EFAULT as i64 as u64);
+            }
+            rest = behind;
+        }
+        for slot in &used {
+            self.agree(pid, *slot, made)?;
+            let call = &self.process(pid).script.slot(*slot).call;
+            if call.unknown > 0 {
+                let what = format!(
+                    "the recording does not have {} of the bytes that the program read",
+                    call.unknown
+                );
+                return Err(Error::Limit(what).into());
+            }
+            self.headed(pid, made, *slot)?;
+            self.send(pid, *slot);
+        }
+        self.answer(pid, bytes.len() as u64)
+    }
+
+    /// What a message brings besides its bytes.
+    fn headed(&mut self, pid: i32, made: &Made, slot: usize) -> Done {
+        match made.number as i64 {
+            SYS_recvfrom => self.copy(pid, made, slot, 1),
+            SYS_recvmsg => {
+                let p = self.process(pid);
+                let call = &p.script.slot(slot).call;
+                if call.number as i64 != SYS_recvmsg {
+                    return Ok(());
+                }
+                let Some(header) = call.written.first() else {
+                    return Ok(());
+                };
+                let control = header.bytes.get(40..48).unwrap_or_default();
+                let has = control.iter().any(|b| b.is_some_and(|b| b != 0));
+                // The lengths of the address and of what comes besides, and flags.
+                for part in [8..12, 40..48, 48..52] {
+                    if let Some(bytes) = header.bytes.get(part.clone()) {
+                        let at = made.args[1].wrapping_add(part.start as u64);
+                        p.memory.write_known(at, bytes)?;
+                    }
+                }
+                match has {
+                    true => {
+                        Err(self.refused(pid, made, "a message brings descriptors or the like"))
+                    }
+                    false => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A read of which the recording has nothing.
+    fn read_on(
+        &mut self,
+        pid: i32,
+        made: &Made,
+        (file, at): (FileId, u64),
+        (r, buffers): (Regs, Vec<(u64, u64)>),
+    ) -> Done {
+        if file == RANDOM {
+            self.added(pid, made, "bytes were made up")?;
+            return self.made_up(pid, &buffers);
+        }
+        let past = self.is_past(pid)?;
+        let plain = matches!(made.number as i64, SYS_read | SYS_pread64);
+        if plain && self.goes_on_here(pid, made, (file, at)) {
+            self.tally.here += 1;
+            self.added(pid, made, "this machine's file was read on")?;
+            let mut new = r;
+            (new.orig_rax, new.r10) = (SYS_pread64 as u64, at);
+            self.process(pid).thread.set_regs(&new)?;
+            return match made.number as i64 {
+                SYS_read => self.pass_and(pid, After::Read(Box::new(r), file)),
+                _ => self.pass_and(pid, After::Restore(Box::new(r))),
+            };
+        }
+        if past {
+            let then = "it was told that there is no more, behind the recorded failure";
+            self.added(pid, made, then)?;
+            return self.answer(pid, 0);
+        }
+        Err(self.nothing(pid, made))
+    }
+
+    /// Loads more where the recorded process failed: all that it read must be known. Returns whether all is loaded.
+    fn is_all(&mut self, pid: i32) -> Done<bool> {
+        let loaded = self.process(pid).script.is_loaded();
+        Ok(loaded || !self.is_past(pid)?)
+    }
+
+    /// Whether this machine has the file that was read, so that it may be read on. What was read last must be the same.
+    fn goes_on_here(&mut self, pid: i32, made: &Made, (file, at): (FileId, u64)) -> bool {
+        if !self.real.contains(&file) {
+            return false;
+        }
+        let len = at.min(COMPARED);
+        let from = at - len;
+        let mut recorded = Vec::new();
+        while (recorded.len() as u64) < len {
+            let (here, rest) = (from + recorded.len() as u64, len as usize - recorded.len());
+            match self.process(pid).script.read(file, here, rest) {
+                Bytes::Are(bytes, _) if !bytes.is_empty() => recorded.extend(bytes),
+                _ => return false,
+            }
+        }
+        let mut now = vec![0; len as usize];
+        let path = format!("/proc/{pid}/fd/{}", made.args[0] as i32);
+        let read = fs::File::open(path).and_then(|f| f.read_exact_at(&mut now, from));
+        read.is_ok() && now == recorded
+    }
+
+    /// Random bytes that are the same each time.
+    fn made_up(&mut self, pid: i32, buffers: &[(u64, u64)]) -> Done {
+        let (mut state, mut done) = (0x9e37_79b9_7f4a_7c15u64 ^ self.tally.added, 0);
+        for (at, len) in buffers {
+            let mut bytes = Vec::new();
+            for _ in 0..(*len).min(1 << 20) {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                bytes.push(state as u8);
+            }
+            done += bytes.len() as u64;
+            self.process(pid).memory.write(*at, &bytes)?;
+        }
+        self.answer(pid, done)
+    }
+
+    /// The program writes.
+    pub fn write(&mut self, pid: i32, made: &Made, slot: Option<usize>) -> Done {
+        let a = made.args;
+        if let Some(slot) = slot {
+            if self.ends_in(pid, slot) {
+                return Ok(());
+            }
+            self.send(pid, slot);
+        } else {
+            let then = "it was taken, and goes nowhere";
+            self.added(pid, made, then)?;
+        }
+        let p = self.process(pid);
+        let buffers = match made.number as i64 {
+            SYS_writev | SYS_pwritev | SYS_pwritev2 => p.memory.buffers(a[1], a[2]),
+            SYS_sendmsg => {
+                let field = |n: u64| p.memory.word(a[1].wrapping_add(n)).unwrap_or(0);
+                p.memory.buffers(field(16), field(24))
+            }
+            _ => vec![(a[1], a[2])],
+        };
+        let mut bytes = Vec::new();
+        for (at, len) in buffers {
+            let left = MOST - bytes.len() as u64;
+            match p.memory.bytes(at, len.min(left) as usize) {
+                Ok(b) => bytes.extend(b),
+                Err(_) => return self.answer(pid, -EFAULT as i64 as u64),
+            }
+        }
+        let recorded = slot.map(|s| &p.script.slot(s).call);
+        let same = recorded.is_some_and(|c| asked(c.number, &c.args) == asked(made.number, &a));
+        let result = match recorded.and_then(|c| c.result) {
+            // It failed, or not all of it was taken.
+            Some(r) if (r as i64) < 0 => r,
+            Some(r) if same => r.min(bytes.len() as u64),
+            _ => bytes.len() as u64,
+        };
+        if (result as i64) >= 0 {
+            bytes.truncate(result as usize);
+            self.wrote(pid, made, &bytes);
+        }
+        self.answer(pid, result)
+    }
+
+    fn wrote(&mut self, pid: i32, made: &Made, bytes: &[u8]) {
+        let Some(file) = made.file() else { return };
+        if matches!(file, 1 | 2) {
+            (self.show)(file == 1, bytes);
+        }
+        let compared = self.options.outputs != Outputs::Skip || matches!(file, 1 | 2);
+        if compared && matches!(made.key.file(), File::Is(_)) {
+            self.process(pid).outputs.now(file, bytes);
+        }
+    }
+}
+
+/// How many bytes a call was to write. 0: that stands in memory.
+fn asked(number: u64, args: &[u64; 6]) -> u64 {
+    match number as i64 {
+        SYS_write | SYS_pwrite64 | SYS_sendto => args[2],
+        _ => 0,
+    }
+}

@@ -1,0 +1,410 @@
+//! Processes begin, load other programs, and end.
+
+use super::memory::ProcessMemory;
+use super::{After, Done, Error, Finish, Outputs, Process, Rerun, Trouble};
+use crate::plan::class::UNSEEN;
+use crate::plan::compare::Compare;
+use crate::plan::script::Script;
+use crate::plan::table::Table;
+use crate::wire::{End, Image};
+use hindsight_remote::{Launch, Thread, filter, launch};
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Entries of the auxiliary vector: nothing, the kernel's code, random bytes.
+const AT_NULL: u64 = 0;
+const AT_IGNORE: u64 = 1;
+const AT_RANDOM: u64 = 25;
+const AT_SYSINFO_EHDR: u64 = 33;
+/// Words at the beginning of a program that are looked at.
+const WORDS: u64 = 1 << 16;
+
+/// Files that tell where a process has its memory.
+const ADDRESSES: [&str; 4] = [
+    "/proc/self/maps",
+    "/proc/self/smaps",
+    "/proc/self/auxv",
+    "/proc/self/mem",
+];
+
+/// Words that may stand in front of a script: its interpreter, and an argument.
+const INTERPRETER: usize = 3;
+
+/// Variables that tell the loader which code to load. What a recording says of them is not followed.
+const LOADER: [&[u8]; 2] = [b"LD_", b"GLIBC_TUNABLES="];
+
+impl Rerun<'_> {
+    /// Starts the program.
+    pub fn start(&mut self, rules: Option<OwnedFd>) -> Result<(), Error> {
+        let image = self.begin.images.iter().find(|i| i.parent == 0).cloned();
+        let image = image.ok_or_else(|| Error::Limit("the recording has no program".into()))?;
+        if !image.is_whole {
+            return Err(Error::Limit(
+                "the recording does not begin where its program does, so the program cannot be run from there".into(),
+            ));
+        }
+        self.check(&image)?;
+        let folder = PathBuf::from(OsStr::from_bytes(&self.begin.folder));
+        let folder = Some(folder).filter(|f| f.is_dir());
+        if folder.is_none() {
+            let note = "the recorded working directory is not here";
+            self.tally.notes.push(note.into());
+        }
+        let program = self.program()?;
+        self.files.folder = OsStr::from_bytes(&self.begin.folder).into();
+        // Who reads the program's own file gets the one that runs.
+        let recorded = (self.files.folder).join(OsStr::from_bytes(&self.begin.program));
+        self.files.here = vec![recorded, program.clone()];
+        // What tells of addresses, which are others now.
+        self.files.here.extend(ADDRESSES.map(PathBuf::from));
+        let scratch = self.options.scratch.iter();
+        self.files
+            .here
+            .extend(scratch.chain(&self.options.here).cloned());
+        let text = |b: &[u8]| {
+            CString::new(b).map_err(|_| Error::Limit("an argument has a zero byte".into()))
+        };
+        let args = self.arguments();
+        let args = args.iter().map(|a| text(a)).collect::<Result<_, _>>()?;
+        let env = self.environment();
+        let env = env.iter().map(|a| text(a)).collect::<Result<_, _>>()?;
+        let start = Launch {
+            program: text(program.as_os_str().as_bytes())?,
+            args,
+            env,
+            folder: folder.map(|f| text(f.as_os_str().as_bytes())).transpose()?,
+            filter: filter(UNSEEN),
+            rules,
+        };
+        let shown = hindsight_text::bytes(program.as_os_str().as_bytes()).to_string();
+        let thread = launch(&start).map_err(|e| Error::Start(shown, e))?;
+        let pid = thread.tid();
+        self.main = pid;
+        self.time = self.begin.started;
+        self.taken.insert(image.number);
+        self.add(pid, image, Script::new(Table::new()), Table::new())?;
+        for (id, name) in ["standard input", "standard output", "standard error"]
+            .into_iter()
+            .enumerate()
+        {
+            self.names.insert(id as u32, name.into());
+        }
+        let p = self.process(pid);
+        p.is_new = false;
+        let ready = self.prepare(pid);
+        ready.map_err(Error::Trace)?;
+        self.process(pid).thread.go_on(0);
+        Ok(())
+    }
+
+    /// The program, as an absolute path.
+    fn program(&self) -> Result<PathBuf, Error> {
+        let program = match &self.options.program {
+            Some(p) => p.clone(),
+            None => PathBuf::from(OsStr::from_bytes(&self.begin.program)),
+        };
+        if program.components().count() > 1 || program.is_absolute() {
+            let shown = program.display().to_string();
+            // The working directory will be another one.
+            return std::path::absolute(&program).map_err(|e| Error::Start(shown, e));
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path)
+            .map(|d| d.join(&program))
+            .find(|p| p.is_file());
+        found.ok_or_else(|| {
+            let e = std::io::Error::from_raw_os_error(libc::ENOENT);
+            Error::Start(program.display().to_string(), e)
+        })
+    }
+
+    fn arguments(&self) -> Vec<Vec<u8>> {
+        // The kernel has put the interpreter of a script before it, and will again.
+        let script = (self.begin.args.iter().take(INTERPRETER))
+            .position(|a| *a == self.begin.program)
+            .filter(|n| *n > 0 && is_script(&self.begin.program));
+        let recorded = &self.begin.args[script.unwrap_or(0)..];
+        let Some(args) = &self.options.args else {
+            return recorded.to_vec();
+        };
+        let bytes = |s: &OsString| s.as_bytes().to_vec();
+        let name = self
+            .options
+            .program
+            .as_ref()
+            .map(|p| p.as_os_str().to_owned());
+        let name = name.as_ref().map(bytes);
+        let name = name
+            .or_else(|| recorded.first().cloned())
+            .unwrap_or_default();
+        [name].into_iter().chain(args.iter().map(bytes)).collect()
+    }
+
+    /// The recorded environment. What the loader is told comes from here.
+    fn environment(&self) -> Vec<Vec<u8>> {
+        let of_loader = |v: &[u8]| LOADER.iter().any(|l| v.starts_with(l));
+        let recorded = self.begin.env.iter().filter(|v| !of_loader(v));
+        let own = std::env::vars_os()
+            .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
+        recorded
+            .cloned()
+            .chain(own.filter(|v| of_loader(v)))
+            .collect()
+    }
+
+    /// Whether the calls of an image are those of one thread.
+    fn check(&self, image: &Image) -> Result<(), Error> {
+        match image.threads {
+            1 => Ok(()),
+            0 => Err(Error::Limit(
+                "the recording has nothing of a process".into(),
+            )),
+            n => Err(Error::Limit(format!(
+                "the recorded program had {n} threads: only programs with one thread can be run again"
+            ))),
+        }
+    }
+
+    fn add(&mut self, pid: i32, image: Image, script: Script, table: Table) -> Result<(), Error> {
+        let memory = ProcessMemory::of(pid).map_err(Error::Trace)?;
+        self.pids.insert(image.pid, pid);
+        let process = Process {
+            thread: Thread::of_child(pid),
+            memory,
+            pid: image.pid,
+            script,
+            image,
+            table,
+            places: HashMap::new(),
+            outputs: Compare::default(),
+            after: None,
+            held: None,
+            expected: Vec::new(),
+            backlog: Vec::new(),
+            is_new: true,
+            overdue: None,
+            id_at: None,
+            calls_before: 0,
+            events: HashMap::new(),
+            fault: None,
+        };
+        self.processes.insert(pid, process);
+        Ok(())
+    }
+
+    /// A process has made another one.
+    pub fn made(&mut self, pid: i32, child: i32) -> Done {
+        let p = self.process(pid);
+        let Some(After::Fork(slot)) = p.after else {
+            return Err(Error::Limit("a process was made unexpectedly".into()).into());
+        };
+        let (slot, parent, table) = (p.script.slot(slot), p.image.number, p.table.clone());
+        let recorded = slot.call.result.unwrap_or(0) as i32;
+        let its = slot.table.clone().unwrap_or_default();
+        let events = p.events.clone();
+        let image = self.begin.images.iter().find(|i| {
+            let is = i.pid == recorded && i.parent == parent && !i.by_exec;
+            is && !self.taken.contains(&i.number)
+        });
+        // It may run in the other one's memory. Then it belongs to the same image.
+        let guest = || {
+            let host = self.begin.images.iter().find(|i| i.number == parent)?;
+            let guest = host.guests.iter().find(|g| g.pid == recorded)?;
+            Some(Image {
+                thread: guest.thread,
+                calls: guest.calls,
+                end: guest.end,
+                pid: guest.pid,
+                threads: 1,
+                ..host.clone()
+            })
+        };
+        let Some(image) = image.cloned().or_else(guest) else {
+            let what = "it starts a process of which nothing is recorded";
+            return Err(Error::Limit(what.into()).into());
+        };
+        self.check(&image)?;
+        self.taken.insert(image.number);
+        self.add(child, image, Script::new(its), table)?;
+        let id_at = self.child_id(pid)?;
+        let p = self.process(child);
+        p.events = events;
+        p.id_at = id_at;
+        if self.early.remove(&child) {
+            self.begin_child(child)?;
+        }
+        self.process(pid).thread.step_call(0);
+        Ok(())
+    }
+
+    /// Where the kernel writes the id of a process that this one makes, in the new one's memory.
+    fn child_id(&mut self, pid: i32) -> std::io::Result<Option<u64>> {
+        let p = self.process(pid);
+        let r = p.thread.regs()?;
+        let (flags, at) = match r.orig_rax as i64 {
+            libc::SYS_clone => (r.rdi, Some(r.r10)),
+            libc::SYS_clone3 => {
+                let field = |n: u64| p.memory.word(r.rdi.wrapping_add(n));
+                (field(0).unwrap_or(0), field(16))
+            }
+            _ => (0, None),
+        };
+        let sets = flags as i32 & libc::CLONE_CHILD_SETTID != 0;
+        Ok(at.filter(|_| sets))
+    }
+
+    /// A new process runs for the first time.
+    pub fn begin_child(&mut self, pid: i32) -> Done {
+        let p = self.process(pid);
+        p.is_new = false;
+        if let Some(at) = p.id_at {
+            p.memory.write(at, &p.pid.to_le_bytes())?;
+        }
+        p.thread.go_on(0);
+        Ok(())
+    }
+
+    /// A process has loaded another program.
+    pub fn loaded(&mut self, pid: i32) -> Done {
+        let (number, recorded) = {
+            let p = self.process(pid);
+            p.memory.reopen()?;
+            p.table.exec();
+            p.events.clear();
+            (p.image.number, p.pid)
+        };
+        let next = self.begin.images.iter().find(|i| {
+            i.by_exec && i.parent == number && i.pid == recorded && !self.taken.contains(&i.number)
+        });
+        let Some(next) = next.cloned() else {
+            let what = "it loads a program of which nothing is recorded";
+            return Err(Error::Limit(what.into()).into());
+        };
+        self.check(&next)?;
+        self.taken.insert(next.number);
+        let p = self.process(pid);
+        p.calls_before += p.image.calls;
+        p.image = next;
+        p.script.next_program();
+        self.prepare(pid)?;
+        self.process(pid).thread.go_on(0);
+        Ok(())
+    }
+
+    /// Changes what the kernel told a program that has just been loaded: it has none of the kernel's code, so that it asks
+    /// the kernel for the time, and it has the recorded random bytes.
+    fn prepare(&mut self, pid: i32) -> std::io::Result<()> {
+        let p = self.process(pid);
+        let mut at = p.thread.regs()?.rsp;
+        let mut left = WORDS;
+        let mut next = || {
+            let word = p.memory.word(at);
+            at = at.wrapping_add(8);
+            left -= 1;
+            word.filter(|_| left > 0)
+        };
+        // The number of arguments, the arguments, and the environment.
+        next();
+        for _ in 0..2 {
+            while next().is_some_and(|w| w != 0) {}
+        }
+        let mut entry = at;
+        while let (Some(kind), Some(value)) =
+            (p.memory.word(entry), p.memory.word(entry.wrapping_add(8)))
+        {
+            match kind {
+                AT_NULL => break,
+                AT_SYSINFO_EHDR => p.memory.write(entry, &AT_IGNORE.to_le_bytes())?,
+                AT_RANDOM => {
+                    if let Some(random) = p.image.random {
+                        p.memory.write(value, &random)?;
+                    }
+                }
+                _ => {}
+            }
+            entry = entry.wrapping_add(16);
+        }
+        Ok(())
+    }
+
+    /// Counts what a process has left out, and compares its output. It has ended, or is left.
+    pub fn close(&mut self, pid: i32, end: End) -> Done {
+        // What follows in the recording is needed to compare the output.
+        let recorded = self.process(pid).image.end;
+        let failed = !matches!(recorded, End::Status(0) | End::Exec);
+        let gone = failed && end != recorded;
+        while !gone && !self.process(pid).script.is_loaded() {
+            self.load(pid)?;
+        }
+        let Some(p) = self.processes.get(&pid) else {
+            return Ok(());
+        };
+        let reached = p.script.reached();
+        let all = p.calls_before + p.image.calls;
+        let fully = end == p.image.end && p.script.expected().is_none() && p.script.is_loaded();
+        self.tally.reached.0 += if fully {
+            all
+        } else {
+            (reached as u64).min(all)
+        };
+        self.tally.reached.1 += all;
+        let until = match gone {
+            // The recorded failure is gone: what the program did right before it need not happen.
+            true => reached,
+            false => usize::MAX,
+        };
+        self.tally.left_out += p.script.left_out(until).count() as u64;
+        let skip = self.options.outputs == Outputs::Skip;
+        let differences: Vec<_> = (p.outputs.streams())
+            .filter(|(file, _)| !skip || (1..3).contains(file))
+            .filter_map(|(file, s)| Some((file, s.difference()?)))
+            .collect();
+        let recorded = p.pid;
+        for (file, d) in differences {
+            let to = self.names.get(&file).cloned();
+            let to = to.unwrap_or_else(|| "an open file".into());
+            self.tally
+                .outputs
+                .push(crate::report::output(recorded, to, d));
+        }
+        if pid != self.main {
+            self.processes.remove(&pid);
+        }
+        Ok(())
+    }
+
+    /// Loads more of what a process did.
+    pub fn load(&mut self, pid: i32) -> Done {
+        let thread = self.process(pid).image.thread;
+        let calls = self.recording.calls(thread).map_err(Error::Recording)?;
+        let Some(p) = self.processes.get_mut(&pid) else {
+            return Ok(());
+        };
+        let late = p.script.load(calls, &mut self.files, &mut p.outputs);
+        p.script.forget();
+        self.send_all(pid, &late);
+        Ok(())
+    }
+
+    /// What a process does that the recording does not go on to.
+    pub fn cut(&self) -> Trouble {
+        Trouble::Finish(Finish::Cut)
+    }
+}
+
+/// Whether a file begins with the name of its interpreter.
+fn is_script(path: &[u8]) -> bool {
+    let mut begin = [0; 2];
+    let file = fs::File::open(OsStr::from_bytes(path));
+    file.is_ok_and(|mut f| f.read_exact(&mut begin).is_ok()) && begin == *b"#!"
+}
+
+/// Whether a path is a file that can be read, or a folder.
+pub fn is_readable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.is_file() || m.is_dir()) && fs::File::open(path).is_ok()
+}

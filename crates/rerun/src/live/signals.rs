@@ -1,0 +1,168 @@
+//! Signals come where they came in the recording. Others do not come at all, but for those that the program raises itself.
+
+use super::{After, Done, Rerun};
+use crate::plan::class::Class;
+use crate::wire::{End, Signal};
+use hindsight_remote::SignalSent;
+use libc::*;
+use std::time::{Duration, Instant};
+
+/// How long a program may compute where the recorded one was ended.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Signals of faults. They come by themselves.
+const FAULTS: [i32; 6] = [SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS];
+/// Signals that stop a process or let it go on. Nothing depends on them here.
+const STOPS: [i32; 5] = [SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT];
+
+impl Rerun<'_> {
+    /// A signal is about to be delivered.
+    pub fn signal(&mut self, pid: i32, s: SignalSent) -> Done {
+        let p = self.process(pid);
+        if p.is_new {
+            return self.begin_child(pid);
+        }
+        let is_expected = p.expected.iter().position(|n| *n == s.number);
+        if let Some(n) = is_expected {
+            p.expected.remove(n);
+            if let Some(n) = p.backlog.iter().position(|n| *n == s.number) {
+                p.backlog.remove(n);
+                p.expected.push(s.number);
+                p.thread.queue(s.number);
+            }
+        }
+        let is_fault = FAULTS.contains(&s.number) && s.code > 0;
+        let comes = is_expected.is_some() || is_fault;
+        if comes && (is_fault || s.number == SIGABRT) {
+            let r = p.thread.regs()?;
+            p.fault = Some(super::stack::stack(pid, &r, &p.memory));
+        }
+        let number = if comes { s.number } else { 0 };
+        p.thread.go_on(number);
+        Ok(())
+    }
+
+    /// Sends the signals of a recorded call.
+    pub fn send(&mut self, pid: i32, slot: usize) {
+        self.send_some(pid, slot, true);
+        self.send_some(pid, slot, false);
+    }
+
+    /// Sends those signals of a recorded call that came while it waited, or else the others. Returns whether there are any.
+    pub fn send_some(&mut self, pid: i32, slot: usize, during: bool) -> bool {
+        let Some(p) = self.processes.get(&pid) else {
+            return false;
+        };
+        let s = p.script.slot(slot);
+        // The program itself raises those.
+        let raised = |g: &Signal| s.class == Class::Kill && g.code <= 0;
+        // This one may come later.
+        let ends = |g: &Signal| !during && self.ends_behind(pid, slot) == Some(g.number);
+        let list: Vec<Signal> = (s.call.signals.iter())
+            .filter(|g| g.during == during && !raised(g) && !ends(g))
+            .copied()
+            .collect();
+        let any = self.send_all(pid, &list);
+        if !during {
+            self.send_last(pid, slot);
+        }
+        any
+    }
+
+    /// Sends signals. Returns whether there are any.
+    pub fn send_all(&mut self, pid: i32, list: &[Signal]) -> bool {
+        let p = self.process(pid);
+        let real = |g: &&Signal| !STOPS.contains(&g.number) && (1..=64).contains(&g.number);
+        for g in list.iter().filter(real) {
+            // The kernel keeps one of a kind only.
+            match p.expected.contains(&g.number) {
+                true => p.backlog.push(g.number),
+                false => {
+                    p.expected.push(g.number);
+                    p.thread.queue(g.number);
+                }
+            }
+        }
+        list.iter().any(|g| real(&g))
+    }
+
+    /// If somebody else ended the process by a signal behind the last call, that comes if it makes no more calls for a
+    /// while: a program that does not hang any more ends before.
+    fn send_last(&mut self, pid: i32, slot: usize) {
+        if let Some(n) = self.ends_behind(pid, slot) {
+            self.process(pid).overdue = Some((Instant::now() + PATIENCE, n));
+        }
+    }
+
+    /// The signal with which somebody else ended the recorded process behind this call, which is its last one.
+    fn ends_behind(&self, pid: i32, slot: usize) -> Option<i32> {
+        let p = self.processes.get(&pid)?;
+        let own = p.script.slot(slot).class == Class::Kill;
+        match p.image.end {
+            End::Signal(n) if !own && !FAULTS.contains(&n) && n != SIGABRT => {
+                Some(n).filter(|_| p.script.is_last(slot))
+            }
+            _ => None,
+        }
+    }
+
+    /// Sends the signals that ended the recorded processes to those that have made no call since.
+    pub fn send_overdue(&mut self) {
+        let now = Instant::now();
+        for p in self.processes.values_mut() {
+            if let Some((at, n)) = p.overdue
+                && at <= now
+            {
+                p.overdue = None;
+                p.expected.push(n);
+                p.thread.queue(n);
+            }
+        }
+    }
+
+    /// The program sends a signal. If it is to itself, the kernel sends it; what others got is recorded.
+    pub fn kill(&mut self, pid: i32, slot: Option<usize>) -> Done {
+        let p = self.process(pid);
+        let mut r = p.thread.regs()?;
+        let whom = r.rdi as i32;
+        let signal = match r.orig_rax as i64 {
+            SYS_tgkill | SYS_rt_tgsigqueueinfo => r.rdx as i32,
+            _ => r.rsi as i32,
+        };
+        let failed = slot.and_then(|s| p.script.slot(s).call.result);
+        let failed = failed.filter(|r| (*r as i64) < 0);
+        if whom != p.pid || signal == 0 || failed.is_some() || STOPS.contains(&signal) {
+            let result = slot.map_or(0, |s| p.script.slot(s).call.result.unwrap_or(0));
+            if let Some(slot) = slot {
+                self.send(pid, slot);
+            }
+            return self.answer(pid, result);
+        }
+        p.expected.push(signal);
+        let before = r;
+        r.rdi = pid as u64;
+        if matches!(r.orig_rax as i64, SYS_tgkill | SYS_rt_tgsigqueueinfo) {
+            r.rsi = pid as u64;
+        }
+        p.thread.set_regs(&r)?;
+        p.after = Some(After::Restore(Box::new(before)));
+        p.thread.step_call(0);
+        Ok(())
+    }
+
+    /// The program waits for a signal.
+    pub fn suspend(&mut self, pid: i32, slot: Option<usize>) -> Done {
+        let sent = slot.map(|s| {
+            let any = !self.process(pid).script.slot(s).call.signals.is_empty();
+            self.send(pid, s);
+            any
+        });
+        match sent {
+            Some(true) => {
+                // The kernel delivers what has been sent, under the mask that the call asks for.
+                self.process(pid).thread.go_on(0);
+                Ok(())
+            }
+            _ => self.answer(pid, -EINTR as i64 as u64),
+        }
+    }
+}

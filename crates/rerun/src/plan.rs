@@ -1,0 +1,7 @@
+//! What was recorded, as a program that runs asks for it. Nothing here touches a process.
+
+pub mod class;
+pub mod compare;
+pub mod key;
+pub mod script;
+pub mod table;

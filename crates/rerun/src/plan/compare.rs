@@ -1,0 +1,238 @@
+//! Compares what programs write, byte by byte, whatever the sizes of the calls.
+
+use super::table::FileId;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Bytes of a line before a difference that are shown.
+const BEFORE: usize = 120;
+/// Bytes behind it.
+const BEHIND: usize = 120;
+/// Bytes at the end of a stream that are kept.
+const TAIL: usize = 4096;
+
+/// What the two programs wrote, by open file.
+#[derive(Debug, Default)]
+pub struct Compare(BTreeMap<FileId, Stream>);
+
+/// What the two programs wrote to an open file.
+#[derive(Debug, Default)]
+pub struct Stream {
+    recorded: VecDeque<u8>,
+    /// Where recorded bytes are not known, and how many, counted from the first of all.
+    unknown: VecDeque<(u64, u64)>,
+    now: VecDeque<u8>,
+    /// Bytes that are the same, from the first on.
+    pub same: u64,
+    /// Bytes that the recorded program wrote.
+    pub recorded_len: u64,
+    /// Bytes that the program wrote now.
+    pub now_len: u64,
+    /// The last bytes.
+    recorded_tail: VecDeque<u8>,
+    now_tail: VecDeque<u8>,
+    line: Vec<u8>,
+    /// A byte differs.
+    differs: bool,
+}
+
+/// Where two streams differ.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Difference {
+    /// How many bytes are the same before.
+    pub at: u64,
+    /// What the recorded program wrote: the line, as far as it is kept. Empty if it wrote nothing more.
+    pub recorded: Vec<u8>,
+    /// What the program wrote now.
+    pub now: Vec<u8>,
+}
+
+impl Compare {
+    /// Adds what the recorded program wrote. Of some bytes it is not known what they are: from where on, and how many.
+    pub fn recorded(&mut self, file: FileId, bytes: &[u8], unknown: &[(u64, u64)]) {
+        let s = self.0.entry(file).or_default();
+        let begin = s.recorded_len;
+        let at = |(from, len): &(u64, u64)| (begin.saturating_add(*from), *len);
+        s.unknown.extend(unknown.iter().map(at));
+        s.recorded_len += bytes.len() as u64;
+        keep(&mut s.recorded_tail, bytes);
+        s.recorded.extend(bytes);
+        s.step();
+    }
+
+    /// Adds what the program writes now.
+    pub fn now(&mut self, file: FileId, bytes: &[u8]) {
+        let s = self.0.entry(file).or_default();
+        s.now_len += bytes.len() as u64;
+        keep(&mut s.now_tail, bytes);
+        s.now.extend(bytes);
+        s.step();
+    }
+
+    /// The open files, with what was written there.
+    pub fn streams(&self) -> impl Iterator<Item = (FileId, &Stream)> {
+        self.0.iter().map(|(f, s)| (*f, s))
+    }
+
+    /// What was written to an open file.
+    pub fn stream(&self, file: FileId) -> Option<&Stream> {
+        self.0.get(&file)
+    }
+}
+
+fn keep(tail: &mut VecDeque<u8>, bytes: &[u8]) {
+    let from = bytes.len().saturating_sub(TAIL);
+    tail.extend(&bytes[from..]);
+    let more = tail.len().saturating_sub(TAIL);
+    tail.drain(..more);
+}
+
+impl Stream {
+    fn step(&mut self) {
+        while !self.differs && !self.recorded.is_empty() && !self.now.is_empty() {
+            let (a, b) = (self.recorded.as_slices().0, self.now.as_slices().0);
+            let len = a.len().min(b.len());
+            let (a, b) = (&a[..len], &b[..len]);
+            let mut same = match a == b {
+                true => len,
+                false => a.iter().zip(b).take_while(|(a, b)| a == b).count(),
+            };
+            if same == 0 {
+                if !self.is_unknown(self.same) {
+                    self.differs = true;
+                    break;
+                }
+                same = 1;
+            }
+            let end = self.now.iter().take(same).rposition(|b| *b == b'\n');
+            if end.is_some() {
+                self.line.clear();
+            }
+            let begin = end.map_or(0, |n| n + 1);
+            self.line.extend(self.now.iter().take(same).skip(begin));
+            let more = self.line.len().saturating_sub(BEFORE);
+            self.line.drain(..more);
+            self.recorded.drain(..same);
+            self.now.drain(..same);
+            self.same += same as u64;
+        }
+        if self.differs {
+            self.recorded.truncate(BEHIND);
+            self.now.truncate(BEHIND);
+        }
+    }
+
+    /// Whether a recorded byte is not known. Bytes before are not asked for any more.
+    fn is_unknown(&mut self, at: u64) -> bool {
+        while let Some((from, len)) = self.unknown.front() {
+            if at < from.saturating_add(*len) {
+                return at >= *from;
+            }
+            self.unknown.pop_front();
+        }
+        false
+    }
+
+    /// Whether a byte differs. What one side has more is no difference.
+    pub fn differs(&self) -> bool {
+        self.differs
+    }
+
+    /// Whether the program wrote now all that the recorded one did.
+    pub fn is_complete(&self) -> bool {
+        !self.differs && self.recorded.is_empty()
+    }
+
+    /// Whether both wrote the same.
+    pub fn is_same(&self) -> bool {
+        !self.differs && self.recorded_len == self.now_len
+    }
+
+    /// The first difference. What one side has more counts.
+    pub fn difference(&self) -> Option<Difference> {
+        if self.is_same() {
+            return None;
+        }
+        let line = |rest: Vec<u8>| match rest.is_empty() {
+            true => Vec::new(),
+            false => {
+                let end = rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+                [&self.line, &rest[..end.min(BEHIND)]].concat()
+            }
+        };
+        Some(Difference {
+            at: self.same,
+            recorded: line(self.recorded.iter().copied().collect()),
+            now: line(self.now.iter().copied().collect()),
+        })
+    }
+
+    /// The last line that is not empty, of the recorded program and of this one.
+    pub fn last_lines(&self) -> (Vec<u8>, Vec<u8>) {
+        let recorded: Vec<u8> = self.recorded_tail.iter().copied().collect();
+        let now: Vec<u8> = self.now_tail.iter().copied().collect();
+        (last_line(&recorded), last_line(&now))
+    }
+}
+
+fn last_line(bytes: &[u8]) -> Vec<u8> {
+    let lines = bytes.split(|b| *b == b'\n');
+    lines
+        .rev()
+        .find(|l| !l.is_empty())
+        .unwrap_or_default()
+        .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_difference_is_found_where_it_is() {
+        let mut c = Compare::default();
+        c.recorded(1, b"one\ntwo 2\nthree", &[]);
+        c.now(1, b"one\ntwo");
+        assert!(!c.stream(1).unwrap().differs());
+        assert!(!c.stream(1).unwrap().is_complete());
+        c.now(1, b" 3\nfour\n");
+        let d = c.stream(1).unwrap().difference().unwrap();
+        assert_eq!(d.at, 8);
+        assert_eq!((d.recorded, d.now), (b"two 2".to_vec(), b"two 3".to_vec()));
+        let lines = c.stream(1).unwrap().last_lines();
+        assert_eq!(lines, (b"three".to_vec(), b"four".to_vec()));
+    }
+
+    #[test]
+    fn unknown_bytes_equal_any() {
+        let mut c = Compare::default();
+        c.recorded(2, b"x", &[]);
+        c.recorded(2, b"a\0c", &[(1, 1)]);
+        c.now(2, b"xabc");
+        assert!(c.stream(2).unwrap().is_same());
+        c.recorded(2, b"\0", &[]);
+        c.now(2, b"d");
+        assert!(c.stream(2).unwrap().differs());
+    }
+
+    proptest! {
+        #[test]
+        fn sizes_of_calls_do_not_matter(bytes: Vec<u8>, cuts: Vec<u8>, more: Vec<u8>) {
+            let mut c = Compare::default();
+            c.recorded(1, &bytes, &[]);
+            let mut rest = bytes.as_slice();
+            for n in cuts {
+                let (a, b) = rest.split_at((n as usize).min(rest.len()));
+                c.now(1, a);
+                rest = b;
+            }
+            c.now(1, rest);
+            prop_assert!(c.stream(1).unwrap().is_same());
+            c.now(1, &more);
+            let s = c.stream(1).unwrap();
+            prop_assert_eq!(s.is_same(), more.is_empty());
+            prop_assert!(s.is_complete());
+            prop_assert_eq!(s.same, bytes.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! The calls of a recorded process, and which of them a call that is made now is.
+//!
+//! Calls are looked for by their keys, not by their order, so one more call or one fewer puts nothing out of step. Bytes are
+//! looked for by their place in the file or stream, so sizes of buffers may differ.
+
+use super::class::{Class, class};
+use super::compare::Compare;
+use super::key::{File, Key, key};
+use super::table::{FileId, Table};
+use crate::wire::{Blob, Call, Signal};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// How far ahead of the last call that agreed a call is looked for.
+const AHEAD: usize = 1024;
+/// Before bytes of a call that was made already are given once more, so many calls ahead must not have them.
+const NEAR: usize = 64;
+/// A question that was asked before, and again so much later, is another one.
+const FAR: usize = 24;
+/// Where `getrandom` reads.
+pub const RANDOM: FileId = FileId::MAX;
+/// Bytes that have been read are kept up to so many, for who reads them again.
+const KEPT: usize = 64 << 20;
+
+/// A recorded call with what is known of it.
+#[derive(Debug)]
+pub struct Slot {
+    /// The call.
+    pub call: Call,
+    /// Its class.
+    pub class: Class,
+    /// What it is about.
+    pub key: Key,
+    /// The open files that it made.
+    pub made: Vec<FileId>,
+    /// The descriptors that a new process gets.
+    pub table: Option<Table>,
+    /// Calls that are made now are compared with it.
+    pub counts: bool,
+    used: bool,
+}
+
+/// What was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// This call.
+    Slot(usize),
+    /// None that is left, but one that was asked before gave this answer.
+    Again(usize),
+    /// More of the recording must be loaded.
+    More,
+    /// None.
+    Nothing,
+}
+
+/// What a read finds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Bytes {
+    /// Bytes, and the calls that read them. The first call counts as the one that agrees.
+    Are(Vec<u8>, Vec<usize>),
+    /// The end, or an error: what this call returned.
+    Returned(usize),
+    /// More of the recording must be loaded.
+    More,
+    /// The recording has none.
+    Nothing,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    pos: u64,
+    /// Where bytes are, and the call that read them.
+    chunks: Vec<(u64, usize)>,
+    /// All before are used.
+    first: usize,
+}
+
+/// Numbers open files, in all processes.
+#[derive(Debug)]
+pub struct Files {
+    next: FileId,
+    /// Those whose calls the kernel does: libraries, and memory without a name.
+    pub own: HashSet<FileId>,
+    /// Files, and folders, that are read as they are here.
+    pub here: Vec<PathBuf>,
+    /// The working directory.
+    pub folder: PathBuf,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Files {
+            next: 3,
+            own: HashSet::new(),
+            here: Vec::new(),
+            folder: PathBuf::new(),
+        }
+    }
+}
+
+impl Files {
+    /// Whether what lies at a path is asked of this machine.
+    pub fn is_here(&self, path: &[u8]) -> bool {
+        if self.here.is_empty() {
+            return false;
+        }
+        let path = self.folder.join(OsStr::from_bytes(path));
+        self.here.iter().any(|h| path.starts_with(h))
+    }
+
+    /// A new number.
+    pub fn fresh(&mut self) -> FileId {
+        self.next += 1;
+        self.next - 1
+    }
+}
+
+/// The calls of a recorded process.
+#[derive(Debug, Default)]
+pub struct Script {
+    slots: Vec<Slot>,
+    waiting: HashMap<Key, VecDeque<usize>>,
+    answered: HashMap<Key, usize>,
+    streams: HashMap<FileId, Stream>,
+    table: Table,
+    /// Behind the last call that agreed.
+    reached: usize,
+    last: Option<usize>,
+    /// All calls are loaded.
+    ended: bool,
+    late: Vec<Signal>,
+    kept: usize,
+    dropped: usize,
+}
+
+impl Script {
+    /// Of a process that begins with these descriptors.
+    pub fn new(table: Table) -> Script {
+        Script {
+            table,
+            ..Script::default()
+        }
+    }
+
+    /// Adds the next calls. No calls are the end. Returns signals that came behind calls that have been made now.
+    pub fn load(
+        &mut self,
+        calls: Vec<Call>,
+        files: &mut Files,
+        outputs: &mut Compare,
+    ) -> Vec<Signal> {
+        self.ended = calls.is_empty();
+        calls.into_iter().for_each(|c| self.add(c, files, outputs));
+        std::mem::take(&mut self.late)
+    }
+
+    /// Signals that came in or behind a call that is not looked for. They come behind the one before, since that is when
+    /// they can be sent. A signal that is blocked then waits until it is not.
+    fn pass_back(&mut self, call: &mut Call) {
+        let signals = call
+            .signals
+            .drain(..)
+            .map(|s| Signal { during: false, ..s });
+        match self.slots.iter_mut().rev().find(|s| s.counts) {
+            Some(s) if !s.used => s.call.signals.extend(signals),
+            _ => self.late.extend(signals),
+        }
+    }
+
+    /// The program of the process was replaced, and more calls will come.
+    pub fn next_program(&mut self) {
+        self.table.exec();
+        self.ended = false;
+    }
+
+    /// Whether all calls are loaded.
+    pub fn is_loaded(&self) -> bool {
+        self.ended
+    }
+
+    fn add(&mut self, mut call: Call, files: &mut Files, outputs: &mut Compare) {
+        let class = class(call.number, &call.args);
+        let table = &self.table;
+        let find = |fd: i32| table.find(fd).map_or(File::Closed, File::Is);
+        let key = key(call.number, &call.args, &call.texts, &find);
+        let is_own = |f: File| matches!(f, File::Is(id) if files.own.contains(&id));
+        let is_here = is_asked_by_path(class)
+            && (call.texts.iter().flatten()).any(|t| !t.is_empty() && files.is_here(t));
+        let mut counts = class.is_matched() && !is_own(key.file()) && !is_here;
+        let pair = pair(&call);
+        let made = (self.table).apply(call.number, &call.args, call.result, pair, &mut || {
+            files.fresh()
+        });
+        if call.library || is_here || call.number as i64 == libc::SYS_memfd_create {
+            files.own.extend(&made);
+        }
+        let index = self.slots.len();
+        match (class, key.file()) {
+            // Calls that do not return are no reads.
+            _ if !counts => {}
+            (Class::Read, _) if call.result.is_none() => counts = false,
+            (Class::Read, file) => {
+                let file = match file {
+                    File::Is(id) => id,
+                    _ => RANDOM,
+                };
+                self.reads(file, &call, index);
+            }
+            (Class::Write, File::Is(file)) => outputs.recorded(file, &call.sent, &call.unsure),
+            _ => self.moves(&call, key.file()),
+        }
+        if !counts {
+            self.pass_back(&mut call);
+        }
+        let forks = class == Class::Fork;
+        if counts {
+            self.waiting
+                .entry(key.clone())
+                .or_default()
+                .push_back(index);
+        }
+        self.slots.push(Slot {
+            table: forks.then(|| self.table.clone()),
+            call,
+            class,
+            key,
+            made,
+            counts,
+            used: false,
+        });
+    }
+
+    fn reads(&mut self, file: FileId, call: &Call, index: usize) {
+        let stream = self.streams.entry(file).or_default();
+        let len = call.received.len() as u64;
+        self.kept += call.received.len();
+        match place(call.number, &call.args) {
+            Some(at) => stream.chunks.push((at, index)),
+            None => {
+                stream.chunks.push((stream.pos, index));
+                stream.pos = stream.pos.saturating_add(len);
+            }
+        }
+    }
+
+    /// What else moves the place where a file is read.
+    fn moves(&mut self, call: &Call, file: File) {
+        let (File::Is(file), Some(r)) = (file, call.result) else {
+            return;
+        };
+        if (r as i64) < 0 {
+            return;
+        }
+        match call.number as i64 {
+            libc::SYS_lseek => self.streams.entry(file).or_default().pos = r,
+            libc::SYS_copy_file_range | libc::SYS_splice if call.args[1] == 0 => {
+                let stream = self.streams.entry(file).or_default();
+                stream.pos = stream.pos.saturating_add(r);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether it is known which signals came behind a call.
+    pub fn is_settled(&self, index: usize) -> bool {
+        self.ended || self.slots[index + 1..].iter().any(|s| s.counts)
+    }
+
+    /// Whether no call follows.
+    pub fn is_last(&self, index: usize) -> bool {
+        self.ended && !self.slots[index + 1..].iter().any(|s| s.counts)
+    }
+
+    /// A call.
+    pub fn slot(&self, index: usize) -> &Slot {
+        &self.slots[index]
+    }
+
+    /// How many calls lie before the one behind the last that agreed.
+    pub fn reached(&self) -> usize {
+        self.reached
+    }
+
+    /// The last call that agreed.
+    pub fn last(&self) -> Option<usize> {
+        self.last
+    }
+
+    /// Looks for a call.
+    pub fn find(&self, key: &Key, class: Class) -> Found {
+        let waiting = self.waiting.get(key).and_then(|w| w.front().copied());
+        let before = self.answered.get(key).copied();
+        match (waiting, before) {
+            (Some(i), Some(before)) if class == Class::Query && i > self.reached + FAR => {
+                Found::Again(before)
+            }
+            (Some(i), _) => Found::Slot(i),
+            (None, _) if self.wants_more() => Found::More,
+            (None, Some(before)) if class == Class::Query => Found::Again(before),
+            (None, _) => Found::Nothing,
+        }
+    }
+
+    /// The next call that is left, and that is like this.
+    pub fn like(&self, is: &dyn Fn(&Call) -> bool) -> Option<usize> {
+        let near = self.reached..self.slots.len().min(self.reached + NEAR);
+        near.into_iter()
+            .find(|i| self.is_left_out(*i) && is(&self.slots[*i].call))
+    }
+
+    /// The next call that is left, if it may be one with this key, because its path is not known.
+    pub fn vague(&self, key: &Key) -> Option<usize> {
+        let slot = |i: &usize| &self.slots[*i];
+        let next = self.expected().filter(|i| slot(i).key.is_like(key));
+        next.filter(|i| slot(i).call.texts.iter().any(Option::is_none))
+    }
+
+    /// Whether calls that are not loaded may be the one that is looked for.
+    fn wants_more(&self) -> bool {
+        !self.ended && self.slots.len() < self.reached + AHEAD
+    }
+
+    /// Takes a call: it is the one that is made now. Returns the first recorded one that was left out right before it.
+    pub fn take(&mut self, index: usize) -> Option<usize> {
+        let slot = &mut self.slots[index];
+        if std::mem::replace(&mut slot.used, true) {
+            return None;
+        }
+        if let Some(w) = self.waiting.get_mut(&slot.key) {
+            // It is nearly always the first.
+            if let Some(n) = w.iter().position(|i| *i == index) {
+                w.remove(n);
+            }
+        }
+        self.answered.insert(slot.key.clone(), index);
+        self.last = Some(index);
+        let from = self.reached;
+        self.reached = from.max(index + 1);
+        (from..index).find(|i| self.is_left_out(*i))
+    }
+
+    fn is_left_out(&self, index: usize) -> bool {
+        let s = &self.slots[index];
+        s.counts && !s.used && s.class != Class::Time
+    }
+
+    /// The recorded calls that were not made, of those that are loaded and lie before this one.
+    pub fn left_out(&self, before: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..before.min(self.slots.len())).filter(|i| self.is_left_out(*i))
+    }
+
+    /// The first call from here on that the program is expected to make.
+    pub fn expected(&self) -> Option<usize> {
+        (self.reached..self.slots.len()).find(|i| self.is_left_out(*i))
+    }
+
+    /// What `want` bytes of a file are at a place. With `exact`, a call says the place itself.
+    pub fn read(&self, file: FileId, at: u64, want: usize) -> Bytes {
+        let none = match self.wants_more() {
+            true => Bytes::More,
+            false => Bytes::Nothing,
+        };
+        let Some(stream) = self.streams.get(&file) else {
+            return none;
+        };
+        let found = |n: usize| self.bytes(stream, n, at, want);
+        let unused = |n: &usize| !self.slots[stream.chunks[*n].1].used;
+        let begins = |n: &usize| stream.chunks[*n].0 == at;
+        let all = stream.first..stream.chunks.len();
+        if let Some(n) = all.clone().find(|n| unused(n) && begins(n)) {
+            return found(n);
+        }
+        if !self.ended && self.slots.len() < self.reached + NEAR {
+            return Bytes::More;
+        }
+        let holds = |n: &usize| {
+            let (from, slot) = stream.chunks[*n];
+            at.wrapping_sub(from) < self.slots[slot].call.received.len() as u64
+        };
+        match all.chain(0..stream.first).find(holds) {
+            Some(n) => found(n),
+            None => none,
+        }
+    }
+
+    /// Bytes from one call on. Where that one got all that it asked for, the next one's follow.
+    fn bytes(&self, stream: &Stream, first: usize, at: u64, want: usize) -> Bytes {
+        let (mut out, mut used) = (Vec::new(), Vec::new());
+        for n in first..stream.chunks.len() {
+            let (from, index) = stream.chunks[n];
+            let call = &self.slots[index].call;
+            let here = at.saturating_add(out.len() as u64);
+            if n != first && from != here {
+                break;
+            }
+            let skip = here.wrapping_sub(from) as usize;
+            if call.received.is_empty() {
+                return match n == first {
+                    true => Bytes::Returned(index),
+                    false => Bytes::Are(out, used),
+                };
+            }
+            let rest = &call.received[skip.min(call.received.len())..];
+            let take = rest.len().min(want - out.len());
+            out.extend_from_slice(&rest[..take]);
+            // It is used up when its last byte is.
+            if take == rest.len() {
+                used.push(index);
+            }
+            let filled = call.result.is_some_and(|r| r >= asked(call));
+            if out.len() >= want || !filled {
+                break;
+            }
+            if n + 1 == stream.chunks.len() && self.wants_more() {
+                return Bytes::More;
+            }
+        }
+        Bytes::Are(out, used)
+    }
+
+    /// Forgets bytes that have been read where too many are kept.
+    pub fn forget(&mut self) {
+        for stream in self.streams.values_mut() {
+            let used = |i: &(u64, usize)| self.slots[i.1].used;
+            while stream.chunks.get(stream.first).is_some_and(used) {
+                stream.first += 1;
+            }
+        }
+        while self.kept > KEPT && self.dropped < self.reached {
+            let slot = &mut self.slots[self.dropped];
+            self.dropped += 1;
+            if slot.used {
+                self.kept -= slot.call.received.len();
+                slot.call.received = Blob::default();
+            }
+        }
+    }
+}
+
+/// Whether calls of this class may be about a path of which this machine is asked.
+pub fn is_asked_by_path(class: Class) -> bool {
+    matches!(class, Class::Open | Class::Query | Class::Effect)
+}
+
+/// How many bytes a read asked for.
+fn asked(call: &Call) -> u64 {
+    match call.number as i64 {
+        libc::SYS_read | libc::SYS_pread64 => call.args[2],
+        libc::SYS_getrandom => call.args[1],
+        // Of lists it is not known, so nothing is joined.
+        _ => u64::MAX,
+    }
+}
+
+/// Where a read says that it reads.
+pub fn place(number: u64, args: &[u64; 6]) -> Option<u64> {
+    match number as i64 {
+        libc::SYS_pread64 | libc::SYS_preadv => Some(args[3]),
+        libc::SYS_preadv2 if args[3] != u64::MAX => Some(args[3]),
+        _ => None,
+    }
+}
+
+/// Two descriptors that a call told.
+fn pair(call: &Call) -> Option<[i32; 2]> {
+    let bytes: Vec<u8> = call
+        .written
+        .first()?
+        .bytes
+        .iter()
+        .map_while(|b| *b)
+        .collect();
+    let (a, b) = bytes.split_first_chunk()?;
+    let b = b.first_chunk()?;
+    Some([i32::from_le_bytes(*a), i32::from_le_bytes(*b)])
+}
+
+#[cfg(test)]
+mod tests;

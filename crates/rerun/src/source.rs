@@ -1,0 +1,196 @@
+//! The half that reads the recording. It answers the questions of the half that runs the program.
+
+mod calls;
+mod clocks;
+
+use crate::wire::{self, Begin, Call, End, Guest, Image, Question};
+use calls::{Calls, Next};
+use clocks::Clocks;
+use hindsight_inspect::{Inspector, auxiliary_vector};
+use hindsight_timeline::{Cursor, Ending, Process, ThreadId, Timeline};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+
+/// Calls that are sent at a time.
+const AT_A_TIME: usize = 64;
+/// No more are added to a message that has so many bytes.
+const LARGE: usize = 1 << 20;
+/// The entry of the auxiliary vector that points to random bytes.
+const AT_RANDOM: u64 = 25;
+/// Frames of a call stack that are sent.
+const FRAMES: usize = 16;
+
+/// Why the recording does not answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The recording cannot be read.
+    #[error(transparent)]
+    Timeline(#[from] hindsight_timeline::Error),
+    /// The trace is damaged.
+    #[error(transparent)]
+    Trace(#[from] hindsight_trace::Error),
+    /// Functions and lines cannot be found.
+    #[error(transparent)]
+    Inspect(#[from] hindsight_inspect::Error),
+    /// The other half has gone, or does not understand.
+    #[error(transparent)]
+    Wire(#[from] io::Error),
+}
+
+/// Answers questions about a recording until the other half has gone.
+///
+/// # Errors
+/// The recording is damaged, or the other half asks nonsense.
+pub fn serve(timeline: Timeline, mut stream: impl Read + Write) -> Result<(), Error> {
+    let mut source = Source {
+        cursor: timeline.cursor()?,
+        inspector: Inspector::new(timeline.clone()),
+        timeline,
+        readers: HashMap::new(),
+    };
+    while let Some(question) = wire::receive::<Question>(&mut stream)? {
+        match question {
+            Question::Begin => wire::send(&mut stream, &source.begin()?)?,
+            Question::Calls(thread) => wire::send(&mut stream, &source.calls(ThreadId(thread))?)?,
+            Question::Stack(thread, count) => {
+                let stack = source.stack(ThreadId(thread), count)?;
+                wire::send(&mut stream, &stack)?;
+            }
+            Question::Content(path) => wire::send(&mut stream, &source.content(&path)?)?,
+        }
+    }
+    Ok(())
+}
+
+struct Source {
+    timeline: Timeline,
+    cursor: Cursor,
+    inspector: Inspector,
+    readers: HashMap<ThreadId, (Calls, Clocks)>,
+}
+
+impl Source {
+    fn begin(&mut self) -> Result<Begin, Error> {
+        let timeline = self.timeline.clone();
+        let header = timeline.trace().header();
+        let texts =
+            |list: &[hindsight_trace::Text]| list.iter().map(|t| t.as_bytes().to_vec()).collect();
+        let mut images = Vec::new();
+        for p in timeline.processes()? {
+            images.push(self.image(&p)?);
+        }
+        Ok(Begin {
+            program: header.execfn.as_bytes().to_vec(),
+            args: texts(&header.argv),
+            env: texts(&header.env),
+            folder: header.cwd.as_bytes().to_vec(),
+            started: header.started_ms.saturating_mul(1_000_000),
+            images,
+        })
+    }
+
+    fn image(&mut self, p: &Process) -> Result<Image, Error> {
+        let mut image = Image {
+            number: p.image,
+            parent: p.parent,
+            by_exec: p.by_exec,
+            is_whole: p.is_whole,
+            pid: p.pid,
+            ..Image::default()
+        };
+        for id in &p.threads {
+            let thread = self.timeline.thread(*id)?;
+            let end = match thread.ending {
+                Ending::Exit(n) => End::Status(n as i32 & 0xff),
+                Ending::Signal(n) => End::Signal(n as i32),
+                Ending::Exec => End::Exec,
+                _ => End::Unknown,
+            };
+            let calls = Calls::new(*id).count(&self.timeline)?;
+            if thread.pid != p.pid {
+                image.guests.push(Guest {
+                    pid: thread.pid,
+                    thread: id.0,
+                    calls,
+                    end,
+                });
+                continue;
+            }
+            image.threads += 1;
+            if image.threads == 1 {
+                (image.thread, image.calls, image.end) = (id.0, calls, end);
+            }
+        }
+        if p.is_whole {
+            image.random = self.random(p)?;
+        }
+        Ok(image)
+    }
+
+    /// The random bytes that the kernel gave to a program.
+    fn random(&mut self, p: &Process) -> Result<Option<[u8; 16]>, Error> {
+        let vector = auxiliary_vector(&self.timeline, p.image)?;
+        let word = |b: &[u8]| b.try_into().map_or(0, u64::from_le_bytes);
+        let found = vector.chunks_exact(16).find(|e| word(&e[..8]) == AT_RANDOM);
+        let Some(entry) = found else { return Ok(None) };
+        self.cursor.seek(p.begin)?;
+        let bytes = self.cursor.known_memory(word(&entry[8..]), 16)?.whole();
+        Ok(bytes.and_then(|b| b.try_into().ok()))
+    }
+
+    fn calls(&mut self, thread: ThreadId) -> Result<Vec<Call>, Error> {
+        let (reader, clocks) = match self.readers.entry(thread) {
+            std::collections::hash_map::Entry::Occupied(e) => e.into_mut(),
+            std::collections::hash_map::Entry::Vacant(e) => {
+                e.insert((Calls::new(thread), Clocks::new(&self.timeline, thread)?))
+            }
+        };
+        let (mut out, mut bytes) = (Vec::new(), 0);
+        while out.len() < AT_A_TIME && bytes < LARGE {
+            let raw = match reader.next(&self.timeline)? {
+                Some(Next::Call(raw)) => raw,
+                Some(Next::Counter(count)) => {
+                    out.extend(clocks.asked(&mut self.cursor, count)?);
+                    continue;
+                }
+                None => break,
+            };
+            let mut call = reader.whole(&mut self.cursor, raw)?;
+            call.time = clocks.time(call.count);
+            bytes += call.received.len() + call.sent.len();
+            bytes += call.written.iter().map(|w| w.bytes.len()).sum::<usize>();
+            out.push(call);
+        }
+        Ok(out)
+    }
+
+    /// The call stack of a thread. The first text says where it is.
+    fn stack(&mut self, thread: ThreadId, count: u64) -> Result<Vec<Vec<u8>>, Error> {
+        self.cursor.seek_count(thread, count)?;
+        let position = self.cursor.position()?.to_string();
+        let frames = self.inspector.backtrace(&mut self.cursor)?;
+        let mut out = vec![position.into_bytes()];
+        out.extend(
+            crate::frames(&frames)
+                .into_iter()
+                .take(FRAMES)
+                .map(String::into_bytes),
+        );
+        Ok(out)
+    }
+
+    /// The content of a file that was mapped, as it was recorded.
+    fn content(&mut self, path: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        for p in self.timeline.processes()? {
+            for m in self.timeline.modules(p.image)? {
+                if let Some(hash) = m.hash
+                    && m.path.as_bytes() == path
+                {
+                    return Ok(Some(self.timeline.module_bytes(hash)?));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
