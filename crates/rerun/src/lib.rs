@@ -29,8 +29,21 @@ pub use wire::End;
 use hindsight_symbols::CallFrame;
 use hindsight_text::line;
 
+/// No frame is told in more characters.
+const FRAME: usize = 1000;
+
 /// The frames of a call stack in words, the innermost first. Names are escaped.
 fn frames(stack: &[CallFrame]) -> Vec<String> {
+    let mut out = all_frames(stack);
+    for f in &mut out {
+        if let Some((end, _)) = f.char_indices().nth(FRAME) {
+            f.truncate(end);
+        }
+    }
+    out
+}
+
+fn all_frames(stack: &[CallFrame]) -> Vec<String> {
     let mut out = Vec::new();
     for f in stack {
         if f.signal {

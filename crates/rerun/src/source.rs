@@ -33,6 +33,9 @@ pub enum Error {
     /// Functions and lines cannot be found.
     #[error(transparent)]
     Inspect(#[from] hindsight_inspect::Error),
+    /// A call moved more bytes than are kept in memory.
+    #[error("a system call moved more than {} MiB, and such a call cannot be answered", wire::LARGEST >> 20)]
+    TooLarge,
     /// The other half has gone, or does not understand.
     #[error(transparent)]
     Wire(#[from] io::Error),
@@ -158,8 +161,7 @@ impl Source {
             };
             let mut call = reader.whole(&mut self.cursor, raw)?;
             call.time = clocks.time(call.count);
-            bytes += call.received.len() + call.sent.len();
-            bytes += call.written.iter().map(|w| w.bytes.len()).sum::<usize>();
+            bytes += call.size();
             out.push(call);
         }
         Ok(out)

@@ -5,8 +5,10 @@
 
 use std::io::{self, Read, Write};
 
-/// The longest message, in bytes. A call that moved more cannot be fed to a program.
-pub const MOST: usize = 1 << 30;
+/// The longest message, in bytes.
+pub const MOST: usize = 1 << 28;
+/// A call that moved or wrote more bytes cannot be fed to a program.
+pub const LARGEST: usize = 1 << 26;
 
 /// A question to the half that reads the recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -134,6 +136,22 @@ pub struct Call {
     pub signals: Vec<Signal>,
     /// It opened a file that was later mapped as code.
     pub library: bool,
+}
+
+impl Call {
+    /// About how many bytes of memory it takes.
+    pub fn size(&self) -> usize {
+        let texts = self.texts.iter().flatten().map(Vec::len).sum::<usize>();
+        let written = self.written.iter().map(|w| 2 * w.bytes.len() + size_of::<Written>());
+        size_of::<Call>()
+            + texts
+            + written.sum::<usize>()
+            + self.given.len()
+            + self.sent.len()
+            + self.received.len()
+            + size_of_val(self.unsure.as_slice())
+            + size_of_val(self.signals.as_slice())
+    }
 }
 
 /// Bytes, which may be many.
@@ -379,7 +397,7 @@ pub fn send(to: &mut impl Write, message: &impl Wire) -> io::Result<()> {
     message.put(&mut bytes);
     let len = bytes.len() - 8;
     if len > MOST {
-        return Err(io::Error::other("a call moved more bytes than can be fed"));
+        return Err(io::Error::other("there is too much to say at once"));
     }
     bytes[..8].copy_from_slice(&(len as u64).to_le_bytes());
     to.write_all(&bytes)

@@ -4,7 +4,7 @@
 
 use super::Error;
 use crate::plan::class::{Class, class};
-use crate::wire::{Blob, Call, MOST, Signal, Written};
+use crate::wire::{Blob, Call, LARGEST, Signal, Written};
 use hindsight_events::{Decoder, Event};
 use hindsight_syscalls::{Arg, Memory, Range, outputs, signature};
 use hindsight_timeline::{Cursor, Kind, ThreadId, Timeline, syscall_name};
@@ -140,7 +140,7 @@ impl Calls {
                     }
                 }
                 Event::Memory { addr, bytes } => {
-                    let here = |c: &&mut RawCall| c.count == pos || c.count + 1 == pos;
+                    let here = |c: &&mut RawCall| pos.checked_sub(c.count).is_some_and(|n| n <= 1);
                     if let Some(c) = self.open.as_mut().filter(here) {
                         c.memory.push((addr, bytes.to_vec()));
                         gave = true;
@@ -196,7 +196,8 @@ impl Calls {
             return;
         }
         let interrupted = call.result.is_none() && call.count == pos;
-        let failed = call.result == Some(-EINTR as i64 as u64) && pos <= call.count + 1;
+        let failed =
+            call.result == Some(-EINTR as i64 as u64) && pos <= call.count.saturating_add(1);
         let signal = Signal {
             number: number as i32,
             code,
@@ -228,7 +229,8 @@ impl Calls {
             at: (self.thread, raw.count),
             cursor: RefCell::new(cursor),
             told: raw.memory,
-            failed: Cell::new(None),
+            failed: RefCell::new(None),
+            left: Cell::new(LARGEST),
             behind: false,
         };
         around.texts(&mut call);
@@ -244,7 +246,7 @@ impl Calls {
             behind.results(&mut call, ret as i64);
         }
         match behind.failed.into_inner() {
-            Some(e) => Err(e.into()),
+            Some(e) => Err(e),
             None => Ok(call),
         }
     }
@@ -281,14 +283,23 @@ fn libraries(timeline: &Timeline, thread: ThreadId) -> Result<HashSet<u64>, Erro
     Ok(found)
 }
 
+/// The kernel moves no more bytes in a call.
+const MOVED: u64 = 0x7fff_f000;
 /// Results from here on are errors.
 const ERRORS: u64 = -4095i64 as u64;
+
+/// So many holes are told at most. What follows the last of them counts as not known.
+const HOLES: usize = 1 << 12;
 
 /// Bytes, with zeros for those that are not known, and where these are.
 fn known(bytes: Vec<Option<u8>>) -> (Blob, Vec<(u64, u64)>) {
     let (mut at, mut unknown) = (0, Vec::new());
     for part in bytes.chunk_by(|a, b| a.is_some() == b.is_some()) {
         if part[0].is_none() {
+            if unknown.len() == HOLES {
+                unknown.push((at, bytes.len() as u64 - at));
+                break;
+            }
             unknown.push((at, part.len() as u64));
         }
         at += part.len() as u64;
@@ -303,7 +314,10 @@ struct Around<'a> {
     cursor: RefCell<&'a mut Cursor>,
     /// What the stream says of it.
     told: Vec<(u64, Vec<u8>)>,
-    failed: Cell<Option<hindsight_timeline::Error>>,
+    /// What went wrong first. Nothing more is looked up then.
+    failed: RefCell<Option<Error>>,
+    /// So many bytes may still be looked up.
+    left: Cell<usize>,
     behind: bool,
 }
 
@@ -322,9 +336,13 @@ impl Memory for Around<'_> {
 
 impl Around<'_> {
     fn bytes(&self, addr: u64, len: usize) -> Vec<Option<u8>> {
-        if len == 0 || addr == 0 || len > MOST {
+        if len == 0 || addr == 0 || self.failed.borrow().is_some() {
             return Vec::new();
         }
+        let Some(left) = self.left.get().checked_sub(len) else {
+            return self.fail(Error::TooLarge);
+        };
+        self.left.set(left);
         if self.behind
             && let Some(told) = self.told(addr, len)
         {
@@ -338,13 +356,15 @@ impl Around<'_> {
             match found {
                 Ok(bytes) if bytes.len() == part => out.extend(bytes),
                 Ok(_) => return Vec::new(),
-                Err(e) => {
-                    self.failed.set(Some(e));
-                    return Vec::new();
-                }
+                Err(e) => return self.fail(e.into()),
             }
         }
         out
+    }
+
+    fn fail(&self, e: Error) -> Vec<Option<u8>> {
+        self.failed.borrow_mut().get_or_insert(e);
+        Vec::new()
     }
 
     /// Bytes of which the stream says all.
@@ -379,7 +399,11 @@ impl Around<'_> {
         while addr != 0 && out.len() < TEXT {
             let from = addr.wrapping_add(out.len() as u64);
             // It must not reach into the next page before that is needed.
-            for b in self.bytes(from, STEP - from as usize % STEP) {
+            let part = self.bytes(from, STEP - from as usize % STEP);
+            if part.is_empty() {
+                return None;
+            }
+            for b in part {
                 match b? {
                     0 => return Some(out),
                     b => out.push(b),
@@ -404,7 +428,7 @@ impl Around<'_> {
     fn sent(&self, call: &mut Call) {
         let a = call.args;
         let n = match call.result {
-            Some(r) if r < ERRORS => r.min(MOST as u64),
+            Some(r) if r < ERRORS => r.min(MOVED),
             _ => return,
         };
         let list = match call.number as i64 {
@@ -456,7 +480,7 @@ impl Around<'_> {
         let n = if ret < 0 {
             0
         } else {
-            ret.min(MOST as i64) as usize
+            ret.min(MOVED as i64) as usize
         };
         let is_stream = class(nr, &a) == Class::Read;
         let received = match nr as i64 {
@@ -484,7 +508,7 @@ impl Around<'_> {
             _ => usize::MAX,
         };
         for r in ranges.into_iter().skip(skipped) {
-            let len = r.len.min(MOST as u64 / 64) as usize;
+            let len = r.len.min(MOVED) as usize;
             call.written.push(Written {
                 address: r.addr,
                 bytes: self.bytes(r.addr, len),

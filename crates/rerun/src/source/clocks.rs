@@ -60,12 +60,11 @@ impl Clocks {
             };
             if self.at(cursor, begin)? == entry {
                 let arguments = cursor.registers()?.gpr;
-                let left = !code.contains(&self.at(cursor, count + behind)?)
-                    && code.contains(&self.at(cursor, count + behind - 1)?);
+                let end = count.saturating_add(behind);
+                let left = !code.contains(&self.at(cursor, end)?)
+                    && code.contains(&self.at(cursor, end.saturating_sub(1))?);
                 if left {
-                    return self
-                        .call(cursor, (begin, count + behind), arguments)
-                        .map(Some);
+                    return self.call(cursor, (begin, end), arguments).map(Some);
                 }
             }
         }
@@ -78,7 +77,10 @@ impl Clocks {
         }
         let mut end = count;
         while end - count < LONGEST && code.contains(&self.at(cursor, end)?) {
-            end += 1;
+            end = end.saturating_add(1);
+            if end == u64::MAX {
+                return Ok(None);
+            }
         }
         if count - begin == LONGEST || end - count == LONGEST {
             return Ok(None);
