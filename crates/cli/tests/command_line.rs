@@ -419,7 +419,6 @@ fn what_a_recording_does_not_have_is_an_error_and_said_once() {
     wrong(&["data", a, "--thread", "99"], "no thread 99");
     wrong(&["data", a, "--raw", "--fd", "1"], "say --in or --out");
     wrong(&["audit", a, "--extract", a], "cannot open the folder");
-    wrong(&["rerun", a, "--outputs", "perform"], "belong together");
     wrong(&["rerun", a, "--here", gone], "No such file");
     wrong(&["rerun", a, "./gone"], "cannot start");
     wrong(

@@ -5,8 +5,11 @@
 //! nevertheless, it can only compute, use the files that are open, and ask for some more
 //! ([`crate::outside`]).
 
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::ptr::null;
 
 /// The restrictions that the kernel enforces.
@@ -86,53 +89,88 @@ fn leave_file_system() -> io::Result<u32> {
     done.map(|()| version)
 }
 
-/// Rules under which a process may read files, and changes none but those below `folder`. It connects to nothing. The process
-/// that is to obey them passes the descriptor to `landlock_restrict_self`. `None`: the kernel has no Landlock.
-pub fn changes_nothing(folder: Option<BorrowedFd>) -> Option<OwnedFd> {
-    /// Writing, removing, making files of all kinds; truncating and moving them, where the kernel knows that.
+/// Rules under which a process may read files, and changes none. It reads no devices, connects to nothing, and signals no process
+/// that does not obey the same rules, as far as the kernel knows such rules. The process that is to obey them passes the
+/// descriptor to `landlock_restrict_self`.
+///
+/// # Errors
+/// The kernel has no Landlock, or there are no descriptors left.
+pub fn changes_nothing() -> io::Result<OwnedFd> {
+    /// Writing, removing, making files of all kinds.
     const CHANGES: u64 = 1 << 1 | 0x1ff << 4;
+    const READ: u64 = 1 << 2;
+    const MOVE: u64 = 1 << 13;
+    const TRUNCATE: u64 = 1 << 14;
+    const CONTROL_DEVICE: u64 = 1 << 15;
+    const ABSTRACT_SOCKETS: u64 = 1;
+    const SIGNALS: u64 = 2;
+    let known = |since: i64, version: i64, what: u64| if version >= since { what } else { 0 };
+    // SAFETY: the call only returns a number.
+    let version =
+        unsafe { libc::syscall(LANDLOCK_CREATE_RULESET, null::<Ruleset>(), 0usize, VERSION) };
+    if version < 1 {
+        return Err(io::Error::last_os_error());
+    }
+    let rules = Ruleset {
+        files: CHANGES
+            | READ
+            | known(2, version, MOVE)
+            | known(3, version, TRUNCATE)
+            | known(5, version, CONTROL_DEVICE),
+        net: known(4, version, 3),
+        scoped: known(6, version, ABSTRACT_SOCKETS | SIGNALS),
+    };
+    // Older kernels accept a longer structure if the unknown part is zero.
+    // SAFETY: the size is the structure's.
+    let fd = unsafe { libc::syscall(LANDLOCK_CREATE_RULESET, &rules, size_of_val(&rules), 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just made, and nobody else has it.
+    let set = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    // All but devices may be read.
+    let folders = std::fs::read_dir("/")?.filter_map(|e| e.ok().map(|e| e.path()));
+    let folders = folders.filter(|p| p != Path::new("/dev"));
+    for path in folders.chain([Path::new("/dev/shm").to_owned()]) {
+        // Entries that lead nowhere have nothing to read.
+        if let Ok(place) = named(&path) {
+            allow(&set, &place, READ)?;
+        }
+    }
+    Ok(set)
+}
+
+/// A descriptor that only names a file or folder.
+fn named(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let place = options.read(true).custom_flags(libc::O_PATH).open(path)?;
+    let m = place.metadata()?;
+    match m.is_file() || m.is_dir() {
+        true => Ok(place),
+        false => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+/// Adds a rule: what lies at a place may be accessed in these ways.
+fn allow(set: &OwnedFd, place: &File, allowed: u64) -> io::Result<()> {
     /// `struct landlock_path_beneath_attr`, which has no padding.
     #[repr(C, packed)]
     struct Beneath {
         allowed: u64,
-        folder: i32,
+        place: i32,
     }
     const LANDLOCK_ADD_RULE: i64 = 445;
     const PATH_BENEATH: i32 = 1;
-    // SAFETY: the call only returns a number.
-    let version =
-        unsafe { libc::syscall(LANDLOCK_CREATE_RULESET, null::<Ruleset>(), 0usize, VERSION) };
-    let files = match version {
-        ..1 => return None,
-        1 => CHANGES,
-        2 => CHANGES | 1 << 13,
-        _ => CHANGES | 1 << 13 | 1 << 14,
+    let rule = Beneath {
+        allowed,
+        place: place.as_raw_fd(),
     };
-    let rules = Ruleset {
-        files,
-        net: if version >= 4 { 3 } else { 0 },
-        scoped: if version >= 6 { 1 } else { 0 },
-    };
-    // SAFETY: the size is the structure's.
-    let fd = unsafe { libc::syscall(LANDLOCK_CREATE_RULESET, &rules, size_of_val(&rules), 0) };
-    if fd < 0 {
-        return None;
+    // SAFETY: both descriptors are open, and the kernel reads a structure of this kind.
+    let done = unsafe { libc::syscall(LANDLOCK_ADD_RULE, set.as_raw_fd(), PATH_BENEATH, &rule, 0) };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
-    // SAFETY: the descriptor was just made, and nobody else has it.
-    let set = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-    if let Some(folder) = folder {
-        let rule = Beneath {
-            allowed: files,
-            folder: folder.as_raw_fd(),
-        };
-        // SAFETY: both descriptors are open, and the kernel reads a structure of this kind.
-        let done =
-            unsafe { libc::syscall(LANDLOCK_ADD_RULE, set.as_raw_fd(), PATH_BENEATH, &rule, 0) };
-        if done < 0 {
-            return None;
-        }
-    }
-    Some(set)
 }
 
 /// The condition under which a system call is allowed.
@@ -409,4 +447,77 @@ fn filter_calls() -> io::Result<()> {
     // flag.
     let sync = libc::SECCOMP_FILTER_FLAG_TSYNC;
     set(sync | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW).or_else(|_| set(sync))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    /// What a shell's command ends with under the rules of [`changes_nothing`].
+    fn status(command: &str) -> i32 {
+        let rules = changes_nothing().unwrap();
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", command]).stdin(Stdio::null());
+        shell.stdout(Stdio::null()).stderr(Stdio::null());
+        // SAFETY: the closure only makes system calls that touch no memory.
+        unsafe {
+            shell.pre_exec(move || {
+                libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+                match libc::syscall(LANDLOCK_RESTRICT_SELF, rules.as_raw_fd(), 0) {
+                    0 => Ok(()),
+                    _ => Err(io::Error::last_os_error()),
+                }
+            });
+        }
+        shell.status().unwrap().code().unwrap()
+    }
+
+    #[test]
+    fn files_are_read_and_nothing_is_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(at("kept"), "kept").unwrap();
+        let (kept, made) = (at("kept"), at("made"));
+        for good in [
+            format!("read x < {kept}; test kept = $x"),
+            "ls / /dev".into(),
+            "read x < /proc/self/stat".into(),
+        ] {
+            assert_eq!(status(&good), 0, "{good}");
+        }
+        for bad in [
+            format!("echo x > {kept}"),
+            format!("echo x >> {kept}"),
+            format!("echo x > {made}"),
+            format!("rm {kept}"),
+            format!("mv {kept} {made}"),
+            format!("ln {kept} {made}"),
+            format!("ln -s {kept} {made}"),
+            format!("mkdir {made}"),
+            format!("mkfifo {made}"),
+            // Devices may not even be read.
+            "read x < /dev/zero".into(),
+            "echo x > /dev/null".into(),
+        ] {
+            assert_ne!(status(&bad), 0, "{bad}");
+        }
+        assert_eq!(std::fs::read(&kept).unwrap(), b"kept");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn others_get_no_signal_where_the_kernel_knows_that() {
+        // SAFETY: the call only returns a number.
+        let version =
+            unsafe { libc::syscall(LANDLOCK_CREATE_RULESET, null::<Ruleset>(), 0usize, VERSION) };
+        if version < 6 {
+            eprintln!("skipped: this kernel's Landlock has no rules for signals");
+            return;
+        }
+        let own = std::process::id();
+        assert_ne!(status(&format!("kill -0 {own}")), 0);
+        assert_eq!(status("kill -0 $$"), 0);
+    }
 }

@@ -18,4 +18,4 @@ pub use restart::Restart;
 pub use rseq::Rseq;
 pub use status::Status;
 pub use thread::{Regs, Stop, Thread};
-pub use tracee::{Ended, Halt, Launch, SignalSent, filter, launch, next_halt, next_halt_until};
+pub use tracee::{Ended, Halt, Launch, SignalSent, filter, launch, next_halt, next_halt_within};

@@ -66,8 +66,9 @@ pub enum Halt {
 }
 
 /// A filter that stops a process at all system calls but these, and those `mmap`s that map no file. Calls of other
-/// architectures end it.
-pub fn filter(pass: &[i64]) -> Vec<libc::sock_filter> {
+/// architectures end it. `limits` are calls of `pass` at which it stops if an argument's low half is at least a number: the
+/// call, the argument, and the number.
+pub fn filter(pass: &[i64], limits: &[(i64, u32, u32)]) -> Vec<libc::sock_filter> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const ABOVE: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
@@ -78,8 +79,9 @@ pub fn filter(pass: &[i64]) -> Vec<libc::sock_filter> {
     const X32: u32 = 0x4000_0000;
     const NR: u32 = 0;
     const ARCH: u32 = 4;
-    /// The low half of the fourth argument.
-    const FLAGS: u32 = 16 + 3 * 8;
+    /// The low half of the first argument, and of the fourth.
+    const FIRST: u32 = 16;
+    const FLAGS: u32 = FIRST + 3 * 8;
     let step = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
     let (allow, trace, kill) = (
         step(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
@@ -94,6 +96,15 @@ pub fn filter(pass: &[i64]) -> Vec<libc::sock_filter> {
         step(ABOVE, X32, 0, 1),
         kill,
     ];
+    for (nr, argument, least) in limits {
+        out.extend([
+            step(EQUAL, *nr as u32, 0, 4),
+            step(LOAD, FIRST + 8 * argument, 0, 0),
+            step(ABOVE, *least, 0, 1),
+            trace,
+            allow,
+        ]);
+    }
     for nr in pass {
         out.extend([step(EQUAL, *nr as u32, 0, 1), allow]);
     }
@@ -221,8 +232,10 @@ fn wait_for(pid: i32) -> io::Result<i32> {
     }
 }
 
-/// How often it is looked whether something has happened, where the wait has an end.
-const LOOK: Duration = Duration::from_millis(1);
+/// So long it is asked again and again whether something has happened, before the processor is given away for longer.
+const SHORT: Duration = Duration::from_micros(50);
+/// No longer is slept at a time.
+const LONG: Duration = Duration::from_millis(5);
 
 /// Waits for any process that this thread traces to stand still, or to end.
 ///
@@ -233,19 +246,25 @@ pub fn next_halt() -> io::Result<(i32, Halt)> {
     halt(pid, status)
 }
 
-/// Like [`next_halt`], until an instant. `None`: nothing has happened until then.
+/// Like [`next_halt`], for so long. `None`: nothing has happened until then.
 ///
 /// # Errors
 /// There is no process.
-pub fn next_halt_until(until: Instant) -> io::Result<Option<(i32, Halt)>> {
+pub fn next_halt_within(longest: Duration) -> io::Result<Option<(i32, Halt)>> {
+    let begin = Instant::now();
     loop {
         if let Some((pid, status)) = wait(libc::WNOHANG)? {
             return halt(pid, status).map(Some);
         }
-        if Instant::now() >= until {
+        let waited = begin.elapsed();
+        if waited >= longest {
             return Ok(None);
         }
-        std::thread::sleep(LOOK);
+        match waited < SHORT {
+            true => std::thread::yield_now(),
+            // It is noticed late by a part of the time that it took.
+            false => std::thread::sleep((waited / 8).clamp(SHORT, LONG)),
+        }
     }
 }
 
@@ -314,6 +333,20 @@ impl Thread {
         Thread::traced(pid, pid)
     }
 
+    /// What the kernel says of a traced process: whether it sleeps, and how much processor time it has used, in ticks.
+    /// `None`: it is gone.
+    pub fn activity(&self) -> Option<(bool, u64)> {
+        let text = std::fs::read(format!("/proc/{}/stat", self.tid())).ok()?;
+        let text = String::from_utf8_lossy(&text);
+        // The program's name stands in parentheses, and may have any characters.
+        let (_, behind) = text.rsplit_once(") ")?;
+        let mut fields = behind.split(' ');
+        let sleeps = fields.next()? == "S";
+        let mut ticks = fields.skip(10).map(|f| f.parse::<u64>().ok());
+        let used = ticks.next()??.saturating_add(ticks.next()??);
+        Some((sleeps, used))
+    }
+
     /// Ends a traced process.
     pub fn kill(&self) {
         // SAFETY: a plain system call that accesses no memory.
@@ -334,7 +367,7 @@ mod tests {
             args: vec![c("sh"), c("-c"), c("kill -9 1; exit $?")],
             env: Vec::new(),
             folder: None,
-            filter: filter(&[libc::SYS_brk, libc::SYS_exit_group]),
+            filter: filter(&[libc::SYS_brk, libc::SYS_exit_group], &[]),
             rules: None,
         };
         let t = super::launch(&launch).unwrap();
@@ -372,7 +405,7 @@ mod tests {
             args: Vec::new(),
             env: Vec::new(),
             folder: None,
-            filter: filter(&[]),
+            filter: filter(&[], &[]),
             rules: None,
         };
         let e = super::launch(&launch).err().unwrap();

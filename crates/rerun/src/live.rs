@@ -5,18 +5,20 @@ mod calls;
 mod files;
 mod memory;
 mod moved;
+mod pass;
 mod processes;
 mod recording;
 mod signals;
 mod stack;
 mod tell;
+mod watch;
 
 use crate::plan::compare::Compare;
 use crate::plan::script::{Files, Script};
 use crate::plan::table::{FileId, Table};
-use crate::report::{Divergence, OutputDifference, Report};
+use crate::report::{Divergence, Report};
 use crate::wire::{Begin, End, Image};
-use hindsight_remote::{Ended, Halt, Regs, Thread, next_halt, next_halt_until};
+use hindsight_remote::{Ended, Halt, Regs, Thread};
 use memory::ProcessMemory;
 use recording::Recording;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -24,7 +26,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Instant;
+use watch::Quiet;
 
 /// Why a program cannot be run again.
 #[derive(Debug, thiserror::Error)]
@@ -51,8 +53,6 @@ pub enum Outputs {
     Compare,
     /// It goes nowhere, and only standard output and standard error are compared.
     Skip,
-    /// It is compared, and files below the scratch directory are really written.
-    Perform,
 }
 
 /// How a program is run again.
@@ -64,8 +64,6 @@ pub struct Options {
     pub args: Option<Vec<OsString>>,
     /// What is done about output.
     pub outputs: Outputs,
-    /// The directory below which files may be written.
-    pub scratch: Option<PathBuf>,
     /// Files, and folders, that are read as they are here: they belong to the program.
     pub here: Vec<PathBuf>,
     /// End at the first call that does not match.
@@ -77,7 +75,7 @@ pub struct Setup<'a> {
     /// The other half.
     pub stream: UnixStream,
     /// Rules of Landlock that the program obeys.
-    pub rules: Option<OwnedFd>,
+    pub rules: OwnedFd,
     /// Gets what the program writes to standard output, or else to standard error.
     pub show: &'a mut dyn FnMut(bool, &[u8]),
 }
@@ -128,8 +126,11 @@ struct Process {
     backlog: Vec<i32>,
     /// It has not run yet.
     is_new: bool,
-    /// When the signal comes that ended the recorded process, if it makes no more calls until then.
-    overdue: Option<(Instant, i32)>,
+    /// The signal that ended the recorded process comes if it makes no more calls. So many instructions the recorded one
+    /// made before that.
+    overdue: Option<(i32, u64)>,
+    /// How long it has made no call.
+    quiet: Quiet,
     /// Where its thread id is to stand in its memory when it begins.
     id_at: Option<u64>,
     /// Calls before those of the present program image.
@@ -159,23 +160,44 @@ struct Rerun<'a> {
     next_foreign: FileId,
     /// Open files of the recording that are also open here.
     real: HashSet<FileId>,
-    /// Open files that may be written: memory without a name, and files below the scratch folder.
-    writable: HashSet<FileId>,
-    /// The kernel keeps the program from changing other files.
-    confined: bool,
+    /// Open files that may be written, since they are only memory.
+    memory: HashSet<FileId>,
     processes: BTreeMap<i32, Process>,
     /// Processes that stand still before it is known who made them.
     early: HashSet<i32>,
-    /// Images that a process has.
+    /// Recorded threads that a process stands for.
     taken: HashSet<u32>,
+    /// Recorded processes that were not made, by their ids, with the descriptors that they began with.
+    not_made: HashMap<i32, Table>,
+    /// Processes that are over.
+    finished: Vec<Finished>,
+    /// How the first one ended.
+    ended: Option<End>,
     /// From recorded process ids to those of now.
     pids: HashMap<i32, i32>,
     main: i32,
     time: u64,
     tally: Tally,
     contents: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Bytes of them.
+    kept: usize,
+    /// Bytes that the recorded calls take.
+    weight: usize,
+    /// Files that the recorded program did not open to write.
+    files_made: HashSet<FileId>,
     /// Names of new files that were made up, and the recorded ones.
     renamed: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+/// A process that is over.
+struct Finished {
+    /// The process id that it saw.
+    pid: i32,
+    /// It is the first one.
+    is_main: bool,
+    outputs: Compare,
+    /// Where it failed.
+    fault: Option<Vec<String>>,
 }
 
 /// What is counted on the way.
@@ -188,10 +210,18 @@ struct Tally {
     /// Calls in a row that were not recorded.
     lost: u32,
     divergence: Option<Divergence>,
-    outputs: Vec<OutputDifference>,
     notes: Vec<String>,
     /// Recorded calls that the processes came to, and all of them.
     reached: (u64, u64),
+    /// Changes of files that were not recorded, and recorded ones that were left out.
+    changes: u64,
+    unmade: u64,
+    /// Processes that were ended because they were left behind.
+    killed: u64,
+    /// Bytes that went to files which the recorded program did not write.
+    elsewhere: u64,
+    /// Notes that were left out.
+    more: u64,
 }
 
 /// How the run ended.
@@ -202,6 +232,16 @@ enum Finish {
     TooFar(String),
     /// The recording does not say more.
     Cut,
+}
+
+impl Finish {
+    fn why(&self) -> String {
+        match self {
+            Finish::Ended(_) => "it is over".into(),
+            Finish::TooFar(why) => why.clone(),
+            Finish::Cut => "the recording does not say how it goes on".into(),
+        }
+    }
 }
 
 /// Why a call is not dealt with.
@@ -230,10 +270,6 @@ type Done<T = ()> = Result<T, Trouble>;
 /// The recording or the program is something that cannot be fed.
 pub fn rerun(options: Options, setup: Setup) -> Result<Report, Error> {
     let mut recording = Recording::new(setup.stream);
-    if options.scratch.is_some() && setup.rules.is_none() {
-        let what = "this kernel has no Landlock, so nothing is really written: leave out the scratch folder";
-        return Err(Error::Limit(what.into()));
-    }
     let begin = recording.begin().map_err(Error::Recording)?;
     let mut run = Rerun {
         recording,
@@ -245,16 +281,21 @@ pub fn rerun(options: Options, setup: Setup) -> Result<Report, Error> {
         foreign: HashMap::new(),
         next_foreign: FOREIGN,
         real: HashSet::new(),
-        writable: HashSet::new(),
-        confined: setup.rules.is_some(),
+        memory: HashSet::new(),
         processes: BTreeMap::new(),
         early: HashSet::new(),
         taken: HashSet::new(),
+        not_made: HashMap::new(),
+        finished: Vec::new(),
+        ended: None,
         pids: HashMap::new(),
         main: 0,
         time: 0,
         tally: Tally::default(),
         contents: HashMap::new(),
+        kept: 0,
+        weight: 0,
+        files_made: HashSet::new(),
         renamed: HashMap::new(),
     };
     run.start(setup.rules)?;
@@ -263,32 +304,26 @@ pub fn rerun(options: Options, setup: Setup) -> Result<Report, Error> {
 }
 
 impl Rerun<'_> {
-    /// Runs until the first process has ended, or nothing more can be done.
+    /// Runs until all processes have ended, or nothing more can be done.
     fn run(&mut self) -> Result<Finish, Error> {
         loop {
-            let Some((pid, halt)) = self.next().map_err(Error::Trace)? else {
-                self.send_overdue();
-                continue;
+            if self.processes.is_empty() {
+                return Ok(Finish::Ended(self.ended.unwrap_or(End::Unknown)));
+            }
+            let (pid, halt) = match self.next() {
+                Ok(Some(all)) => all,
+                Ok(None) => continue,
+                Err(Trouble::Error(e)) => return Err(e),
+                Err(Trouble::Finish(f)) => return Ok(f),
             };
             match self.halted(pid, halt) {
-                Ok(None) => {}
-                Ok(Some(end)) => return Ok(Finish::Ended(end)),
-                Err(Trouble::Error(e)) => match self.is_gone(pid, &e) {
-                    // It was killed while it stood still: its end will be told.
-                    true => {}
-                    false => return Err(e),
-                },
-                Err(Trouble::Finish(f)) => return Ok(f),
+                Ok(()) => {}
+                // It was killed while it stood still: its end will be told.
+                Err(Trouble::Error(e)) if self.is_gone(pid, &e) => {}
+                Err(Trouble::Error(e)) => return Err(e),
+                Err(Trouble::Finish(f)) if self.ended.is_none() => return Ok(f),
+                Err(Trouble::Finish(f)) => self.end_left(pid, &f.why()),
             }
-        }
-    }
-
-    /// Waits for something to happen. `None`: a process has made no call for long, and the recorded one was ended there.
-    fn next(&self) -> std::io::Result<Option<(i32, Halt)>> {
-        let overdue = self.processes.values().filter_map(|p| p.overdue);
-        match overdue.map(|(at, _)| at).min() {
-            Some(until) => next_halt_until(until),
-            None => next_halt().map(Some),
         }
     }
 
@@ -300,34 +335,45 @@ impl Rerun<'_> {
         code == Some(libc::ESRCH) && self.processes.contains_key(&pid)
     }
 
-    /// Deals with a process that stands still. Returns the end of the first one.
-    fn halted(&mut self, pid: i32, halt: Halt) -> Done<Option<End>> {
+    /// Deals with a process that stands still.
+    fn halted(&mut self, pid: i32, halt: Halt) -> Done {
         if !self.processes.contains_key(&pid) {
             match halt {
                 Halt::Ended(_) => drop(self.early.remove(&pid)),
                 _ => drop(self.early.insert(pid)),
             }
-            return Ok(None);
+            return Ok(());
         }
         match halt {
-            Halt::Call => self.call(pid)?,
-            Halt::Returned => self.returned(pid)?,
-            Halt::Made(child) => self.made(pid, child)?,
-            Halt::Loaded => self.loaded(pid)?,
-            Halt::Signal(s) => self.signal(pid, s)?,
+            Halt::Call => self.call(pid),
+            Halt::Returned => self.returned(pid),
+            Halt::Made(child) => self.made(pid, child),
+            Halt::Loaded => self.loaded(pid),
+            Halt::Signal(s) => self.signal(pid, s),
             Halt::Ended(end) => {
                 let end = match end {
                     Ended::Status(n) => End::Status(n),
                     Ended::Signal(n) => End::Signal(n),
                 };
-                self.close(pid, end)?;
                 if pid == self.main {
-                    return Ok(Some(end));
+                    self.ended = Some(end);
                 }
+                self.close(pid, end)
             }
-            Halt::Other => self.process(pid).thread.go_on(0),
+            Halt::Other => {
+                self.process(pid).thread.go_on(0);
+                Ok(())
+            }
         }
-        Ok(None)
+    }
+
+    /// Something to be said at the end. No more than some are kept: a recording may have many reasons.
+    fn note(&mut self, text: String) {
+        const NOTES: usize = 50;
+        match self.tally.notes.len() < NOTES {
+            true => self.tally.notes.push(text),
+            false => self.tally.more += 1,
+        }
     }
 
     fn process(&mut self, pid: i32) -> &mut Process {
@@ -337,3 +383,6 @@ impl Rerun<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! What is told at the end.
 
-use crate::plan::compare::{Compare, Difference};
+use crate::plan::compare::{Difference, Stream};
+use crate::plan::table::FileId;
 use crate::wire::End;
 
 /// What became of the recorded failure.
@@ -49,7 +50,7 @@ impl std::fmt::Display for Verdict {
             Verdict::SameFailure => "the same failure",
             Verdict::OtherFailure => "another failure",
             Verdict::OtherOutput => "no failure, but other output",
-            Verdict::TooFar => "the program went too far away from the recording",
+            Verdict::TooFar => "it is not known what became of the failure",
         })
     }
 }
@@ -114,6 +115,12 @@ pub struct Report {
     pub added: u64,
     /// Calls that only the recorded program made.
     pub left_out: u64,
+    /// Changes of files that the recorded program did not make. They were not made, and the program was told that they were.
+    pub not_done: u64,
+    /// Recorded changes of files that the program did not ask for.
+    pub unmade: u64,
+    /// Bytes of the recorded output that are not known, and so not compared.
+    pub unknown: u64,
     /// Calls that this machine has answered, since the recording could not.
     pub answered_here: u64,
     /// The first call that did not match.
@@ -135,22 +142,40 @@ impl Report {
             && self.outputs.is_empty()
             && self.now == Some(self.recorded)
             && self.left_out == 0
+            && self.not_done == 0
+            && self.unknown == 0
     }
+}
+
+/// What else a run gave out, or left out, than the recorded one.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Changes {
+    /// Changes of files that were not recorded.
+    pub added: u64,
+    /// Bytes written to files that the recorded program did not write.
+    pub elsewhere: u64,
+    /// Recorded changes of files that were not asked for.
+    pub left_out: u64,
+    /// Processes that did not come to an end.
+    pub killed: u64,
 }
 
 /// What decides the verdict.
 pub struct Facts<'a> {
     pub recorded: End,
     pub now: End,
-    /// What the first process wrote.
-    pub outputs: &'a Compare,
+    /// What all processes wrote, by open file; the first process comes first.
+    pub outputs: Vec<(FileId, &'a Stream)>,
     /// The functions in which the two failed.
-    pub functions: (Option<&'a str>, Option<&'a str>),
+    pub functions: (Option<String>, Option<String>),
+    /// Names of the two programs, as they may stand before their messages.
+    pub names: Vec<Vec<u8>>,
+    pub changes: Changes,
 }
 
 /// Standard output and standard error.
-const STDOUT: u32 = 1;
-const STDERR: u32 = 2;
+const STDOUT: FileId = 1;
+const STDERR: FileId = 2;
 
 fn is_failure(end: End) -> bool {
     !matches!(end, End::Status(0))
@@ -158,21 +183,64 @@ fn is_failure(end: End) -> bool {
 
 /// What became of the failure, and why that is said.
 pub fn decide(f: &Facts) -> (Verdict, Option<String>) {
-    let stream = |file| f.outputs.stream(file);
+    if f.recorded == End::Unknown {
+        let why = "the recording does not say how the program ended";
+        return (Verdict::TooFar, Some(why.into()));
+    }
+    match is_failure(f.now) {
+        true => failing(f),
+        false => ending_well(f),
+    }
+}
+
+/// The program ended with status 0.
+fn ending_well(f: &Facts) -> (Verdict, Option<String>) {
+    let failed = is_failure(f.recorded);
+    let c = f.changes;
+    // What was written before the failure must be there. More may follow, and what told of the failure is gone.
+    let fine = |(file, s): &(FileId, &Stream)| match failed {
+        true => *file == STDERR || s.is_complete(),
+        false => s.is_same(),
+    };
+    let other = |why: Option<String>| (Verdict::OtherOutput, why);
+    if !f.outputs.iter().all(fine) {
+        return other(None);
+    }
+    if c.left_out > 0 {
+        let why = format!("{} recorded changes of files were not made", c.left_out);
+        return other(Some(why));
+    }
+    if c.killed > 0 {
+        return other(Some("a process of it did not come to an end".into()));
+    }
+    if !failed && c.added > 0 {
+        let why = format!("{} changes of files are not in the recording", c.added);
+        return other(Some(why));
+    }
+    if !failed && c.elsewhere > 0 {
+        let why = format!(
+            "{} bytes went to files that are not in the recording",
+            c.elsewhere
+        );
+        return other(Some(why));
+    }
+    let counted = f
+        .outputs
+        .iter()
+        .filter(|(file, _)| !failed || *file != STDERR);
+    let uncompared = counted.fold(0u64, |n, (_, s)| n.saturating_add(s.uncompared));
+    if uncompared > 0 {
+        let why = format!("{uncompared} bytes of the recorded output are not known");
+        return (Verdict::TooFar, Some(why));
+    }
+    (Verdict::Same, None)
+}
+
+/// The program failed.
+fn failing(f: &Facts) -> (Verdict, Option<String>) {
+    let stream = |file| f.outputs.iter().find(|s| s.0 == file).map(|s| s.1);
     let differs = |file| stream(file).is_some_and(|s| s.differs());
     let same = |file| stream(file).is_none_or(|s| s.is_same());
-    let failed = is_failure(f.recorded);
-    if !is_failure(f.now) {
-        // What was written before the failure must be there. More may follow, and what told of the failure is gone.
-        let fine = match failed {
-            true => !differs(STDOUT) && stream(STDOUT).is_none_or(|s| s.is_complete()),
-            false => f.outputs.streams().all(|(_, s)| s.is_same()),
-        };
-        return match fine {
-            true => (Verdict::Same, None),
-            false => (Verdict::OtherOutput, None),
-        };
-    }
     if f.recorded != f.now {
         let why = format!("{} in place of {}", f.now, f.recorded);
         return (Verdict::OtherFailure, Some(why));
@@ -180,7 +248,7 @@ pub fn decide(f: &Facts) -> (Verdict, Option<String>) {
     if same(STDOUT) && same(STDERR) && f.functions.0 == f.functions.1 {
         return (Verdict::SameFailure, None);
     }
-    if let (Some(a), Some(b)) = f.functions
+    if let (Some(a), Some(b)) = (&f.functions.0, &f.functions.1)
         && a != b
         && matches!(f.now, End::Signal(n) if n != libc::SIGABRT)
     {
@@ -190,7 +258,7 @@ pub fn decide(f: &Facts) -> (Verdict, Option<String>) {
     // The last line tells what the failure is. Numbers of lines and addresses in it may change.
     if let Some(s) = stream(STDERR).filter(|s| s.recorded_len > 0 || s.now_len > 0) {
         let (a, b) = s.last_lines();
-        if message(&a) != message(&b) {
+        if message(&a, &f.names) != message(&b, &f.names) {
             let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
             let why = format!("it says \"{}\", and not \"{}\"", text(&b), text(&a));
             return (Verdict::OtherFailure, Some(why));
@@ -205,12 +273,17 @@ pub fn decide(f: &Facts) -> (Verdict, Option<String>) {
 }
 
 /// A message without its numbers, and without the name of the program before it.
-fn message(line: &[u8]) -> Vec<u8> {
+fn message(line: &[u8], names: &[Vec<u8>]) -> Vec<u8> {
     // An assertion says what did not hold, behind file, line and function.
     let mark = b"Assertion `";
     if let Some(at) = line.windows(mark.len()).position(|w| w == mark) {
         return line[at..].to_vec();
     }
+    let named = |name: &Vec<u8>| {
+        let rest = line.strip_prefix(name.as_slice())?;
+        rest.starts_with(b":").then_some(rest)
+    };
+    let line = names.iter().find_map(named).unwrap_or(line);
     let mut out = Vec::new();
     for b in line {
         match b {
@@ -219,11 +292,7 @@ fn message(line: &[u8]) -> Vec<u8> {
             b => out.push(*b),
         }
     }
-    let name = out.iter().position(|b| *b == b':').unwrap_or(0);
-    match out[..name].contains(&b' ') {
-        true => out,
-        false => out.split_off(name),
-    }
+    out
 }
 
 /// A difference of output in words.
@@ -240,6 +309,7 @@ pub fn output(pid: i32, to: String, d: Difference) -> OutputDifference {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::compare::Compare;
 
     fn outputs(list: &[(u32, &str, &str)]) -> Compare {
         let mut c = Compare::default();
@@ -250,14 +320,54 @@ mod tests {
         c
     }
 
-    fn verdict(recorded: End, now: End, list: &[(u32, &str, &str)]) -> Verdict {
+    fn decided(recorded: End, now: End, all: &[&Compare], changes: Changes) -> Verdict {
         let facts = Facts {
             recorded,
             now,
-            outputs: &outputs(list),
+            outputs: all.iter().flat_map(|c| c.streams()).collect(),
             functions: (None, None),
+            names: vec![b"p".to_vec(), b"q".to_vec()],
+            changes,
         };
         decide(&facts).0
+    }
+
+    fn verdict(recorded: End, now: End, list: &[(u32, &str, &str)]) -> Verdict {
+        decided(recorded, now, &[&outputs(list)], Changes::default())
+    }
+
+    #[test]
+    fn all_processes_count() {
+        let (fine, crash) = (End::Status(0), End::Signal(11));
+        let (a, b) = (outputs(&[(1, "a", "a")]), outputs(&[(1, "b", "c")]));
+        for recorded in [fine, crash] {
+            let of = |all: &[&Compare]| decided(recorded, fine, all, Changes::default());
+            assert_eq!(of(&[&a]), Verdict::Same);
+            assert_eq!(of(&[&a, &b]), Verdict::OtherOutput);
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_said() {
+        let (fine, crash) = (End::Status(0), End::Signal(11));
+        let none = Changes::default();
+        let mut c = outputs(&[(1, "a", "a")]);
+        assert_eq!(decided(End::Unknown, fine, &[&c], none), Verdict::TooFar);
+        c.recorded(1, b"\0", &[(0, 1)]);
+        c.now(1, b"x");
+        assert_eq!(decided(fine, fine, &[&c], none), Verdict::TooFar);
+        let c = outputs(&[(1, "a", "a")]);
+        let with = |change: fn(&mut Changes)| {
+            let mut all = Changes::default();
+            change(&mut all);
+            [fine, crash].map(|recorded| decided(recorded, fine, &[&c], all))
+        };
+        let (same, other) = (Verdict::Same, Verdict::OtherOutput);
+        // More than was recorded may follow behind a failure, and nothing may be missing.
+        assert_eq!(with(|c| c.added = 1), [other, same]);
+        assert_eq!(with(|c| c.elsewhere = 1), [other, same]);
+        assert_eq!(with(|c| c.left_out = 1), [other, other]);
+        assert_eq!(with(|c| c.killed = 1), [other, other]);
     }
 
     #[test]
@@ -300,9 +410,13 @@ mod tests {
             Verdict::OtherFailure
         );
         let (one, py) = (End::Status(1), "KeyError: 'a'\n");
+        let now = |text| verdict(one, one, &[(2, py, text), (1, "", "x")]);
+        assert_eq!(now("TypeError: x\n"), Verdict::OtherFailure);
+        assert_eq!(now("ValueError: 'a'\n"), Verdict::OtherFailure);
+        assert_eq!(now("KeyError: 'a'\n"), Verdict::SameFailure);
         assert_eq!(
-            verdict(one, one, &[(2, py, "TypeError: x\n")]),
-            Verdict::OtherFailure
+            verdict(one, one, &[(2, "p: line 3: bad\n", "q: line 4: bad\n")]),
+            Verdict::SameFailure
         );
         assert_eq!(
             verdict(one, one, &[(2, py, py), (1, "a", "b")]),
@@ -316,12 +430,13 @@ mod tests {
 
     #[test]
     fn crashes_in_other_functions_are_others() {
-        let outputs = Compare::default();
-        let facts = |a, b| Facts {
+        let facts = |a: Option<&str>, b: Option<&str>| Facts {
             recorded: End::Signal(11),
             now: End::Signal(11),
-            outputs: &outputs,
-            functions: (a, b),
+            outputs: Vec::new(),
+            functions: (a.map(Into::into), b.map(Into::into)),
+            names: Vec::new(),
+            changes: Changes::default(),
         };
         assert_eq!(decide(&facts(Some("f"), Some("f"))).0, Verdict::SameFailure);
         assert_eq!(

@@ -116,6 +116,7 @@ impl Source {
                     pid: thread.pid,
                     thread: id.0,
                     calls,
+                    length: thread.to,
                     end,
                 });
                 continue;
@@ -123,6 +124,7 @@ impl Source {
             image.threads += 1;
             if image.threads == 1 {
                 (image.thread, image.calls, image.end) = (id.0, calls, end);
+                image.length = thread.to;
             }
         }
         if p.is_whole {

@@ -59,6 +59,8 @@ pub struct Image {
     pub thread: u32,
     /// How many system calls the first thread made.
     pub calls: u64,
+    /// How many instructions it had completed at its end.
+    pub length: u64,
     /// How it ended.
     pub end: End,
     /// Processes that ran in its memory, until they loaded programs of their own (`vfork`).
@@ -76,8 +78,26 @@ pub struct Guest {
     pub thread: u32,
     /// How many system calls it made.
     pub calls: u64,
+    /// How many instructions it had completed at its end.
+    pub length: u64,
     /// How it ended.
     pub end: End,
+}
+
+impl Image {
+    /// The processes that ran in its memory, as if they were images of their own.
+    pub fn of_guests(&self) -> impl Iterator<Item = Image> {
+        self.guests.iter().map(|g| Image {
+            thread: g.thread,
+            calls: g.calls,
+            length: g.length,
+            end: g.end,
+            pid: g.pid,
+            threads: 1,
+            guests: Vec::new(),
+            ..self.clone()
+        })
+    }
 }
 
 /// How a process ended.
@@ -142,7 +162,10 @@ impl Call {
     /// About how many bytes of memory it takes.
     pub fn size(&self) -> usize {
         let texts = self.texts.iter().flatten().map(Vec::len).sum::<usize>();
-        let written = self.written.iter().map(|w| 2 * w.bytes.len() + size_of::<Written>());
+        let written = self
+            .written
+            .iter()
+            .map(|w| 2 * w.bytes.len() + size_of::<Written>());
         size_of::<Call>()
             + texts
             + written.sum::<usize>()
@@ -225,8 +248,8 @@ macro_rules! structures {
 
 structures! {
     Begin { program, args, env, folder, started, images }
-    Image { number, parent, by_exec, is_whole, pid, threads, thread, calls, end, guests, random }
-    Guest { pid, thread, calls, end }
+    Image { number, parent, by_exec, is_whole, pid, threads, thread, calls, length, end, guests, random }
+    Guest { pid, thread, calls, length, end }
     Call {
         count, number, args, result, time, texts, given, sent, unsure, received, unknown, written, signals, library
     }

@@ -11,9 +11,6 @@ pub struct Rerun {
     /// What becomes of what the program writes. Standard output and standard error are always compared, and shown.
     #[arg(long, value_enum, value_name = "WHAT", default_value = "compare")]
     pub outputs: Outputs,
-    /// Directory below which files may really be written. With `--outputs perform`.
-    #[arg(long, value_name = "DIRECTORY")]
-    pub scratch: Option<PathBuf>,
     /// A file or folder that belongs to the program, such as a script or a module that was changed. It is read as it is here.
     /// May be repeated. The program itself always is.
     #[arg(long, value_name = "FILE|FOLDER")]
@@ -41,8 +38,6 @@ pub struct Rerun {
 pub enum Outputs {
     /// It is compared with what was recorded, and goes nowhere.
     Compare,
-    /// It goes nowhere.
+    /// Only standard output and standard error are compared. Other files and effects do not count.
     Skip,
-    /// It is compared, and files below the scratch directory are really written.
-    Perform,
 }

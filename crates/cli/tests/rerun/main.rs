@@ -2,6 +2,7 @@
 
 mod fixes;
 mod same;
+mod verdicts;
 mod wrong;
 
 use hindsight_lab::{Done, Scene};

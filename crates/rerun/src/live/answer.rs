@@ -26,7 +26,7 @@ impl Rerun<'_> {
 
     /// Answers a call as a recorded one was: result, memory and, if it is made for the first time, signals.
     pub fn replay(&mut self, pid: i32, made: &Made, slot: usize, first: bool) -> Done {
-        if first && self.ends_in(pid, slot) {
+        if first && self.ends_in(pid, slot)? {
             return Ok(());
         }
         if first {
@@ -64,9 +64,8 @@ impl Rerun<'_> {
             );
             waits && call.signals.iter().any(|s| s.during)
         };
-        if during {
+        if during && self.send(pid, slot) {
             // The kernel delivers the signal, under the mask that the call asks for.
-            self.send(pid, slot);
             return self.pass(pid);
         }
         match made.number as i64 {
@@ -114,7 +113,7 @@ impl Rerun<'_> {
 
     /// What `poll` said of each descriptor, by the open file that it leads to.
     fn polled(&mut self, pid: i32, made: &Made, slot: usize) -> Done {
-        if self.ends_in(pid, slot) {
+        if self.ends_in(pid, slot)? {
             return Ok(());
         }
         self.send(pid, slot);
@@ -147,7 +146,7 @@ impl Rerun<'_> {
 
     /// What `select` said. Descriptors are translated by the open files that they lead to.
     fn selected(&mut self, pid: i32, made: &Made, slot: usize) -> Done {
-        if self.ends_in(pid, slot) {
+        if self.ends_in(pid, slot)? {
             return Ok(());
         }
         self.send(pid, slot);
@@ -187,7 +186,7 @@ impl Rerun<'_> {
 
     /// Events of `epoll`.
     fn events(&mut self, pid: i32, made: &Made, slot: usize) -> Done {
-        if self.ends_in(pid, slot) {
+        if self.ends_in(pid, slot)? {
             return Ok(());
         }
         self.send(pid, slot);
@@ -256,7 +255,8 @@ impl Rerun<'_> {
             }
             After::Read(before, file) => {
                 if (r.rax as i64) > 0 {
-                    *p.places.entry(file).or_default() += r.rax;
+                    let place = p.places.entry(file).or_default();
+                    *place = place.saturating_add(r.rax);
                 }
                 restore(p, *before, r.rax)?;
             }

@@ -1,56 +1,22 @@
 //! A system call of the program: what is done about it.
 
-use super::files::opens_to_change;
+use super::signals::is_fatal;
+use super::watch::Quiet;
 use super::{After, Done, Error, FOREIGN, Finish, Process, Rerun, Trouble};
-use crate::plan::class::{Class, class};
+use crate::plan::class::{Class, class, class_now, is_lasting};
 use crate::plan::key::{File, Key, key};
-use crate::plan::script::{Found, is_asked_by_path};
+use crate::plan::script::Found;
 use crate::plan::table::FileId;
 use crate::wire::End;
 use hindsight_remote::Regs;
 use hindsight_syscalls::{Arg, signature};
 use libc::*;
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Component;
 
 /// So many calls in a row that are not recorded are too many.
 const LOST: u32 = 2000;
-/// Changes that are made below the scratch folder. The kernel's rules keep them there (Landlock).
-const CHANGES: [i64; 15] = [
-    SYS_rename,
-    SYS_renameat,
-    SYS_renameat2,
-    SYS_mkdir,
-    SYS_mkdirat,
-    SYS_rmdir,
-    SYS_unlink,
-    SYS_unlinkat,
-    SYS_symlink,
-    SYS_symlinkat,
-    SYS_truncate,
-    SYS_ftruncate,
-    SYS_fallocate,
-    SYS_fsync,
-    SYS_fdatasync,
-];
-/// Requests to a file that only ask: for a terminal and its size, and how many bytes there are.
-const REQUESTS: [u32; 3] = [TCGETS as u32, TIOCGWINSZ as u32, FIONREAD as u32];
-/// What may be said of a new process. The low byte is the signal that it ends with.
-const FORKS: u64 = (0xff
-    | CLONE_VM
-    | CLONE_VFORK
-    | CLONE_SETTLS
-    | CLONE_PARENT_SETTID
-    | CLONE_CHILD_SETTID
-    | CLONE_CHILD_CLEARTID) as u64
-    | 1 << 32;
 /// Length of the system call instruction.
 const SYSCALL: u64 = 2;
-/// What a new process shares with the one that made it: its memory, and yet it is no thread of it.
-const SHARES: i32 = CLONE_VM;
-
 /// A system call that a process is about to make.
 pub struct Made {
     pub number: u64,
@@ -63,7 +29,7 @@ pub struct Made {
 impl Made {
     fn of(p: &Process, r: &Regs, renamed: &HashMap<Vec<u8>, Vec<u8>>) -> Made {
         let (number, args) = (r.orig_rax, [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]);
-        let class = class(number, &args);
+        let class = class_now(number, &args);
         let name = hindsight_timeline::syscall_name(number);
         let texts = signature(&name)
             .map_or(&[][..], |s| s.args)
@@ -109,19 +75,23 @@ impl Rerun<'_> {
             return Ok(());
         };
         p.overdue = None;
+        p.quiet = Quiet::default();
         let r = p.thread.regs()?;
-        let again = matches!(
-            &p.after,
-            Some(After::Wait(before, _)) if before.orig_rax == r.orig_rax
-        );
+        // A signal came before it was done, and the kernel makes it again.
+        let again = match &p.after {
+            Some(After::Wait(before, _)) => before.orig_rax == r.orig_rax,
+            Some(After::Fork(slot)) => p.script.slot(*slot).class == class(r.orig_rax, &[0; 6]),
+            _ => false,
+        };
         if again {
-            p.thread.step_call(0);
-            return Ok(());
+            let after = p.after.take();
+            return self.run_call(pid, after);
         }
         let made = Made::of(p, &r, &self.renamed);
         match made.class {
             Class::Own => return self.pass(pid),
             Class::Refused(why) => return Err(self.refused(pid, &made, why)),
+            Class::Absent => return self.answer(pid, -ENOSYS as i64 as u64),
             Class::Descriptors => return self.descriptors(pid, &made),
             Class::Identity => {
                 let id = p.pid as u64;
@@ -179,66 +149,6 @@ impl Rerun<'_> {
                 None => self.unrecorded(pid, &made),
             },
         }
-    }
-
-    /// Deals with a call that is about a file of this machine: it belongs to the program, or is not recorded. What would change
-    /// something is done only below the scratch folder. `None`: it is about something else.
-    fn of_this_machine(&mut self, pid: i32, made: &Made, r: Regs) -> Done<Option<()>> {
-        let file = made.file().filter(|f| self.is_kernels(*f));
-        let is_here = |t: &Vec<u8>| !t.is_empty() && self.files.is_here(t);
-        let by_path = is_asked_by_path(made.class) && made.texts.iter().flatten().any(is_here);
-        if !by_path && (file.is_none() || made.class == Class::Open) {
-            return Ok(None);
-        }
-        let scratch = match by_path {
-            true => made.texts.iter().flatten().all(|t| self.is_scratch(t)),
-            false => file.is_some_and(|f| self.writable.contains(&f)),
-        };
-        let number = made.number as i64;
-        let refusal = match made.class {
-            Class::Open if !scratch && opens_to_change(made) => EROFS,
-            Class::Effect if number == SYS_fcntl => 0,
-            Class::Effect if !scratch || !CHANGES.contains(&number) => 0,
-            Class::Query if number == SYS_ioctl && !REQUESTS.contains(&(made.args[1] as u32)) => {
-                ENOTTY
-            }
-            Class::Open => {
-                return self
-                    .pass_and(pid, After::Open(Box::new(r), None, true))
-                    .map(Some);
-            }
-            _ => return self.pass(pid).map(Some),
-        };
-        self.answer(pid, -refusal as i64 as u64).map(Some)
-    }
-
-    /// Whether a path leads below the folder in which files may really be written.
-    fn is_scratch(&self, path: &[u8]) -> bool {
-        let Some(scratch) = &self.options.scratch else {
-            return false;
-        };
-        let path = self.files.folder.join(OsStr::from_bytes(path));
-        let up = path.components().any(|c| c == Component::ParentDir);
-        self.confined && !up && path.starts_with(scratch)
-    }
-
-    /// The kernel does a call.
-    pub fn pass(&mut self, pid: i32) -> Done {
-        self.process(pid).thread.go_on(0);
-        Ok(())
-    }
-
-    /// The kernel does a call, and then something is done about its result.
-    pub fn pass_and(&mut self, pid: i32, after: After) -> Done {
-        let p = self.process(pid);
-        p.after = Some(after);
-        p.thread.step_call(0);
-        Ok(())
-    }
-
-    /// Whether the kernel does what concerns an open file: it is memory, or its content is that of this machine.
-    fn is_kernels(&self, file: FileId) -> bool {
-        self.files.own.contains(&file) || self.foreign.get(&file).is_some_and(|f| f.is_real)
     }
 
     /// Looks for a recorded call. Loads what is needed.
@@ -367,6 +277,10 @@ impl Rerun<'_> {
             }
             _ => return Err(self.nothing(pid, made)),
         }
+        if !self.may_pass(pid, made) {
+            self.added(pid, made, "it was told an error")?;
+            return self.answer(pid, -EINVAL as i64 as u64);
+        }
         self.tally.here += 1;
         self.added(pid, made, "this machine answered")?;
         self.pass(pid)
@@ -377,11 +291,13 @@ impl Rerun<'_> {
         if let Some(slot) = slot {
             return self.replay(pid, made, slot, true);
         }
-        self.time += 1000;
+        self.time = self.time.saturating_add(1000);
         let time = match (made.number as i64, made.args[0] as i32) {
             (SYS_clock_gettime, CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_TAI) => self.time,
             // Since the machine was started, or of the processor.
-            (SYS_clock_gettime, _) => self.time - self.begin.started + 1_000_000_000,
+            (SYS_clock_gettime, _) => {
+                (self.time.saturating_sub(self.begin.started)).saturating_add(1_000_000_000)
+            }
             _ => self.time,
         };
         let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
@@ -421,19 +337,17 @@ impl Rerun<'_> {
     }
 
     fn fork(&mut self, pid: i32, made: &Made, slot: Option<usize>) -> Done {
-        let all = match made.number as i64 {
-            SYS_clone => made.args[0],
-            SYS_clone3 => self.process(pid).memory.word(made.args[0]).unwrap_or(0),
+        let flags = match made.number as i64 {
+            SYS_clone => made.args[0] as i32,
             _ => 0,
         };
-        let flags = all as i32;
-        if flags & CLONE_THREAD != 0 || flags & (SHARES | CLONE_VFORK) == SHARES {
+        if flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM {
             return Err(self.refused(pid, made, "it starts a second thread"));
         }
         if flags & CLONE_FILES != 0 {
             return Err(self.refused(pid, made, "it starts a process that shares its descriptors"));
         }
-        if all & !FORKS != 0 {
+        if !self.may_pass(pid, made) {
             return Err(self.refused(pid, made, "it starts a process of an unusual kind"));
         }
         let Some(slot) = slot else {
@@ -465,19 +379,13 @@ impl Rerun<'_> {
             self.added(pid, made, "it was told that there is no child")?;
             return self.answer(pid, -ECHILD as i64 as u64);
         };
-        if self.ends_in(pid, slot) {
+        if self.ends_in(pid, slot)? {
             return Ok(());
         }
         if self.send_some(pid, slot, true) {
-            // The handler runs first, as it did. Then the call is made again.
-            let mut again = r;
-            (again.rax, again.orig_rax) = (r.orig_rax, u64::MAX);
-            again.rip -= SYSCALL;
-            let p = self.process(pid);
-            p.held = Some(slot);
-            p.thread.set_regs(&again)?;
-            p.thread.go_on(0);
-            return Ok(());
+            // The handler runs first, as it did.
+            self.process(pid).held = Some(slot);
+            return self.make_again(pid, r);
         }
         self.wait_now(pid, made, slot, r)
     }
@@ -522,26 +430,58 @@ impl Rerun<'_> {
         }
         match slot {
             Some(slot) => self.replay(pid, made, slot, true),
-            None => {
-                self.added(pid, made, "it was not done")?;
-                self.answer(pid, 0)
-            }
+            None => self.not_done(pid, made),
         }
     }
 
-    /// If the recorded process ended in this call, this one ends too.
-    pub fn ends_in(&mut self, pid: i32, slot: usize) -> bool {
+    /// An effect that is not recorded. It is not done, and the program is told that it was.
+    pub fn not_done(&mut self, pid: i32, made: &Made) -> Done {
+        if is_lasting(made.number, &made.args) {
+            self.lasting(made);
+        }
+        self.added(pid, made, "it was not done")?;
+        self.answer(pid, 0)
+    }
+
+    /// Notes that the program would have changed files which the recorded one did not change.
+    pub fn lasting(&mut self, made: &Made) {
+        let null = |t: &Option<Vec<u8>>| t.as_deref() == Some(b"/dev/null");
+        if !made.texts.iter().any(null) {
+            self.tally.changes += 1;
+            let call = super::tell::words(made.number, &made.args, &made.texts);
+            self.note(format!("this was not recorded, and was not done: {call}"));
+        }
+    }
+
+    /// If the recorded process ended in this call, this one ends too. The call is not done.
+    pub fn ends_in(&mut self, pid: i32, slot: usize) -> Done<bool> {
         let p = self.process(pid);
         if p.script.slot(slot).call.result.is_some() {
-            return false;
+            return Ok(false);
         }
         let End::Signal(n) = p.image.end else {
-            return false;
+            return Ok(false);
         };
+        if !is_fatal(n) {
+            let why =
+                "the recorded program was ended by a signal in this call, and this one is not";
+            return Err(Trouble::Finish(Finish::TooFar(why.into())));
+        }
         p.expected.push(n);
         p.thread.queue(n);
-        // The call is made again, if the process lives on.
-        p.thread.go_on(0);
-        true
+        let r = p.thread.regs()?;
+        self.make_again(pid, r)?;
+        Ok(true)
+    }
+
+    /// The kernel does not do a call. The program makes it again, behind what has been sent to it.
+    fn make_again(&mut self, pid: i32, r: Regs) -> Done {
+        let mut again = r;
+        (again.rax, again.orig_rax) = (r.orig_rax, u64::MAX);
+        again.rip = r.rip.wrapping_sub(SYSCALL);
+        let thread = self.process(pid).thread;
+        thread.set_regs(&again)?;
+        thread.go_on(0);
+        Ok(())
     }
 }

@@ -5,9 +5,10 @@ use super::answer::restore;
 use super::calls::Made;
 use super::processes::is_readable;
 use super::{After, Done, Error, FOREIGN, Rerun};
-use crate::plan::class::Class;
+use crate::plan::class::{Class, flags, opens_to_change};
 use crate::plan::table::FileId;
 use crate::wire::Call;
+use hindsight_guard::regular::{self, Links};
 use hindsight_remote::Regs;
 use libc::*;
 use std::ffi::OsStr;
@@ -15,48 +16,30 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The flags of a call that opens a file. 0: they stand in memory.
-fn flags(number: u64, args: &[u64; 6]) -> i32 {
-    match number as i64 {
-        SYS_open => args[1] as i32,
-        SYS_openat => args[2] as i32,
-        SYS_creat => O_CREAT | O_WRONLY | O_TRUNC,
-        _ => 0,
-    }
-}
-
-/// Whether a call opens a file to change it, or to make it.
-pub fn opens_to_change(made: &Made) -> bool {
-    flags(made.number, &made.args) & CHANGES != 0 || made.number as i64 == SYS_openat2
-}
-
-/// Flags with which a file is changed, or made.
-const CHANGES: i32 = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND;
 /// Flags with which a new file is made.
 const NEW: i32 = O_CREAT | O_EXCL;
 /// No larger files are compared with what was recorded of them.
-const COMPARED: u64 = 1 << 30;
+const COMPARED: u64 = 1 << 28;
+/// Contents of mapped files are kept up to so many bytes.
+const CONTENTS: usize = 1 << 29;
 
 impl Rerun<'_> {
     /// A file is opened by its path.
     pub fn open(&mut self, pid: i32, made: &Made, slot: Option<usize>, r: Regs) -> Done {
-        let (flags, folder) = match made.number as i64 {
-            SYS_open | SYS_creat => (flags(made.number, &made.args), AT_FDCWD),
-            SYS_openat => (flags(made.number, &made.args), made.args[0] as i32),
-            _ => {
-                let how = self.process(pid).memory.word(made.args[2]).unwrap_or(0);
-                (how as i32, made.args[0] as i32)
-            }
+        let flags = flags(made.number, &made.args);
+        let folder = match made.number as i64 {
+            SYS_openat => made.args[0] as i32,
+            _ => AT_FDCWD,
         };
         let path = made.texts.first().cloned().flatten();
         let path = path.map(|p| self.resolved(pid, folder, &p));
-        let written = flags & CHANGES != 0;
+        let written = opens_to_change(made.number, &made.args);
         let here = !written && path.as_deref().is_some_and(is_readable);
         let after = |slot, here| After::Open(Box::new(r), slot, here);
         let on_exec = flags & O_CLOEXEC != 0;
         match slot {
             Some(slot) => {
-                if self.ends_in(pid, slot) {
+                if self.ends_in(pid, slot)? {
                     return Ok(());
                 }
                 self.send(pid, slot);
@@ -76,7 +59,7 @@ impl Rerun<'_> {
                     return Err(Error::Limit(what).into());
                 }
                 match here {
-                    true => self.pass_and(pid, after(Some(slot), true)),
+                    true => self.open_here(pid, after(Some(slot), true), r),
                     false => self.placeholder(pid, on_exec, after(Some(slot), false)),
                 }
             }
@@ -84,12 +67,13 @@ impl Rerun<'_> {
                 self.tally.here += 1;
                 self.added(pid, made, "this machine answered")?;
                 match here || !path.is_some_and(|p| p.exists()) {
-                    true => self.pass_and(pid, after(None, here)),
+                    true => self.open_here(pid, after(None, here), r),
                     // Devices, and files of others.
                     false => self.placeholder(pid, on_exec, after(None, false)),
                 }
             }
             None => {
+                self.lasting(made);
                 self.added(pid, made, "it writes nowhere")?;
                 self.placeholder(pid, on_exec, after(None, false))
             }
@@ -128,7 +112,7 @@ impl Rerun<'_> {
 
     /// Where a path leads.
     fn resolved(&mut self, pid: i32, folder: i32, path: &[u8]) -> PathBuf {
-        let path = Path::new(OsStr::from_bytes(path));
+        let path = own_files(pid, Path::new(OsStr::from_bytes(path)));
         let base = match folder {
             AT_FDCWD => format!("/proc/{pid}/cwd"),
             fd => format!("/proc/{pid}/fd/{fd}"),
@@ -155,6 +139,13 @@ impl Rerun<'_> {
             }
             return Ok(restore(p, before, r.rax)?);
         }
+        // What was looked at by its path may have become something else.
+        let opened = fs::metadata(format!("/proc/{pid}/fd/{}", r.rax));
+        if here && !opened.is_ok_and(|m| m.is_file() || m.is_dir()) {
+            let what = "what the program opened is no file and no folder any more";
+            return Err(Error::Limit(what.into()).into());
+        }
+        let p = self.process(pid);
         let args = [
             before.rdi, before.rsi, before.rdx, before.r10, before.r8, before.r9,
         ];
@@ -171,8 +162,8 @@ impl Rerun<'_> {
         if here {
             self.real.insert(id);
         }
-        if flags(before.orig_rax, &args) & (O_WRONLY | O_RDWR) != 0 && here {
-            self.writable.insert(id);
+        if slot.is_none() && opens_to_change(before.orig_rax, &args) {
+            self.files_made.insert(id);
         }
         if let Some(name) = name {
             self.names
@@ -187,7 +178,7 @@ impl Rerun<'_> {
     pub fn make(&mut self, pid: i32, made: &Made, slot: Option<usize>, r: Regs) -> Done {
         let result = slot.map(|s| self.process(pid).script.slot(s).call.result);
         if let Some(slot) = slot {
-            if self.ends_in(pid, slot) {
+            if self.ends_in(pid, slot)? {
                 return Ok(());
             }
             self.send(pid, slot);
@@ -264,7 +255,10 @@ impl Rerun<'_> {
             None => Vec::new(),
         };
         if number as i64 == SYS_memfd_create {
-            self.writable.extend(files.iter().chain(&spare));
+            self.memory.extend(&files);
+        }
+        if real {
+            self.memory.extend(spare);
         }
         for id in files {
             let name = match name.as_str() {
@@ -327,15 +321,23 @@ impl Rerun<'_> {
         }
         let recorded = self.recording.content(&key).map_err(Error::Recording)?;
         let same = |recorded: &Vec<u8>| {
-            let small = fs::metadata(&path).is_ok_and(|m| m.len() <= COMPARED);
-            is_real && small && fs::read(&path).is_ok_and(|b| b == *recorded)
+            let now = || regular::read(&path, Links::Follow, COMPARED);
+            is_real && now().is_ok_and(|b| b == *recorded)
         };
         let shown = hindsight_text::bytes(&key).to_string();
         let content = match recorded {
             Some(r) if same(&r) => None,
             Some(r) => {
                 let note = format!("{shown} is not what it was: it is mapped as it was recorded");
-                self.tally.notes.push(note);
+                self.note(note);
+                self.kept = self.kept.saturating_add(r.len());
+                if self.kept > CONTENTS {
+                    let what = format!(
+                        "the program maps more than {} MiB of files that have changed",
+                        CONTENTS >> 20
+                    );
+                    return Err(Error::Limit(what).into());
+                }
                 Some(r)
             }
             None if is_real => None,
@@ -346,5 +348,44 @@ impl Rerun<'_> {
         };
         self.contents.insert(key, content.clone());
         Ok(content)
+    }
+}
+
+/// A path that the program `pid` names, as others name it: what the kernel shows of itself to each process is another thing for
+/// each.
+fn own_files(pid: i32, path: &Path) -> PathBuf {
+    let own = [
+        ("/proc/self", ""),
+        ("/proc/thread-self", ""),
+        ("/dev/fd", "fd"),
+        ("/dev/stdin", "fd/0"),
+        ("/dev/stdout", "fd/1"),
+        ("/dev/stderr", "fd/2"),
+    ];
+    let found = own.iter().find_map(|(name, its)| {
+        let rest = path.strip_prefix(name).ok()?;
+        let mut out = PathBuf::from(format!("/proc/{pid}"));
+        // Nothing behind it would become a slash.
+        [Path::new(its), rest]
+            .into_iter()
+            .filter(|p| !p.as_os_str().is_empty())
+            .for_each(|p| out.push(p));
+        Some(out)
+    });
+    found.unwrap_or_else(|| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_files_are_those_of_the_program() {
+        let of = |p: &str| own_files(7, Path::new(p)).display().to_string();
+        assert_eq!(of("/proc/self/maps"), "/proc/7/maps");
+        assert_eq!(of("/dev/fd/3"), "/proc/7/fd/3");
+        assert_eq!(of("/dev/stdin"), "/proc/7/fd/0");
+        assert_eq!(of("/proc/selfish"), "/proc/selfish");
+        assert_eq!(of("a/b"), "a/b");
     }
 }

@@ -1,13 +1,13 @@
 //! Bytes that the program reads and writes.
 
 use super::calls::Made;
-use super::{After, Done, Error, Outputs, Rerun};
+use super::{After, Done, Error, Rerun};
 use crate::plan::key::File;
 use crate::plan::script::{Bytes, RANDOM, place};
 use crate::plan::table::FileId;
+use hindsight_guard::regular::{self, Links};
 use hindsight_remote::Regs;
 use libc::*;
-use std::fs;
 use std::os::unix::fs::FileExt;
 
 /// So many bytes of a file are compared before it is read on.
@@ -50,7 +50,7 @@ impl Rerun<'_> {
                     if said.is_none() {
                         self.process(pid)
                             .places
-                            .insert(file, at + bytes.len() as u64);
+                            .insert(file, at.saturating_add(bytes.len() as u64));
                     }
                     return self.deliver(pid, made, &buffers, (bytes, used));
                 }
@@ -196,7 +196,7 @@ impl Rerun<'_> {
         }
         let mut now = vec![0; len as usize];
         let path = format!("/proc/{pid}/fd/{}", made.args[0] as i32);
-        let read = fs::File::open(path).and_then(|f| f.read_exact_at(&mut now, from));
+        let read = regular::open(path, Links::Follow).and_then(|f| f.read_exact_at(&mut now, from));
         read.is_ok() && now == recorded
     }
 
@@ -221,7 +221,7 @@ impl Rerun<'_> {
     pub fn write(&mut self, pid: i32, made: &Made, slot: Option<usize>) -> Done {
         let a = made.args;
         if let Some(slot) = slot {
-            if self.ends_in(pid, slot) {
+            if self.ends_in(pid, slot)? {
                 return Ok(());
             }
             self.send(pid, slot);
@@ -266,9 +266,13 @@ impl Rerun<'_> {
         if matches!(file, 1 | 2) {
             (self.show)(file == 1, bytes);
         }
-        let compared = self.options.outputs != Outputs::Skip || matches!(file, 1 | 2);
-        if compared && matches!(made.key.file(), File::Is(_)) {
-            self.process(pid).outputs.now(file, bytes);
+        match made.key.file() {
+            File::Is(_) => self.process(pid).outputs.now(file, bytes),
+            // Nobody has recorded what is written there.
+            _ if self.files_made.contains(&file) => {
+                self.tally.elsewhere = self.tally.elsewhere.saturating_add(bytes.len() as u64);
+            }
+            _ => {}
         }
     }
 }

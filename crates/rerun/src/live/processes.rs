@@ -1,12 +1,14 @@
 //! Processes begin, load other programs, and end.
 
 use super::memory::ProcessMemory;
-use super::{After, Done, Error, Finish, Outputs, Process, Rerun, Trouble};
-use crate::plan::class::UNSEEN;
+use super::watch::Quiet;
+use super::{After, Done, Error, Finish, Finished, Process, Rerun, Trouble};
+use crate::plan::class::{LIMITS, UNSEEN};
 use crate::plan::compare::Compare;
 use crate::plan::script::Script;
 use crate::plan::table::Table;
-use crate::wire::{End, Image};
+use crate::wire::{Call, End, Image};
+use hindsight_guard::regular::{self, Links};
 use hindsight_remote::{Launch, Thread, filter, launch};
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -35,12 +37,24 @@ const ADDRESSES: [&str; 4] = [
 /// Words that may stand in front of a script: its interpreter, and an argument.
 const INTERPRETER: usize = 3;
 
+/// Recorded output, and output now, wait for each other up to so many bytes.
+const WAITING: usize = if cfg!(test) { 1 << 20 } else { 1 << 28 };
+/// A recording may have so many processes, with each program that they loaded.
+const PROCESSES: usize = 10_000;
+/// Recorded calls may take so many bytes of memory, besides what they moved.
+const CALLS: usize = if cfg!(test) { 1 << 22 } else { 3 << 28 };
+
 /// Variables that tell the loader which code to load. What a recording says of them is not followed.
 const LOADER: [&[u8]; 2] = [b"LD_", b"GLIBC_TUNABLES="];
 
 impl Rerun<'_> {
     /// Starts the program.
-    pub fn start(&mut self, rules: Option<OwnedFd>) -> Result<(), Error> {
+    pub fn start(&mut self, rules: OwnedFd) -> Result<(), Error> {
+        let images = self.begin.images.iter();
+        if images.map(|i| 1 + i.guests.len()).sum::<usize>() > PROCESSES {
+            let what = format!("the recording has more than {PROCESSES} processes");
+            return Err(Error::Limit(what));
+        }
         let image = self.begin.images.iter().find(|i| i.parent == 0).cloned();
         let image = image.ok_or_else(|| Error::Limit("the recording has no program".into()))?;
         if !image.is_whole {
@@ -53,7 +67,7 @@ impl Rerun<'_> {
         let folder = Some(folder).filter(|f| f.is_dir());
         if folder.is_none() {
             let note = "the recorded working directory is not here";
-            self.tally.notes.push(note.into());
+            self.note(note.into());
         }
         let program = self.program()?;
         self.files.folder = OsStr::from_bytes(&self.begin.folder).into();
@@ -62,10 +76,7 @@ impl Rerun<'_> {
         self.files.here = vec![recorded, program.clone()];
         // What tells of addresses, which are others now.
         self.files.here.extend(ADDRESSES.map(PathBuf::from));
-        let scratch = self.options.scratch.iter();
-        self.files
-            .here
-            .extend(scratch.chain(&self.options.here).cloned());
+        self.files.here.extend(self.options.here.iter().cloned());
         let text = |b: &[u8]| {
             CString::new(b).map_err(|_| Error::Limit("an argument has a zero byte".into()))
         };
@@ -78,15 +89,15 @@ impl Rerun<'_> {
             args,
             env,
             folder: folder.map(|f| text(f.as_os_str().as_bytes())).transpose()?,
-            filter: filter(UNSEEN),
-            rules,
+            filter: filter(UNSEEN, LIMITS),
+            rules: Some(rules),
         };
         let shown = hindsight_text::bytes(program.as_os_str().as_bytes()).to_string();
         let thread = launch(&start).map_err(|e| Error::Start(shown, e))?;
         let pid = thread.tid();
         self.main = pid;
         self.time = self.begin.started;
-        self.taken.insert(image.number);
+        self.taken.insert(image.thread);
         self.add(pid, image, Script::new(Table::new()), Table::new())?;
         for (id, name) in ["standard input", "standard output", "standard error"]
             .into_iter()
@@ -127,7 +138,7 @@ impl Rerun<'_> {
         // The kernel has put the interpreter of a script before it, and will again.
         let script = (self.begin.args.iter().take(INTERPRETER))
             .position(|a| *a == self.begin.program)
-            .filter(|n| *n > 0 && is_script(&self.begin.program));
+            .filter(|n| *n > 0 && is_script(&self.files.folder, &self.begin.program));
         let recorded = &self.begin.args[script.unwrap_or(0)..];
         let Some(args) = &self.options.args else {
             return recorded.to_vec();
@@ -188,6 +199,7 @@ impl Rerun<'_> {
             backlog: Vec::new(),
             is_new: true,
             overdue: None,
+            quiet: Quiet::default(),
             id_at: None,
             calls_before: 0,
             events: HashMap::new(),
@@ -209,27 +221,20 @@ impl Rerun<'_> {
         let events = p.events.clone();
         let image = self.begin.images.iter().find(|i| {
             let is = i.pid == recorded && i.parent == parent && !i.by_exec;
-            is && !self.taken.contains(&i.number)
+            is && !self.taken.contains(&i.thread)
         });
         // It may run in the other one's memory. Then it belongs to the same image.
         let guest = || {
             let host = self.begin.images.iter().find(|i| i.number == parent)?;
-            let guest = host.guests.iter().find(|g| g.pid == recorded)?;
-            Some(Image {
-                thread: guest.thread,
-                calls: guest.calls,
-                end: guest.end,
-                pid: guest.pid,
-                threads: 1,
-                ..host.clone()
-            })
+            let is_it = |i: &Image| i.pid == recorded && !self.taken.contains(&i.thread);
+            host.of_guests().find(is_it)
         };
         let Some(image) = image.cloned().or_else(guest) else {
             let what = "it starts a process of which nothing is recorded";
             return Err(Error::Limit(what.into()).into());
         };
         self.check(&image)?;
-        self.taken.insert(image.number);
+        self.taken.insert(image.thread);
         self.add(child, image, Script::new(its), table)?;
         let id_at = self.child_id(pid)?;
         let p = self.process(child);
@@ -248,10 +253,6 @@ impl Rerun<'_> {
         let r = p.thread.regs()?;
         let (flags, at) = match r.orig_rax as i64 {
             libc::SYS_clone => (r.rdi, Some(r.r10)),
-            libc::SYS_clone3 => {
-                let field = |n: u64| p.memory.word(r.rdi.wrapping_add(n));
-                (field(0).unwrap_or(0), field(16))
-            }
             _ => (0, None),
         };
         let sets = flags as i32 & libc::CLONE_CHILD_SETTID != 0;
@@ -278,17 +279,14 @@ impl Rerun<'_> {
             p.events.clear();
             (p.image.number, p.pid)
         };
-        let next = self.begin.images.iter().find(|i| {
-            i.by_exec && i.parent == number && i.pid == recorded && !self.taken.contains(&i.number)
-        });
-        let Some(next) = next.cloned() else {
+        let Some(next) = self.next_program(number, recorded) else {
             let what = "it loads a program of which nothing is recorded";
             return Err(Error::Limit(what.into()).into());
         };
         self.check(&next)?;
-        self.taken.insert(next.number);
+        self.taken.insert(next.thread);
         let p = self.process(pid);
-        p.calls_before += p.image.calls;
+        p.calls_before = p.calls_before.saturating_add(p.image.calls);
         p.image = next;
         p.script.next_program();
         self.prepare(pid)?;
@@ -334,61 +332,117 @@ impl Rerun<'_> {
 
     /// Counts what a process has left out, and compares its output. It has ended, or is left.
     pub fn close(&mut self, pid: i32, end: End) -> Done {
-        // What follows in the recording is needed to compare the output.
-        let recorded = self.process(pid).image.end;
-        let failed = !matches!(recorded, End::Status(0) | End::Exec);
-        let gone = failed && end != recorded;
-        while !gone && !self.process(pid).script.is_loaded() {
-            self.load(pid)?;
-        }
-        let Some(p) = self.processes.get(&pid) else {
+        // Its number may soon be that of another process, so nothing is done to it any more.
+        let Some(mut p) = self.processes.remove(&pid) else {
             return Ok(());
         };
+        p.outputs.now_is_over();
+        let recorded = p.image.end;
+        let gone = !matches!(recorded, End::Status(0) | End::Exec) && end != recorded;
+        // What follows in the recording is needed to compare the output. Of a run that was stopped it says nothing.
+        if !gone || self.ended.is_some() {
+            self.rest(&p.image, &mut p.script, &mut p.outputs)?;
+        }
         let reached = p.script.reached();
-        let all = p.calls_before + p.image.calls;
+        let all = p.calls_before.saturating_add(p.image.calls);
         let fully = end == p.image.end && p.script.expected().is_none() && p.script.is_loaded();
-        self.tally.reached.0 += if fully {
+        let came = if fully {
             all
         } else {
             (reached as u64).min(all)
         };
-        self.tally.reached.1 += all;
+        let t = &mut self.tally;
+        t.reached.0 = t.reached.0.saturating_add(came);
+        t.reached.1 = t.reached.1.saturating_add(all);
         let until = match gone {
             // The recorded failure is gone: what the program did right before it need not happen.
             true => reached,
             false => usize::MAX,
         };
-        self.tally.left_out += p.script.left_out(until).count() as u64;
-        let skip = self.options.outputs == Outputs::Skip;
-        let differences: Vec<_> = (p.outputs.streams())
-            .filter(|(file, _)| !skip || (1..3).contains(file))
-            .filter_map(|(file, s)| Some((file, s.difference()?)))
-            .collect();
-        let recorded = p.pid;
-        for (file, d) in differences {
-            let to = self.names.get(&file).cloned();
-            let to = to.unwrap_or_else(|| "an open file".into());
-            self.tally
-                .outputs
-                .push(crate::report::output(recorded, to, d));
-        }
-        if pid != self.main {
-            self.processes.remove(&pid);
-        }
+        t.left_out += p.script.left_out(until).count() as u64;
+        self.left_out(&p.script);
+        self.finished.push(Finished {
+            pid: p.pid,
+            is_main: pid == self.main,
+            outputs: p.outputs,
+            fault: p.fault,
+        });
         Ok(())
+    }
+
+    /// Loads all that is left of a recorded process, with the programs that it loaded.
+    pub fn rest(
+        &mut self,
+        image: &Image,
+        script: &mut Script,
+        outputs: &mut Compare,
+    ) -> Result<(), Error> {
+        let mut image = image.clone();
+        loop {
+            self.check(&image)?;
+            while !script.is_loaded() {
+                let calls = self.next_calls(image.thread)?;
+                script.load(calls, &mut self.files, outputs);
+                script.forget();
+            }
+            let Some(next) = self.next_program(image.number, image.pid) else {
+                break;
+            };
+            self.taken.insert(next.thread);
+            script.next_program();
+            image = next;
+        }
+        let left = script.not_made().map(|(pid, table)| (pid, table.clone()));
+        self.not_made.extend(left);
+        Ok(())
+    }
+
+    /// The program that a recorded process loaded next, if nothing stands for it yet.
+    fn next_program(&self, number: u32, pid: i32) -> Option<Image> {
+        let is_next = |i: &&Image| {
+            i.by_exec && i.parent == number && i.pid == pid && !self.taken.contains(&i.thread)
+        };
+        self.begin.images.iter().find(is_next).cloned()
     }
 
     /// Loads more of what a process did.
     pub fn load(&mut self, pid: i32) -> Done {
         let thread = self.process(pid).image.thread;
-        let calls = self.recording.calls(thread).map_err(Error::Recording)?;
+        let calls = self.next_calls(thread)?;
         let Some(p) = self.processes.get_mut(&pid) else {
             return Ok(());
         };
         let late = p.script.load(calls, &mut self.files, &mut p.outputs);
         p.script.forget();
+        if p.script.is_loaded() && p.image.end != End::Exec {
+            p.outputs.recorded_is_over();
+        }
+        if p.outputs.waiting() > WAITING {
+            let why = format!(
+                "more than {} MiB of output wait to be compared",
+                WAITING >> 20
+            );
+            return Err(Trouble::Finish(Finish::TooFar(why)));
+        }
         self.send_all(pid, &late);
         Ok(())
+    }
+
+    /// The next recorded calls of a thread.
+    pub fn next_calls(&mut self, thread: u32) -> Result<Vec<Call>, Error> {
+        let calls = self.recording.calls(thread).map_err(Error::Recording)?;
+        for c in &calls {
+            self.weight = self
+                .weight
+                .saturating_add(c.size() - c.received.len() - c.sent.len());
+        }
+        match self.weight > CALLS {
+            true => Err(Error::Limit(format!(
+                "the recorded calls take more than {} MiB of memory",
+                CALLS >> 20
+            ))),
+            false => Ok(calls),
+        }
     }
 
     /// What a process does that the recording does not go on to.
@@ -398,13 +452,19 @@ impl Rerun<'_> {
 }
 
 /// Whether a file begins with the name of its interpreter.
-fn is_script(path: &[u8]) -> bool {
+fn is_script(folder: &Path, path: &[u8]) -> bool {
+    let path = folder.join(OsStr::from_bytes(path));
     let mut begin = [0; 2];
-    let file = fs::File::open(OsStr::from_bytes(path));
+    let file = regular::open(path, Links::Follow);
     file.is_ok_and(|mut f| f.read_exact(&mut begin).is_ok()) && begin == *b"#!"
 }
 
-/// Whether a path is a file that can be read, or a folder.
+/// Whether a path is a file that can be read, or a folder. Nothing is opened.
 pub fn is_readable(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|m| m.is_file() || m.is_dir()) && fs::File::open(path).is_ok()
+    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    let is_one = fs::metadata(path).is_ok_and(|m| m.is_file() || m.is_dir());
+    // SAFETY: the name ends with a zero byte.
+    is_one && unsafe { libc::access(name.as_ptr(), libc::R_OK) } == 0
 }

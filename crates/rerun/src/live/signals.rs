@@ -5,14 +5,26 @@ use crate::plan::class::Class;
 use crate::wire::{End, Signal};
 use hindsight_remote::SignalSent;
 use libc::*;
-use std::time::{Duration, Instant};
 
-/// How long a program may compute where the recorded one was ended.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// Signals of faults. They come by themselves.
 const FAULTS: [i32; 6] = [SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS];
 /// Signals that stop a process or let it go on. Nothing depends on them here.
 const STOPS: [i32; 5] = [SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT];
+
+/// Signals that are ignored unless a program has a handler.
+const IGNORED: [i32; 3] = [SIGCHLD, SIGURG, SIGWINCH];
+/// Signals have these numbers.
+const NUMBERS: std::ops::RangeInclusive<i32> = 1..=64;
+
+/// Whether this is a signal that may come by itself: it is none that only stops a process.
+fn is_sent(n: i32) -> bool {
+    NUMBERS.contains(&n) && !STOPS.contains(&n)
+}
+
+/// Whether a process ends by this signal if it does nothing about it.
+pub fn is_fatal(n: i32) -> bool {
+    is_sent(n) && !IGNORED.contains(&n)
+}
 
 impl Rerun<'_> {
     /// A signal is about to be delivered.
@@ -41,10 +53,10 @@ impl Rerun<'_> {
         Ok(())
     }
 
-    /// Sends the signals of a recorded call.
-    pub fn send(&mut self, pid: i32, slot: usize) {
-        self.send_some(pid, slot, true);
-        self.send_some(pid, slot, false);
+    /// Sends the signals of a recorded call. Returns whether there are any.
+    pub fn send(&mut self, pid: i32, slot: usize) -> bool {
+        let during = self.send_some(pid, slot, true);
+        self.send_some(pid, slot, false) || during
     }
 
     /// Sends those signals of a recorded call that came while it waited, or else the others. Returns whether there are any.
@@ -71,7 +83,7 @@ impl Rerun<'_> {
     /// Sends signals. Returns whether there are any.
     pub fn send_all(&mut self, pid: i32, list: &[Signal]) -> bool {
         let p = self.process(pid);
-        let real = |g: &&Signal| !STOPS.contains(&g.number) && (1..=64).contains(&g.number);
+        let real = |g: &&Signal| is_sent(g.number);
         for g in list.iter().filter(real) {
             // The kernel keeps one of a kind only.
             match p.expected.contains(&g.number) {
@@ -89,7 +101,12 @@ impl Rerun<'_> {
     /// while: a program that does not hang any more ends before.
     fn send_last(&mut self, pid: i32, slot: usize) {
         if let Some(n) = self.ends_behind(pid, slot) {
-            self.process(pid).overdue = Some((Instant::now() + PATIENCE, n));
+            let p = self.process(pid);
+            let behind = p
+                .image
+                .length
+                .saturating_sub(p.script.slot(slot).call.count);
+            p.overdue = Some((n, behind));
         }
     }
 
@@ -98,24 +115,10 @@ impl Rerun<'_> {
         let p = self.processes.get(&pid)?;
         let own = p.script.slot(slot).class == Class::Kill;
         match p.image.end {
-            End::Signal(n) if !own && !FAULTS.contains(&n) && n != SIGABRT => {
+            End::Signal(n) if !own && is_fatal(n) && !FAULTS.contains(&n) && n != SIGABRT => {
                 Some(n).filter(|_| p.script.is_last(slot))
             }
             _ => None,
-        }
-    }
-
-    /// Sends the signals that ended the recorded processes to those that have made no call since.
-    pub fn send_overdue(&mut self) {
-        let now = Instant::now();
-        for p in self.processes.values_mut() {
-            if let Some((at, n)) = p.overdue
-                && at <= now
-            {
-                p.overdue = None;
-                p.expected.push(n);
-                p.thread.queue(n);
-            }
         }
     }
 
@@ -130,7 +133,7 @@ impl Rerun<'_> {
         };
         let failed = slot.and_then(|s| p.script.slot(s).call.result);
         let failed = failed.filter(|r| (*r as i64) < 0);
-        if whom != p.pid || signal == 0 || failed.is_some() || STOPS.contains(&signal) {
+        if whom != p.pid || failed.is_some() || !is_sent(signal) {
             let result = slot.map_or(0, |s| p.script.slot(s).call.result.unwrap_or(0));
             if let Some(slot) = slot {
                 self.send(pid, slot);
@@ -144,25 +147,15 @@ impl Rerun<'_> {
             r.rsi = pid as u64;
         }
         p.thread.set_regs(&r)?;
-        p.after = Some(After::Restore(Box::new(before)));
-        p.thread.step_call(0);
-        Ok(())
+        self.pass_and(pid, After::Restore(Box::new(before)))
     }
 
     /// The program waits for a signal.
     pub fn suspend(&mut self, pid: i32, slot: Option<usize>) -> Done {
-        let sent = slot.map(|s| {
-            let any = !self.process(pid).script.slot(s).call.signals.is_empty();
-            self.send(pid, s);
-            any
-        });
-        match sent {
-            Some(true) => {
-                // The kernel delivers what has been sent, under the mask that the call asks for.
-                self.process(pid).thread.go_on(0);
-                Ok(())
-            }
-            _ => self.answer(pid, -EINTR as i64 as u64),
+        match slot.is_some_and(|s| self.send(pid, s)) {
+            // The kernel delivers what has been sent, under the mask that the call asks for.
+            true => self.pass(pid),
+            false => self.answer(pid, -EINTR as i64 as u64),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The call stack of a process that stands still.
 
 use super::memory::ProcessMemory;
+use hindsight_guard::regular::{self, Links};
 use hindsight_remote::Regs;
 use hindsight_symbols::{DebugPaths, Module, Registers, Space};
 use std::fs;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 /// Frames that are shown.
 const FRAMES: usize = 16;
 /// No larger files are read.
-const LARGEST: u64 = 1 << 30;
+const LARGEST: u64 = 1 << 28;
 
 /// The call stack, the innermost function first. Empty if the process has gone.
 pub fn stack(pid: i32, r: &Regs, memory: &ProcessMemory) -> Vec<String> {
@@ -41,8 +42,7 @@ fn space(pid: i32) -> Space {
         if !*code || modules.iter().any(|m| m.path() == *path) {
             continue;
         }
-        let small = fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() <= LARGEST);
-        let Some(data) = small.then(|| fs::read(path).ok()).flatten() else {
+        let Ok(data) = regular::read(path, Links::Follow, LARGEST) else {
             continue;
         };
         if let Ok(m) = Module::parse(path, data, &DebugPaths::default()) {

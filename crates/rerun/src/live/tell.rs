@@ -1,12 +1,22 @@
 //! What is told: calls that do not match, and the end.
 
 use super::calls::Made;
-use super::{Done, Error, Finish, Rerun, Trouble};
+use super::{Done, Error, Finish, Finished, Outputs, Rerun, Trouble};
 use crate::plan::class::Class;
-use crate::report::{Divergence, Facts, Report, Side, Verdict, decide};
-use crate::wire::End;
+use crate::plan::compare::{Compare, Stream};
+use crate::plan::script::Script;
+use crate::plan::table::FileId;
+use crate::report::{Changes, Divergence, Facts, OutputDifference, Report, Side, Verdict, decide};
+use crate::wire::{End, Image};
+use hindsight_remote::Thread;
 use hindsight_syscalls::{Arg, signature};
 use hindsight_text::bytes;
+use std::os::unix::ffi::OsStrExt;
+
+/// Standard output and standard error.
+const STANDARD: [FileId; 2] = [1, 2];
+/// So many differences are told.
+const DIFFERENCES: usize = 100;
 
 impl Rerun<'_> {
     /// The first call that does not match is told in full.
@@ -75,44 +85,89 @@ impl Rerun<'_> {
 
     /// Ends the run.
     pub fn end(mut self, finish: Result<Finish, Error>) -> Result<Report, Error> {
-        let others: Vec<i32> = self.processes.keys().copied().collect();
-        let finish = finish.inspect_err(|_| {
-            others.iter().for_each(|pid| {
-                if let Some(p) = self.processes.get(pid) {
-                    p.thread.kill();
-                }
-            });
-        })?;
-        for pid in others {
-            let is_main_over = pid == self.main && matches!(finish, Finish::Ended(_));
-            if !is_main_over {
-                self.process(pid).thread.kill();
-                if let Err(Trouble::Error(e)) = self.close(pid, End::Unknown) {
-                    return Err(e);
-                }
+        let left: Vec<i32> = self.processes.keys().copied().collect();
+        self.processes.values().for_each(|p| p.thread.kill());
+        for pid in &self.early {
+            Thread::of_child(*pid).kill();
+        }
+        let finish = finish?;
+        for pid in left {
+            if let Err(Trouble::Error(e)) = self.close(pid, End::Unknown) {
+                return Err(e);
             }
+        }
+        if let Finish::Ended(_) = finish {
+            self.add_missing()?;
         }
         self.report(finish)
     }
 
+    /// What recorded processes gave out that were not started is missing.
+    fn add_missing(&mut self) -> Result<(), Error> {
+        while let Some(image) = self.missing() {
+            self.taken.insert(image.thread);
+            let table = self.not_made.get(&image.pid).cloned();
+            let mut script = Script::new(table.unwrap_or_default());
+            let mut outputs = Compare::default();
+            outputs.now_is_over();
+            self.rest(&image, &mut script, &mut outputs)?;
+            self.left_out(&script);
+            if outputs.streams().next().is_some() {
+                let pid = image.pid;
+                self.note(format!(
+                    "recorded process {pid} wrote something, and was not started now"
+                ));
+            }
+            self.finished.push(Finished {
+                pid: image.pid,
+                is_main: false,
+                outputs,
+                fault: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// A recorded process that nothing stands for. Those come first of which it is known who did not make them.
+    fn missing(&self) -> Option<Image> {
+        let all = self.begin.images.iter();
+        let all = all.flat_map(|i| [i.clone()].into_iter().chain(i.of_guests()));
+        let left = |i: &Image| !self.taken.contains(&i.thread);
+        let (known, unknown): (Vec<_>, Vec<_>) = all
+            .filter(left)
+            .partition(|i| self.not_made.contains_key(&i.pid) && !i.by_exec);
+        known.into_iter().chain(unknown).next()
+    }
+
+    /// Counts recorded changes of files that were not asked for.
+    pub fn left_out(&mut self, script: &Script) {
+        for c in script.unmade() {
+            self.tally.unmade += 1;
+            let call = words(c.number, &c.args, &c.texts);
+            self.note(format!("this was recorded, and was not done now: {call}"));
+        }
+    }
+
     fn report(mut self, finish: Finish) -> Result<Report, Error> {
-        let main = self.main;
-        let recorded = self.recorded_end();
-        let failed_at = self.failed_at(recorded)?;
-        let p = self.process(main);
-        let fails_at = p.fault.as_deref().and_then(place);
-        let function = |s: &String| s.split(" at ").next().unwrap_or(s).to_owned();
+        let image = self.recorded_last();
+        let recorded = image.map_or(End::Unknown, |i| i.end);
+        let thread = image.map(|i| i.thread);
+        let failed_at = self.failed_at(recorded, thread)?;
+        let main = self.finished.iter().find(|f| f.is_main);
+        let fails_at = main.and_then(|m| place(m.fault.as_deref()?));
         let functions = (
-            failed_at.as_ref().map(function),
-            fails_at.as_ref().map(function),
+            failed_at.as_deref().and_then(function),
+            fails_at.as_deref().and_then(function),
         );
         let (now, verdict, why) = match finish {
             Finish::Ended(now) => {
                 let facts = Facts {
                     recorded,
                     now,
-                    outputs: &p.outputs,
-                    functions: (functions.0.as_deref(), functions.1.as_deref()),
+                    outputs: self.written(),
+                    functions,
+                    names: self.own_names(),
+                    changes: self.changes(),
                 };
                 let (verdict, why) = decide(&facts);
                 (Some(now), verdict, why)
@@ -123,7 +178,15 @@ impl Rerun<'_> {
                 (None, Verdict::TooFar, Some(why.into()))
             }
         };
-        let t = self.tally;
+        let outputs = self.differences();
+        let written = self.written();
+        let unknown = written
+            .iter()
+            .fold(0u64, |n, (_, s)| n.saturating_add(s.uncompared));
+        let mut t = self.tally;
+        if t.more > 0 {
+            t.notes.push(format!("{} more of the kind", t.more));
+        }
         let percent = match t.reached {
             (_, 0) => 100.0,
             (reached, all) => 100.0 * reached as f64 / all as f64,
@@ -138,35 +201,96 @@ impl Rerun<'_> {
             added: t.added,
             left_out: t.left_out,
             answered_here: t.here,
+            not_done: t.changes,
+            unmade: t.unmade,
+            unknown,
             divergence: t.divergence,
-            outputs: t.outputs,
+            outputs,
             failed_at,
             fails_at,
             notes: t.notes,
         })
     }
 
-    /// How the first recorded process ended, whatever programs it loaded.
-    fn recorded_end(&self) -> End {
-        let mut image = self.begin.images.iter().find(|i| i.parent == 0);
-        while let Some(i) = image {
-            let next = self.begin.images.iter().find(|n| {
-                n.by_exec && n.parent == i.number && n.pid == i.pid && n.number > i.number
-            });
-            match (i.end, next) {
-                (End::Exec, Some(_)) => image = next,
-                (end, _) => return end,
+    /// What the processes wrote, the first one's first.
+    fn written(&self) -> Vec<(FileId, &Stream)> {
+        let (main, others): (Vec<_>, Vec<_>) = self.finished.iter().partition(|f| f.is_main);
+        let all = main.into_iter().chain(others);
+        all.flat_map(|f| f.outputs.streams())
+            .filter(|(file, _)| self.counts(*file))
+            .collect()
+    }
+
+    /// Whether what is written to an open file is compared.
+    fn counts(&self, file: FileId) -> bool {
+        self.options.outputs == Outputs::Compare || STANDARD.contains(&file)
+    }
+
+    /// How the names of the two programs may stand before their messages.
+    fn own_names(&self) -> Vec<Vec<u8>> {
+        let mut all = vec![self.begin.program.clone()];
+        all.extend(self.begin.args.first().cloned());
+        let now = self.options.program.as_ref();
+        all.extend(now.map(|p| p.as_os_str().as_bytes().to_vec()));
+        let last = |n: &Vec<u8>| n.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
+        let short: Vec<_> = all.iter().map(last).collect();
+        all.extend(short);
+        all.retain(|n| !n.is_empty());
+        all
+    }
+
+    /// What else the run gave out, or left out, than the recorded one.
+    fn changes(&self) -> Changes {
+        let skip = self.options.outputs == Outputs::Skip;
+        let of = |n: u64| if skip { 0 } else { n };
+        Changes {
+            added: of(self.tally.changes),
+            elsewhere: of(self.tally.elsewhere),
+            left_out: of(self.tally.unmade),
+            killed: self.tally.killed,
+        }
+    }
+
+    /// Where output differs.
+    fn differences(&mut self) -> Vec<OutputDifference> {
+        let mut out = Vec::new();
+        for f in &self.finished {
+            let all = f.outputs.streams().filter(|(file, _)| self.counts(*file));
+            for (file, stream) in all {
+                if let Some(d) = stream.difference()
+                    && out.len() < DIFFERENCES
+                {
+                    let to = self.names.get(&file).cloned();
+                    let to = to.unwrap_or_else(|| "an open file".into());
+                    out.push(crate::report::output(f.pid, to, d));
+                }
             }
         }
-        End::Unknown
+        out
+    }
+
+    /// The last program of the first recorded process.
+    fn recorded_last(&self) -> Option<&Image> {
+        let mut image = self.begin.images.iter().find(|i| i.parent == 0)?;
+        loop {
+            let next = self.begin.images.iter().find(|n| {
+                n.by_exec
+                    && n.parent == image.number
+                    && n.pid == image.pid
+                    && n.number > image.number
+            });
+            match (image.end, next) {
+                (End::Exec, Some(next)) => image = next,
+                _ => return Some(image),
+            }
+        }
     }
 
     /// Where the recorded program failed by a signal.
-    fn failed_at(&mut self, end: End) -> Result<Option<String>, Error> {
-        if !matches!(end, End::Signal(_)) {
+    fn failed_at(&mut self, end: End, thread: Option<u32>) -> Result<Option<String>, Error> {
+        let (End::Signal(_), Some(thread)) = (end, thread) else {
             return Ok(None);
-        }
-        let thread = self.process(self.main).image.thread;
+        };
         let stack = self.recording.stack(thread, u64::MAX);
         let stack = stack.map_err(Error::Recording)?;
         let texts: Vec<String> = (stack.iter().skip(1))
@@ -174,6 +298,21 @@ impl Rerun<'_> {
             .collect();
         Ok(place(&texts))
     }
+}
+
+/// The function of a frame in words. `None`: it is not known.
+fn function(frame: &str) -> Option<String> {
+    // Either `name at file:line`, or `module!name+0x12`. A fix moves code, so the offset does not count, nor does the name of
+    // the program's file.
+    if let Some((name, _)) = frame.split_once(" at ") {
+        return Some(name.to_owned()).filter(|n| n != "?");
+    }
+    let (_, name) = frame.split_once('!')?;
+    let name = match name.rsplit_once("+0x") {
+        Some((name, offset)) if offset.bytes().all(|b| b.is_ascii_hexdigit()) => name,
+        _ => name,
+    };
+    Some(name.to_owned())
 }
 
 /// The innermost function that is not the C library's way to end.
@@ -184,7 +323,7 @@ fn place(stack: &[String]) -> Option<String> {
 }
 
 /// A call in words. Texts are escaped.
-fn words(number: u64, args: &[u64; 6], texts: &[Option<Vec<u8>>]) -> String {
+pub fn words(number: u64, args: &[u64; 6], texts: &[Option<Vec<u8>>]) -> String {
     let name = hindsight_timeline::syscall_name(number);
     let known = signature(&name).map_or(&[][..], |s| s.args);
     let mut texts = texts.iter();
@@ -200,4 +339,22 @@ fn words(number: u64, args: &[u64; 6], texts: &[Option<Vec<u8>>]) -> String {
         _ => format!("{v:#x}"),
     });
     format!("{name}({})", shown.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_function_elsewhere_is_the_same_place() {
+        let same = |a, b| function(a).is_some() && function(a) == function(b);
+        assert!(same("prog-0!parse+0x12", "prog-1!parse+0x1f"));
+        assert!(same("prog-0!parse", "prog-1!parse+0x4"));
+        assert!(same("parse at a.c:3", "parse at b.c:9"));
+        assert!(same("parse at a.c:3", "prog!parse+0x9"));
+        assert!(!same("prog!parse+0x12", "prog!print+0x12"));
+        // Nothing is known of these.
+        assert_eq!(function("prog+0x12"), None);
+        assert_eq!(function("?"), None);
+    }
 }

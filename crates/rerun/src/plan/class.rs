@@ -1,6 +1,13 @@
 //! What is done about each system call of the program that runs.
 
+mod list;
+
+pub use list::UNSEEN;
+
+use Class::*;
 use libc::*;
+use list::{LASTING, TABLE};
+use std::sync::LazyLock;
 
 /// What is done about a system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +46,9 @@ pub enum Class {
     Kill,
     /// It maps a file.
     Map,
+    /// The kernel is said not to have it, since what it is to do stands in memory, which others could change after it was
+    /// looked at. Programs fall back to an older call.
+    Absent,
     /// It cannot be fed.
     Refused(&'static str),
 }
@@ -48,88 +58,52 @@ impl Class {
     pub fn is_matched(self) -> bool {
         !matches!(
             self,
-            Class::Own | Class::Descriptors | Class::Identity | Class::Map | Class::Refused(_)
+            Own | Descriptors | Identity | Map | Absent | Refused(_)
         )
     }
 }
 
-/// Calls that the kernel does without anybody looking.
-pub const UNSEEN: &[i64] = &[
-    SYS_brk,
-    SYS_munmap,
-    SYS_mprotect,
-    SYS_pkey_mprotect,
-    SYS_madvise,
-    SYS_mremap,
-    SYS_msync,
-    SYS_mincore,
-    SYS_mlock,
-    SYS_mlock2,
-    SYS_munlock,
-    SYS_rt_sigaction,
-    SYS_rt_sigprocmask,
-    SYS_rt_sigreturn,
-    SYS_rt_sigpending,
-    SYS_sigaltstack,
-    SYS_arch_prctl,
-    SYS_futex,
-    SYS_set_robust_list,
-    SYS_get_robust_list,
-    SYS_rseq,
-    SYS_sched_yield,
-    SYS_membarrier,
-    SYS_exit,
-    SYS_exit_group,
-    SYS_restart_syscall,
-    SYS_pkey_alloc,
-    SYS_pkey_free,
-];
+/// Advice from here on concerns the machine's memory, not the program's (`MADV_HWPOISON`).
+pub const ADVICE: u64 = 100;
+/// Arguments of unseen calls from which on somebody looks: the call, the argument, and the value.
+pub const LIMITS: &[(i64, u32, u32)] = &[(SYS_madvise, 2, ADVICE as u32)];
 
 /// The class of the call with this number and these arguments.
 pub fn class(number: u64, a: &[u64; 6]) -> Class {
-    let number = number as i64;
-    if UNSEEN.contains(&number) {
-        return Class::Own;
-    }
-    match number {
-        SYS_close | SYS_close_range | SYS_dup | SYS_dup2 | SYS_dup3 => Class::Descriptors,
-        SYS_fcntl => match a[1] as i32 {
-            F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_SETFD => Class::Descriptors,
-            F_SETFL | F_SETLK | F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW | F_SETOWN => Class::Effect,
-            _ => Class::Query,
-        },
-        SYS_ioctl if [FIOCLEX, FIONCLEX].contains(&(a[1] as u32 as u64)) => Class::Descriptors,
-        SYS_getpid | SYS_gettid | SYS_set_tid_address => Class::Identity,
-        SYS_clock_gettime | SYS_gettimeofday | SYS_time => Class::Time,
-        SYS_mmap if a[3] as i32 & MAP_ANONYMOUS != 0 => Class::Own,
-        SYS_mmap => Class::Map,
-        SYS_read | SYS_pread64 | SYS_readv | SYS_preadv | SYS_preadv2 | SYS_getrandom => {
-            Class::Read
+    match number as i64 {
+        SYS_madvise if a[2] as u32 as u64 >= ADVICE => {
+            Refused("it changes how this machine uses its memory")
         }
+        SYS_fcntl => fcntl_class(a[1] as i32),
+        SYS_ioctl if [FIOCLEX, FIONCLEX].contains(&(a[1] as u32 as u64)) => Descriptors,
+        SYS_mmap if a[3] as i32 & MAP_ANONYMOUS != 0 => Own,
         // What is only looked at stays there.
-        SYS_recvfrom if a[3] as i32 & (MSG_PEEK | MSG_ERRQUEUE) != 0 => Class::Input,
+        SYS_recvfrom if a[3] as i32 & (MSG_PEEK | MSG_ERRQUEUE) != 0 => Input,
         SYS_recvmsg if a[2] as i32 & (MSG_PEEK | MSG_ERRQUEUE) != 0 => {
-            Class::Refused("it looks at messages without taking them")
+            Refused("it looks at messages without taking them")
         }
-        SYS_recvfrom | SYS_recvmsg => Class::Read,
-        SYS_write | SYS_pwrite64 | SYS_writev | SYS_pwritev | SYS_pwritev2 | SYS_sendto
-        | SYS_sendmsg => Class::Write,
-        SYS_open | SYS_openat | SYS_openat2 | SYS_creat => Class::Open,
-        SYS_pipe | SYS_pipe2 | SYS_socketpair | SYS_socket | SYS_eventfd | SYS_eventfd2
-        | SYS_timerfd_create | SYS_signalfd | SYS_signalfd4 | SYS_epoll_create
-        | SYS_epoll_create1 | SYS_inotify_init | SYS_inotify_init1 | SYS_accept | SYS_accept4
-        | SYS_memfd_create | SYS_pidfd_open => Class::Make,
-        SYS_clone if a[0] as i32 & CLONE_THREAD != 0 => Class::Refused("it starts a second thread"),
-        SYS_fork | SYS_vfork | SYS_clone | SYS_clone3 => Class::Fork,
-        SYS_execve => Class::Exec,
-        SYS_wait4 | SYS_waitid => Class::Wait,
-        SYS_pause | SYS_rt_sigsuspend => Class::Suspend,
-        SYS_kill | SYS_tkill | SYS_tgkill | SYS_rt_sigqueueinfo | SYS_rt_tgsigqueueinfo => {
-            Class::Kill
-        }
+        SYS_clone if a[0] as i32 & CLONE_THREAD != 0 => Refused("it starts a second thread"),
         SYS_prctl => prctl_class(a[0] as i32),
-        SYS_prlimit64 if a[2] != 0 => Class::Effect,
-        _ => named(number),
+        SYS_prlimit64 if a[2] != 0 => Effect,
+        // Another number than this one changes something.
+        SYS_personality if a[0] as u32 != u32::MAX => Effect,
+        _ => usize::try_from(number)
+            .ok()
+            .and_then(|n| CLASSES.get(n))
+            .copied()
+            .unwrap_or(UNKNOWN),
+    }
+}
+
+/// Only what is listed here is done or asked. All else is an effect, which is not done.
+fn fcntl_class(code: i32) -> Class {
+    const GETOWN_EX: i32 = 16;
+    const GETSIG: i32 = 11;
+    match code {
+        F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_SETFD => Descriptors,
+        F_GETFL | F_GETLK | F_OFD_GETLK | F_GETOWN | GETOWN_EX | GETSIG | F_GETLEASE
+        | F_GETPIPE_SZ | F_GET_SEALS => Query,
+        _ => Effect,
     }
 }
 
@@ -137,197 +111,57 @@ pub fn class(number: u64, a: &[u64; 6]) -> Class {
 fn prctl_class(code: i32) -> Class {
     const VMA: i32 = 0x5356_4d41;
     match code {
-        PR_SET_NAME | PR_GET_NAME | PR_SET_PDEATHSIG | PR_GET_PDEATHSIG | VMA => Class::Own,
+        PR_SET_NAME | PR_GET_NAME | PR_SET_PDEATHSIG | PR_GET_PDEATHSIG | VMA => Own,
         PR_CAPBSET_READ | PR_GET_DUMPABLE | PR_GET_KEEPCAPS | PR_GET_NO_NEW_PRIVS
-        | PR_GET_SECCOMP | PR_GET_SECUREBITS | PR_GET_TIMERSLACK => Class::Query,
-        _ => Class::Effect,
+        | PR_GET_SECCOMP | PR_GET_SECUREBITS | PR_GET_TIMERSLACK => Query,
+        _ => Effect,
     }
 }
 
-fn named(number: i64) -> Class {
-    match number {
-        SYS_stat
-        | SYS_fstat
-        | SYS_lstat
-        | SYS_newfstatat
-        | SYS_statx
-        | SYS_access
-        | SYS_faccessat
-        | SYS_faccessat2
-        | SYS_readlink
-        | SYS_readlinkat
-        | SYS_getcwd
-        | SYS_statfs
-        | SYS_fstatfs
-        | SYS_getxattr
-        | SYS_lgetxattr
-        | SYS_fgetxattr
-        | SYS_listxattr
-        | SYS_llistxattr
-        | SYS_flistxattr
-        | SYS_uname
-        | SYS_getuid
-        | SYS_geteuid
-        | SYS_getgid
-        | SYS_getegid
-        | SYS_getresuid
-        | SYS_getresgid
-        | SYS_getgroups
-        | SYS_getppid
-        | SYS_getpgrp
-        | SYS_getpgid
-        | SYS_getsid
-        | SYS_getrlimit
-        | SYS_prlimit64
-        | SYS_sched_getaffinity
-        | SYS_sched_getparam
-        | SYS_sched_getscheduler
-        | SYS_sched_get_priority_max
-        | SYS_sched_get_priority_min
-        | SYS_getpriority
-        | SYS_capget
-        | SYS_clock_getres
-        | SYS_ioctl
-        | SYS_lseek
-        | SYS_personality
-        | SYS_get_mempolicy
-        | SYS_ioprio_get
-        | SYS_getcpu => Class::Query,
-        SYS_getdents
-        | SYS_getdents64
-        | SYS_poll
-        | SYS_ppoll
-        | SYS_select
-        | SYS_pselect6
-        | SYS_epoll_wait
-        | SYS_epoll_pwait
-        | SYS_epoll_pwait2
-        | SYS_getsockname
-        | SYS_getpeername
-        | SYS_getsockopt
-        | SYS_connect
-        | SYS_nanosleep
-        | SYS_clock_nanosleep
-        | SYS_getrusage
-        | SYS_times
-        | SYS_sysinfo
-        | SYS_getitimer
-        | SYS_timerfd_gettime
-        | SYS_timer_gettime
-        | SYS_timer_getoverrun
-        | SYS_rt_sigtimedwait
-        | SYS_sendfile
-        | SYS_copy_file_range
-        | SYS_splice
-        | SYS_tee
-        | SYS_alarm
-        | SYS_setitimer
-        | SYS_umask
-        | SYS_chdir
-        | SYS_fchdir
-        | SYS_shmget
-        | SYS_semget
-        | SYS_msgget
-        | SYS_setsid
-        | SYS_inotify_add_watch
-        | SYS_mq_timedreceive
-        | SYS_msgrcv => Class::Input,
-        SYS_rename
-        | SYS_renameat
-        | SYS_renameat2
-        | SYS_mkdir
-        | SYS_mkdirat
-        | SYS_rmdir
-        | SYS_link
-        | SYS_linkat
-        | SYS_unlink
-        | SYS_unlinkat
-        | SYS_symlink
-        | SYS_symlinkat
-        | SYS_chmod
-        | SYS_fchmod
-        | SYS_fchmodat
-        | SYS_fchmodat2
-        | SYS_chown
-        | SYS_fchown
-        | SYS_lchown
-        | SYS_fchownat
-        | SYS_utime
-        | SYS_utimes
-        | SYS_utimensat
-        | SYS_futimesat
-        | SYS_mknod
-        | SYS_mknodat
-        | SYS_truncate
-        | SYS_ftruncate
-        | SYS_fallocate
-        | SYS_fsync
-        | SYS_fdatasync
-        | SYS_sync
-        | SYS_syncfs
-        | SYS_sync_file_range
-        | SYS_flock
-        | SYS_fadvise64
-        | SYS_readahead
-        | SYS_setxattr
-        | SYS_lsetxattr
-        | SYS_fsetxattr
-        | SYS_removexattr
-        | SYS_lremovexattr
-        | SYS_fremovexattr
-        | SYS_setuid
-        | SYS_setgid
-        | SYS_setreuid
-        | SYS_setregid
-        | SYS_setgroups
-        | SYS_setresuid
-        | SYS_setresgid
-        | SYS_setfsuid
-        | SYS_setfsgid
-        | SYS_setpgid
-        | SYS_setpriority
-        | SYS_setrlimit
-        | SYS_sched_setparam
-        | SYS_sched_setscheduler
-        | SYS_sched_setaffinity
-        | SYS_capset
-        | SYS_bind
-        | SYS_listen
-        | SYS_shutdown
-        | SYS_setsockopt
-        | SYS_epoll_ctl
-        | SYS_timerfd_settime
-        | SYS_timer_create
-        | SYS_timer_settime
-        | SYS_timer_delete
-        | SYS_inotify_rm_watch
-        | SYS_seccomp
-        | SYS_chroot
-        | SYS_ioprio_set
-        | SYS_sethostname
-        | SYS_landlock_create_ruleset
-        | SYS_landlock_add_rule
-        | SYS_landlock_restrict_self
-        | SYS_set_mempolicy
-        | SYS_mbind
-        | SYS_unshare
-        | SYS_mlockall
-        | SYS_munlockall => Class::Effect,
-        SYS_shmat | SYS_shmdt | SYS_shmctl => Class::Refused("it shares memory (shmat)"),
-        SYS_io_uring_setup | SYS_io_uring_enter | SYS_io_uring_register => {
-            Class::Refused("it uses io_uring")
+/// Of calls that nobody has thought of.
+const UNKNOWN: Class = Refused("it makes a system call that cannot be fed");
+/// Numbers of calls are smaller.
+const NUMBERS: usize = 512;
+
+/// The class of each call by its number, where that does not depend on its arguments.
+static CLASSES: LazyLock<[Class; NUMBERS]> = LazyLock::new(|| {
+    let mut all = [UNKNOWN; NUMBERS];
+    for (class, numbers) in [(Own, UNSEEN)].iter().chain(TABLE) {
+        for n in *numbers {
+            all[*n as usize] = *class;
         }
-        SYS_io_setup | SYS_io_submit | SYS_io_getevents => {
-            Class::Refused("it uses asynchronous input and output (io_submit)")
-        }
-        SYS_recvmmsg | SYS_sendmmsg => Class::Refused("it moves several messages in a call"),
-        SYS_ptrace => Class::Refused("it traces processes"),
-        SYS_userfaultfd => Class::Refused("it uses userfaultfd"),
-        SYS_process_vm_readv | SYS_process_vm_writev => {
-            Class::Refused("it accesses memory of other processes")
-        }
-        _ => Class::Refused("it makes a system call that cannot be fed"),
     }
+    all
+});
+
+/// The class of a call that a program makes now. Of a recorded one it is [`class`].
+pub fn class_now(number: u64, a: &[u64; 6]) -> Class {
+    match number as i64 {
+        SYS_openat2 | SYS_clone3 => Absent,
+        _ => class(number, a),
+    }
+}
+
+/// Whether a call leaves something behind that is seen outside of the program: files that are made, changed or removed.
+pub fn is_lasting(number: u64, a: &[u64; 6]) -> bool {
+    let number = number as i64;
+    LASTING.contains(&number) || opens_to_change(number as u64, a)
+}
+
+/// The flags of a call that opens a file. 0: they stand in memory, or it is another call.
+pub fn flags(number: u64, a: &[u64; 6]) -> i32 {
+    match number as i64 {
+        SYS_open => a[1] as i32,
+        SYS_openat => a[2] as i32,
+        SYS_creat => O_CREAT | O_WRONLY | O_TRUNC,
+        _ => 0,
+    }
+}
+
+/// Whether a call opens a file to change it, or to make it.
+pub fn opens_to_change(number: u64, a: &[u64; 6]) -> bool {
+    const CHANGES: i32 = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND;
+    flags(number, a) & CHANGES != 0
 }
 
 #[cfg(test)]

@@ -12,7 +12,11 @@ const TAIL: usize = 4096;
 
 /// What the two programs wrote, by open file.
 #[derive(Debug, Default)]
-pub struct Compare(BTreeMap<FileId, Stream>);
+pub struct Compare {
+    streams: BTreeMap<FileId, Stream>,
+    /// Nothing more is written now.
+    is_over: bool,
+}
 
 /// What the two programs wrote to an open file.
 #[derive(Debug, Default)]
@@ -33,6 +37,8 @@ pub struct Stream {
     line: Vec<u8>,
     /// A byte differs.
     differs: bool,
+    /// Bytes that were not compared, since the recorded ones are not known.
+    pub uncompared: u64,
 }
 
 /// Where two streams differ.
@@ -49,33 +55,57 @@ pub struct Difference {
 impl Compare {
     /// Adds what the recorded program wrote. Of some bytes it is not known what they are: from where on, and how many.
     pub fn recorded(&mut self, file: FileId, bytes: &[u8], unknown: &[(u64, u64)]) {
-        let s = self.0.entry(file).or_default();
+        let s = self.streams.entry(file).or_default();
         let begin = s.recorded_len;
         let at = |(from, len): &(u64, u64)| (begin.saturating_add(*from), *len);
         s.unknown.extend(unknown.iter().map(at));
-        s.recorded_len += bytes.len() as u64;
+        let holes = unknown.iter().map(|u| u.1);
+        s.uncompared = holes.fold(s.uncompared, u64::saturating_add);
+        s.recorded_len = s.recorded_len.saturating_add(bytes.len() as u64);
         keep(&mut s.recorded_tail, bytes);
         s.recorded.extend(bytes);
         s.step();
+        if self.is_over {
+            s.shorten();
+        }
     }
 
     /// Adds what the program writes now.
     pub fn now(&mut self, file: FileId, bytes: &[u8]) {
-        let s = self.0.entry(file).or_default();
-        s.now_len += bytes.len() as u64;
+        let s = self.streams.entry(file).or_default();
+        s.now_len = s.now_len.saturating_add(bytes.len() as u64);
         keep(&mut s.now_tail, bytes);
         s.now.extend(bytes);
         s.step();
     }
 
+    /// The recorded program wrote nothing more. Of what is written now, no more is kept than is shown.
+    pub fn recorded_is_over(&mut self) {
+        let behind = self.streams.values_mut().filter(|s| s.recorded.is_empty());
+        behind.for_each(|s| s.now.truncate(BEHIND));
+    }
+
+    /// Nothing more is written now. No more is kept than is shown.
+    pub fn now_is_over(&mut self) {
+        self.is_over = true;
+        self.streams.values_mut().for_each(Stream::shorten);
+    }
+
+    /// How many bytes of the recorded program wait for those that are written now, or the other way round.
+    pub fn waiting(&self) -> usize {
+        let both = |s: &Stream| s.recorded.len() + s.now.len();
+        self.streams.values().map(both).sum()
+    }
+
     /// The open files, with what was written there.
     pub fn streams(&self) -> impl Iterator<Item = (FileId, &Stream)> {
-        self.0.iter().map(|(f, s)| (*f, s))
+        self.streams.iter().map(|(f, s)| (*f, s))
     }
 
     /// What was written to an open file.
+    #[cfg(test)]
     pub fn stream(&self, file: FileId) -> Option<&Stream> {
-        self.0.get(&file)
+        self.streams.get(&file)
     }
 }
 
@@ -116,9 +146,14 @@ impl Stream {
             self.same += same as u64;
         }
         if self.differs {
-            self.recorded.truncate(BEHIND);
-            self.now.truncate(BEHIND);
+            self.shorten();
         }
+    }
+
+    /// Keeps no more than is shown.
+    fn shorten(&mut self) {
+        self.recorded.truncate(BEHIND);
+        self.now.truncate(BEHIND);
     }
 
     /// Whether a recorded byte is not known. Bytes before are not asked for any more.
@@ -210,9 +245,31 @@ mod tests {
         c.recorded(2, b"a\0c", &[(1, 1)]);
         c.now(2, b"xabc");
         assert!(c.stream(2).unwrap().is_same());
+        assert_eq!(c.stream(2).unwrap().uncompared, 1);
         c.recorded(2, b"\0", &[]);
         c.now(2, b"d");
         assert!(c.stream(2).unwrap().differs());
+    }
+
+    #[test]
+    fn no_more_is_kept_than_is_shown() {
+        let mut c = Compare::default();
+        c.now(1, b"a");
+        c.now_is_over();
+        (0..1000).for_each(|_| c.recorded(1, &[b'a'; 1000], &[]));
+        assert!(c.waiting() <= 2 * BEHIND);
+        let s = c.stream(1).unwrap();
+        assert!(!s.is_complete() && !s.is_same() && !s.differs());
+        let mut c = Compare::default();
+        c.recorded(1, b"a", &[]);
+        for _ in 0..1000 {
+            c.now(1, &[b'a'; 1000]);
+            c.recorded_is_over();
+        }
+        assert!(c.waiting() <= 2 * BEHIND);
+        let s = c.stream(1).unwrap();
+        assert!(s.is_complete() && !s.is_same());
+        assert_eq!(s.now_len, 1_000_000);
     }
 
     proptest! {

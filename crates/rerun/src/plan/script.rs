@@ -3,7 +3,7 @@
 //! Calls are looked for by their keys, not by their order, so one more call or one fewer puts nothing out of step. Bytes are
 //! looked for by their place in the file or stream, so sizes of buffers may differ.
 
-use super::class::{Class, class};
+use super::class::{Class, class, is_lasting};
 use super::compare::Compare;
 use super::key::{File, Key, key};
 use super::table::{FileId, Table};
@@ -214,6 +214,8 @@ impl Script {
         if !counts {
             self.pass_back(&mut call);
         }
+        // They have been compared, or are waited for there.
+        (call.sent, call.unsure) = Default::default();
         let forks = class == Class::Fork;
         if counts {
             self.waiting
@@ -230,6 +232,20 @@ impl Script {
             counts,
             used: false,
         });
+    }
+
+    /// The recorded calls that changed files and were not made.
+    pub fn unmade(&self) -> impl Iterator<Item = &Call> {
+        let calls = self.left_out(usize::MAX).map(|i| &self.slots[i].call);
+        calls.filter(|c| is_lasting(c.number, &c.args) && c.result.is_some_and(|r| r as i64 >= 0))
+    }
+
+    /// The recorded processes that were not made, with the descriptors that they began with.
+    pub fn not_made(&self) -> impl Iterator<Item = (i32, &Table)> {
+        self.left_out(usize::MAX).filter_map(|i| {
+            let s = &self.slots[i];
+            Some((s.call.result? as i32, s.table.as_ref()?))
+        })
     }
 
     fn reads(&mut self, file: FileId, call: &Call, index: usize) {
