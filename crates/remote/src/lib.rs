@@ -18,4 +18,6 @@ pub use restart::Restart;
 pub use rseq::Rseq;
 pub use status::Status;
 pub use thread::{Regs, Stop, Thread};
-pub use tracee::{Ended, Halt, Launch, SignalSent, filter, launch, next_halt, next_halt_within};
+pub use tracee::{
+    Ended, Halt, Launch, SignalSent, filter, halt_of, launch, next_halt, next_halt_within,
+};

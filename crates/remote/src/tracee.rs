@@ -65,7 +65,7 @@ pub enum Halt {
     Other,
 }
 
-/// A filter that stops a process at all system calls but these, and those `mmap`s that map no file. Calls of other
+/// A filter that stops a process at all system calls but these, and those `mmap`s that map no file and share nothing. Calls of other
 /// architectures end it. `limits` are calls of `pass` at which it stops if an argument's low half is at least a number: the
 /// call, the argument, and the number.
 pub fn filter(pass: &[i64], limits: &[(i64, u32, u32)]) -> Vec<libc::sock_filter> {
@@ -109,8 +109,9 @@ pub fn filter(pass: &[i64], limits: &[(i64, u32, u32)]) -> Vec<libc::sock_filter
         out.extend([step(EQUAL, *nr as u32, 0, 1), allow]);
     }
     out.extend([
-        step(EQUAL, libc::SYS_mmap as u32, 0, 3),
+        step(EQUAL, libc::SYS_mmap as u32, 0, 4),
         step(LOAD, FLAGS, 0, 0),
+        step(SET, libc::MAP_SHARED as u32, 2, 0),
         step(SET, libc::MAP_ANONYMOUS as u32, 0, 1),
         allow,
         trace,
@@ -242,8 +243,17 @@ const LONG: Duration = Duration::from_millis(5);
 /// # Errors
 /// There is none.
 pub fn next_halt() -> io::Result<(i32, Halt)> {
-    let (pid, status) = wait(0)?.ok_or(io::ErrorKind::TimedOut)?;
+    let (pid, status) = wait(-1, 0)?.ok_or(io::ErrorKind::TimedOut)?;
     halt(pid, status)
+}
+
+/// Waits for this process to stand still, or to end, whatever others do.
+///
+/// # Errors
+/// It is none that this thread traces.
+pub fn halt_of(pid: i32) -> io::Result<Halt> {
+    let (pid, status) = wait(pid, 0)?.ok_or(io::ErrorKind::TimedOut)?;
+    Ok(halt(pid, status)?.1)
 }
 
 /// Like [`next_halt`], for so long. `None`: nothing has happened until then.
@@ -253,7 +263,7 @@ pub fn next_halt() -> io::Result<(i32, Halt)> {
 pub fn next_halt_within(longest: Duration) -> io::Result<Option<(i32, Halt)>> {
     let begin = Instant::now();
     loop {
-        if let Some((pid, status)) = wait(libc::WNOHANG)? {
+        if let Some((pid, status)) = wait(-1, libc::WNOHANG)? {
             return halt(pid, status).map(Some);
         }
         let waited = begin.elapsed();
@@ -268,12 +278,13 @@ pub fn next_halt_within(longest: Duration) -> io::Result<Option<(i32, Halt)>> {
     }
 }
 
-/// A process that this thread traces, and its status.
-fn wait(flags: i32) -> io::Result<Option<(i32, i32)>> {
+/// A process that this thread traces, and its status. -1: any.
+fn wait(which: i32, flags: i32) -> io::Result<Option<(i32, i32)>> {
     let mut status = 0;
     loop {
         // SAFETY: the kernel fills in the status.
-        match unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD | flags) } {
+        match unsafe { libc::waitpid(which, &mut status, libc::__WALL | libc::__WNOTHREAD | flags) }
+        {
             -1 => {
                 let e = io::Error::last_os_error();
                 if e.kind() != io::ErrorKind::Interrupted {

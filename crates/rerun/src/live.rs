@@ -169,6 +169,8 @@ struct Rerun<'a> {
     taken: HashSet<u32>,
     /// Recorded processes that were not made, by their ids, with the descriptors that they began with.
     not_made: HashMap<i32, Table>,
+    /// Processes that are ended because they are left behind.
+    left: HashSet<i32>,
     /// Processes that are over.
     finished: Vec<Finished>,
     /// How the first one ended.
@@ -183,6 +185,8 @@ struct Rerun<'a> {
     kept: usize,
     /// Bytes that the recorded calls take.
     weight: usize,
+    /// Some memory may be shared by several processes.
+    shares: bool,
     /// Files that the recorded program did not open to write.
     files_made: HashSet<FileId>,
     /// Names of new files that were made up, and the recorded ones.
@@ -218,6 +222,8 @@ struct Tally {
     unmade: u64,
     /// Processes that were ended because they were left behind.
     killed: u64,
+    /// Processes, besides the first one, that failed otherwise than recorded.
+    failures: u64,
     /// Bytes that went to files which the recorded program did not write.
     elsewhere: u64,
     /// Notes that were left out.
@@ -286,6 +292,7 @@ pub fn rerun(options: Options, setup: Setup) -> Result<Report, Error> {
         early: HashSet::new(),
         taken: HashSet::new(),
         not_made: HashMap::new(),
+        left: HashSet::new(),
         finished: Vec::new(),
         ended: None,
         pids: HashMap::new(),
@@ -295,6 +302,7 @@ pub fn rerun(options: Options, setup: Setup) -> Result<Report, Error> {
         contents: HashMap::new(),
         kept: 0,
         weight: 0,
+        shares: false,
         files_made: HashSet::new(),
         renamed: HashMap::new(),
     };

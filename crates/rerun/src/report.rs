@@ -158,6 +158,8 @@ pub struct Changes {
     pub left_out: u64,
     /// Processes that did not come to an end.
     pub killed: u64,
+    /// Processes, besides the first one, that failed otherwise than recorded.
+    pub failures: u64,
 }
 
 /// What decides the verdict.
@@ -207,14 +209,17 @@ fn ending_well(f: &Facts) -> (Verdict, Option<String>) {
         return other(None);
     }
     if c.left_out > 0 {
-        let why = format!("{} recorded changes of files were not made", c.left_out);
+        let why = format!("{} recorded effects were left out", c.left_out);
         return other(Some(why));
     }
     if c.killed > 0 {
         return other(Some("a process of it did not come to an end".into()));
     }
+    if c.failures > 0 {
+        return other(Some("a process of it failed otherwise".into()));
+    }
     if !failed && c.added > 0 {
-        let why = format!("{} changes of files are not in the recording", c.added);
+        let why = format!("{} effects are not in the recording", c.added);
         return other(Some(why));
     }
     if !failed && c.elsewhere > 0 {
@@ -368,6 +373,7 @@ mod tests {
         assert_eq!(with(|c| c.elsewhere = 1), [other, same]);
         assert_eq!(with(|c| c.left_out = 1), [other, other]);
         assert_eq!(with(|c| c.killed = 1), [other, other]);
+        assert_eq!(with(|c| c.failures = 1), [other, other]);
     }
 
     #[test]

@@ -70,6 +70,54 @@ fn output_of_all_processes_counts() {
     assert_eq!(s.verdict("echo one; exit 0"), "no-failure");
 }
 
+/// A failure of another process than the first one is no success, though the first one does not care.
+#[test]
+fn failures_of_all_processes_count() {
+    let s = Scripts::recorded("(exit 0); (exit 3); echo end; exit 0");
+    assert_eq!(
+        s.verdict("(exit 0); (exit 3); echo end; exit 0"),
+        "no-failure"
+    );
+    assert_eq!(
+        s.verdict("(exit 0); (exit 0); echo end; exit 0"),
+        "no-failure"
+    );
+    assert_eq!(
+        s.verdict("(exit 7); (exit 3); echo end; exit 0"),
+        "other-output"
+    );
+    assert_eq!(
+        s.verdict("(exit 0); (kill -9 $$; :); echo end; exit 0"),
+        "other-output"
+    );
+}
+
+/// What the recorded program would have read behind its failure nobody knows.
+#[test]
+fn what_is_made_up_behind_a_failure_is_told() {
+    let s = Scene::new();
+    let trace = s.path("trace.hst");
+    fs::write(s.path("script"), "read a; echo $a; exit 3").unwrap();
+    let mut recording = s.recording(&trace, &["sh", "script"]);
+    let mut feed = Command::new("echo")
+        .arg("one")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    recording.stdin(feed.stdout.take().unwrap());
+    s.run(&mut recording);
+    feed.wait().unwrap();
+    let s = Scripts { scene: s, trace };
+    let (status, report) = s.now("read a; echo $a; read b; exit 0", &[]);
+    assert_eq!(status, Some(0), "{report:#}");
+    assert!(
+        report["notes"]
+            .to_string()
+            .contains("behind the recorded failure"),
+        "{report:#}"
+    );
+}
+
 /// A program that ends early has not printed what the recorded one printed later.
 #[test]
 fn what_is_not_printed_any_more_counts() {

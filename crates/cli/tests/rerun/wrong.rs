@@ -103,3 +103,17 @@ fn the_first_call_that_does_not_match_may_end_the_run() {
     assert!(said.contains("\"/etc/hostname\""), "{said}");
     assert_eq!(done.text(), "");
 }
+
+/// What was looked at must be what is opened. No file is opened by a path that another process may change in between.
+#[test]
+fn paths_that_others_change_lead_nowhere() {
+    let s = Scene::new();
+    let program = s.compile("rerun/shared.c", &["-O1"]);
+    fs::write(s.path("file"), "content").unwrap();
+    let made = s.command("mkfifo").arg(s.path("fifo")).status();
+    assert!(made.unwrap().success());
+    let (_, trace) = s.record(&[&program]);
+    let mut command = s.hindsight(&["rerun"]);
+    let done = s.run(command.arg(&trace).arg(&program).arg("now"));
+    assert_eq!(done.messages().lines().next(), Some("0 /file"));
+}

@@ -22,6 +22,8 @@ pub struct Made {
     pub number: u64,
     pub args: [u64; 6],
     pub texts: Vec<Option<Vec<u8>>>,
+    /// The first text as it stands in memory: another name may stand for it in `texts`.
+    pub given: Option<Vec<u8>>,
     pub class: Class,
     pub key: Key,
 }
@@ -37,13 +39,17 @@ impl Made {
             .zip(args);
         let texts = texts
             .filter(|(a, _)| **a == Arg::Text)
-            .map(|(_, at)| p.memory.text(at))
-            .map(|t| t.map(|t| renamed.get(&t).cloned().unwrap_or(t)));
-        let texts: Vec<_> = if class.is_matched() {
-            texts.collect()
-        } else {
-            Vec::new()
+            .map(|(_, at)| p.memory.text(at));
+        let mut texts: Vec<_> = match class.is_matched() {
+            true => texts.collect(),
+            false => Vec::new(),
         };
+        let given = texts.first().cloned().flatten();
+        for text in texts.iter_mut().flatten() {
+            if let Some(other) = renamed.get(text) {
+                text.clone_from(other);
+            }
+        }
         let find = |fd: i32| match p.table.find(fd) {
             None => File::Closed,
             Some(id) if id < FOREIGN => File::Is(id),
@@ -54,6 +60,7 @@ impl Made {
             number,
             args,
             texts,
+            given,
             class,
             key,
         }
@@ -89,7 +96,11 @@ impl Rerun<'_> {
         }
         let made = Made::of(p, &r, &self.renamed);
         match made.class {
-            Class::Own => return self.pass(pid),
+            Class::Own => {
+                self.shares |=
+                    made.number as i64 == SYS_mmap && made.args[3] as i32 & MAP_SHARED != 0;
+                return self.pass(pid);
+            }
             Class::Refused(why) => return Err(self.refused(pid, &made, why)),
             Class::Absent => return self.answer(pid, -ENOSYS as i64 as u64),
             Class::Descriptors => return self.descriptors(pid, &made),
@@ -141,8 +152,8 @@ impl Rerun<'_> {
             Class::Fork => self.fork(pid, &made, slot),
             Class::Exec => self.exec(pid, &made, slot),
             Class::Wait => self.wait(pid, &made, slot, r),
-            Class::Suspend => self.suspend(pid, slot),
-            Class::Kill => self.kill(pid, slot),
+            Class::Suspend => self.suspend(pid, &made, slot),
+            Class::Kill => self.kill(pid, &made, slot),
             Class::Effect => self.effect(pid, &made, slot),
             _ => match slot {
                 Some(slot) => self.input(pid, &made, slot),
@@ -268,6 +279,7 @@ impl Rerun<'_> {
                 return self.answer(pid, 0);
             }
             _ if past => {
+                self.made_up_behind(pid, made, "an error");
                 self.added(
                     pid,
                     made,
@@ -284,6 +296,14 @@ impl Rerun<'_> {
         self.tally.here += 1;
         self.added(pid, made, "this machine answered")?;
         self.pass(pid)
+    }
+
+    /// Notes what the program was told behind the recorded failure, where nobody knows what it would have been.
+    pub fn made_up_behind(&mut self, pid: i32, made: &Made, told: &str) {
+        let call = self.now(pid, made).call;
+        self.note(format!(
+            "behind the recorded failure it was told {told}, which is not recorded: {call}"
+        ));
     }
 
     /// The time, if it is not recorded: about that of the recorded call before.
@@ -443,7 +463,7 @@ impl Rerun<'_> {
         self.answer(pid, 0)
     }
 
-    /// Notes that the program would have changed files which the recorded one did not change.
+    /// Notes that the program would have changed something outside that the recorded one did not change.
     pub fn lasting(&mut self, made: &Made) {
         let null = |t: &Option<Vec<u8>>| t.as_deref() == Some(b"/dev/null");
         if !made.texts.iter().any(null) {

@@ -31,10 +31,11 @@ impl Rerun<'_> {
             SYS_openat => made.args[0] as i32,
             _ => AT_FDCWD,
         };
-        let path = made.texts.first().cloned().flatten();
-        let path = path.map(|p| self.resolved(pid, folder, &p));
+        let path = made.given.as_ref();
+        let path = path.map(|p| self.resolved(pid, folder, p));
         let written = opens_to_change(made.number, &made.args);
-        let here = !written && path.as_deref().is_some_and(is_readable);
+        let here =
+            !written && path.as_deref().is_some_and(is_readable) && self.is_settled(pid, made);
         let after = |slot, here| After::Open(Box::new(r), slot, here);
         let on_exec = flags & O_CLOEXEC != 0;
         match slot {
@@ -66,10 +67,14 @@ impl Rerun<'_> {
             None if here || (!written && path.is_some()) => {
                 self.tally.here += 1;
                 self.added(pid, made, "this machine answered")?;
-                match here || !path.is_some_and(|p| p.exists()) {
-                    true => self.open_here(pid, after(None, here), r),
+                if here {
+                    return self.open_here(pid, after(None, true), r);
+                }
+                let there = path.map_or(Ok(()), |p| fs::metadata(p).map(drop));
+                match there.err().and_then(|e| e.raw_os_error()) {
+                    Some(e) => self.answer(pid, -e as i64 as u64),
                     // Devices, and files of others.
-                    false => self.placeholder(pid, on_exec, after(None, false)),
+                    None => self.placeholder(pid, on_exec, after(None, false)),
                 }
             }
             None => {
@@ -244,6 +249,7 @@ impl Rerun<'_> {
                 number,
                 args,
                 texts: Vec::new(),
+                given: None,
                 class: Class::Make,
                 key: self.process(pid).script.slot(slot).key.clone(),
             };
@@ -274,6 +280,7 @@ impl Rerun<'_> {
     /// A file is mapped.
     pub fn map(&mut self, pid: i32, made: &Made, r: Regs) -> Done {
         let flags = made.args[3] as i32;
+        self.shares |= flags & MAP_SHARED != 0;
         let p = self.process(pid);
         let Some(file) = p.table.find(made.args[4] as i32) else {
             return self.pass(pid);

@@ -104,8 +104,59 @@ impl ProcessMemory {
     }
 }
 
+/// Whether nobody else can change this memory of a process that stands still: it is neither shared, nor that of a file that
+/// programs make in memory.
+pub fn is_private(pid: i32, address: u64, len: u64) -> bool {
+    let Ok(maps) = std::fs::read(format!("/proc/{pid}/maps")) else {
+        return false;
+    };
+    String::from_utf8_lossy(&maps)
+        .lines()
+        .any(|line| holds_privately(line, address, len))
+}
+
+fn holds_privately(line: &str, address: u64, len: u64) -> bool {
+    let number = |s: &str| u64::from_str_radix(s, 16).ok();
+    let mut fields = line.split_ascii_whitespace();
+    let range = fields.next().and_then(|r| r.split_once('-'));
+    let Some((Some(start), Some(end))) = range.map(|(a, b)| (number(a), number(b))) else {
+        return false;
+    };
+    let is_private = fields.next().is_some_and(|rights| rights.ends_with('p'));
+    let path = fields.nth(3).unwrap_or_default();
+    let holds = start <= address && address.checked_add(len).is_some_and(|e| e <= end);
+    holds && is_private && !path.starts_with("/memfd:")
+}
+
 impl Memory for ProcessMemory {
     fn read(&self, addr: u64, buf: &mut [u8]) -> bool {
         self.0.read(addr, buf).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_private_if_nobody_else_can_change_it() {
+        let heap = "55e0a000-55e0c000 rw-p 00000000 00:00 0                  [heap]";
+        let none = "7f000000-7f001000 rw-p 00000000 00:00 0 ";
+        let shared = "7f000000-7f001000 rw-s 00000000 00:01 33           /dev/zero (deleted)";
+        let made = "7f000000-7f001000 r--p 00000000 00:01 33           /memfd:x (deleted)";
+        let code = "7f000000-7f001000 r-xp 00000000 fe:00 33           /usr/lib/libc.so.6";
+        assert!(holds_privately(heap, 0x55e0a000, 0x2000));
+        assert!(!holds_privately(heap, 0x55e0a000, 0x2001));
+        assert!(!holds_privately(heap, 0x55e09fff, 1));
+        assert!(!holds_privately(heap, u64::MAX, 2));
+        assert!(holds_privately(none, 0x7f000000, 9) && holds_privately(code, 0x7f000000, 9));
+        assert!(!holds_privately(shared, 0x7f000000, 9));
+        assert!(!holds_privately(made, 0x7f000000, 9));
+        let local = 0u64;
+        assert!(is_private(
+            std::process::id() as i32,
+            &raw const local as u64,
+            8
+        ));
     }
 }

@@ -167,6 +167,7 @@ impl Rerun<'_> {
         }
         if past {
             let then = "it was told that there is no more, behind the recorded failure";
+            self.made_up_behind(pid, made, "that there is no more");
             self.added(pid, made, then)?;
             return self.answer(pid, 0);
         }

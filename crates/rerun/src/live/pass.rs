@@ -1,12 +1,13 @@
 //! Calls that the kernel does. All of them go through [`Rerun::run_call`], which looks at them for the last time.
 
 use super::calls::Made;
+use super::memory::is_private;
 use super::{After, Done, Error, Rerun};
 use crate::plan::class::{Class, flags, opens_to_change};
 use crate::plan::gate::{REQUESTS, may_run};
 use crate::plan::script::is_asked_by_path;
 use crate::plan::table::FileId;
-use hindsight_remote::Regs;
+use hindsight_remote::{Regs, halt_of};
 use libc::*;
 
 /// What is done about a call that concerns a file of this machine.
@@ -75,6 +76,7 @@ impl Rerun<'_> {
                 self.lasting_here(made);
                 self.answer(pid, 0)
             }
+            Here::Open if !self.is_settled(pid, made) => self.answer(pid, -EACCES as i64 as u64),
             Here::Open => self.open_here(pid, After::Open(Box::new(r), None, true), r),
             Here::Map => self.map(pid, made, r),
         }
@@ -108,7 +110,23 @@ impl Rerun<'_> {
         self.run_call(pid, Some(after))
     }
 
-    /// The kernel opens a file for reading. It waits for nobody, whatever lies there.
+    /// Whether no other process can change the path that was looked at. Programs seldom have paths in memory that they share.
+    pub fn is_settled(&self, pid: i32, made: &Made) -> bool {
+        if !self.shares {
+            return true;
+        }
+        let at = match made.number as i64 {
+            SYS_open => made.args[0],
+            _ => made.args[1],
+        };
+        // With the zero byte behind it.
+        let len = |t: &Vec<u8>| t.len() as u64 + 1;
+        let text = made.given.as_ref();
+        text.is_some_and(|t| is_private(pid, at, len(t)))
+    }
+
+    /// The kernel opens a file for reading. It waits for nobody, whatever lies there. No other process does anything until it
+    /// has: paths through `/proc` may depend on them.
     pub fn open_here(&mut self, pid: i32, after: After, r: Regs) -> Done {
         let args = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
         let how = (flags(r.orig_rax, &args) | O_NONBLOCK | O_NOCTTY) as u64;
@@ -118,7 +136,9 @@ impl Rerun<'_> {
             _ => new.rdx = how,
         }
         self.process(pid).thread.set_regs(&new)?;
-        self.pass_and(pid, after)
+        self.pass_and(pid, after)?;
+        let halt = halt_of(pid)?;
+        self.halted(pid, halt)
     }
 
     /// Lets the kernel do the call that stands in the registers.

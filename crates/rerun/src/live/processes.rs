@@ -343,6 +343,12 @@ impl Rerun<'_> {
         if !gone || self.ended.is_some() {
             self.rest(&p.image, &mut p.script, &mut p.outputs)?;
         }
+        let fails = matches!(end, End::Signal(_)) || matches!(end, End::Status(n) if n != 0);
+        if pid != self.main && fails && end != recorded && !self.left.contains(&pid) {
+            self.tally.failures += 1;
+            let seen = p.pid;
+            self.note(format!("process {seen}: {end} in place of {recorded}"));
+        }
         let reached = p.script.reached();
         let all = p.calls_before.saturating_add(p.image.calls);
         let fully = end == p.image.end && p.script.expected().is_none() && p.script.is_loaded();

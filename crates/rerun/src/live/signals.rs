@@ -1,5 +1,6 @@
 //! Signals come where they came in the recording. Others do not come at all, but for those that the program raises itself.
 
+use super::calls::Made;
 use super::{After, Done, Rerun};
 use crate::plan::class::Class;
 use crate::wire::{End, Signal};
@@ -123,7 +124,7 @@ impl Rerun<'_> {
     }
 
     /// The program sends a signal. If it is to itself, the kernel sends it; what others got is recorded.
-    pub fn kill(&mut self, pid: i32, slot: Option<usize>) -> Done {
+    pub fn kill(&mut self, pid: i32, made: &Made, slot: Option<usize>) -> Done {
         let p = self.process(pid);
         let mut r = p.thread.regs()?;
         let whom = r.rdi as i32;
@@ -134,12 +135,19 @@ impl Rerun<'_> {
         let failed = slot.and_then(|s| p.script.slot(s).call.result);
         let failed = failed.filter(|r| (*r as i64) < 0);
         if whom != p.pid || failed.is_some() || !is_sent(signal) {
-            let result = slot.map_or(0, |s| p.script.slot(s).call.result.unwrap_or(0));
-            if let Some(slot) = slot {
-                self.send(pid, slot);
-            }
+            let Some(slot) = slot else {
+                self.lasting(made);
+                self.added(pid, made, "it was not sent")?;
+                return self.answer(pid, 0);
+            };
+            let result = p.script.slot(slot).call.result.unwrap_or(0);
+            self.send(pid, slot);
             return self.answer(pid, result);
         }
+        if slot.is_none() {
+            self.added(pid, made, "it was sent to itself")?;
+        }
+        let p = self.process(pid);
         p.expected.push(signal);
         let before = r;
         r.rdi = pid as u64;
@@ -151,7 +159,10 @@ impl Rerun<'_> {
     }
 
     /// The program waits for a signal.
-    pub fn suspend(&mut self, pid: i32, slot: Option<usize>) -> Done {
+    pub fn suspend(&mut self, pid: i32, made: &Made, slot: Option<usize>) -> Done {
+        if slot.is_none() {
+            self.added(pid, made, "no signal came")?;
+        }
         match slot.is_some_and(|s| self.send(pid, s)) {
             // The kernel delivers what has been sent, under the mask that the call asks for.
             true => self.pass(pid),

@@ -248,6 +248,7 @@ impl Rerun<'_> {
             elsewhere: of(self.tally.elsewhere),
             left_out: of(self.tally.unmade),
             killed: self.tally.killed,
+            failures: self.tally.failures,
         }
     }
 

@@ -101,6 +101,9 @@ impl Rerun<'_> {
         };
         p.thread.kill();
         let seen = p.pid;
+        if !self.left.insert(pid) {
+            return;
+        }
         self.tally.killed += 1;
         self.note(format!(
             "process {seen} still ran when the program was over, and was ended: {why}"

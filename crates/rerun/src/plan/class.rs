@@ -142,7 +142,7 @@ pub fn class_now(number: u64, a: &[u64; 6]) -> Class {
     }
 }
 
-/// Whether a call leaves something behind that is seen outside of the program: files that are made, changed or removed.
+/// Whether a call leaves something behind in the file system: files that are made, changed or removed.
 pub fn is_lasting(number: u64, a: &[u64; 6]) -> bool {
     let number = number as i64;
     LASTING.contains(&number) || opens_to_change(number as u64, a)

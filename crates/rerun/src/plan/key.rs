@@ -122,8 +122,9 @@ fn detail(number: u64, a: &[u64; 6]) -> [u64; 2] {
         SYS_getrlimit | SYS_setrlimit | SYS_getrusage | SYS_getpgid | SYS_getsid | SYS_umask => {
             [low(a[0]), 0]
         }
-        SYS_kill | SYS_tkill => [low(a[1]), 0],
-        SYS_tgkill => [low(a[2]), 0],
+        // Ids of processes are the recorded ones.
+        SYS_kill | SYS_tkill | SYS_rt_sigqueueinfo => [low(a[1]), low(a[0])],
+        SYS_tgkill | SYS_rt_tgsigqueueinfo => [low(a[2]), low(a[0])],
         SYS_epoll_ctl => [low(a[1]), 0],
         SYS_access => [low(a[1]), 0],
         SYS_faccessat | SYS_faccessat2 => [low(a[2]), 0],
