@@ -570,31 +570,3 @@ fn what_is_damaged_counts_when_it_is_taken_out() {
     assert!((200..257).contains(&lens.len()), "{}", lens.len());
     assert!(lens.iter().all(|len| *len == 0));
 }
-
-/// What a recorded call was given stands in a file that the recording has not whole. It is asked for once.
-#[test]
-fn a_file_that_is_not_whole_is_an_error() {
-    let home = Home::new();
-    let honest = home.path("honest.hst");
-    let honest = honest.to_str().unwrap();
-    let done = home.run(&["record", "-q", "-o", honest, "--", "/bin/true"]);
-    assert_eq!(done.code(), Some(0), "{done:?}");
-    let list = hindsight_fuzz::made::chunks(&std::fs::read(honest).unwrap());
-    let mut left = 0;
-    for (h, raw) in &list {
-        let is_piece = h.kind == Kind::Piece;
-        left += usize::from(is_piece);
-        // Each piece in turn is left out.
-        if !is_piece || left > 8 {
-            continue;
-        }
-        let others = list.iter().filter(|(o, r)| !(o.kind == h.kind && r == raw));
-        let bytes: Vec<u8> = others
-            .flat_map(|(h, raw)| hindsight_fuzz::made::chunk(*h, raw))
-            .collect();
-        let file = home.write("store/changed.hst", &bytes);
-        let done = home.run(&["rerun", "--quiet", file.to_str().unwrap(), "/bin/true"]);
-        assert!(done.code().is_some_and(|c| c <= 5), "{done:?}");
-    }
-    assert!(left > 0);
-}

@@ -308,6 +308,27 @@ fn known(bytes: Vec<Option<u8>>) -> (Blob, Vec<(u64, u64)>) {
     (Blob(bytes), unknown)
 }
 
+/// A text that ends with a zero byte, if `bytes` knows all of it. What it does not know may be empty.
+fn text(addr: u64, bytes: impl Fn(u64, usize) -> Vec<Option<u8>>) -> Option<Vec<u8>> {
+    const STEP: usize = 64;
+    let mut out = Vec::new();
+    while addr != 0 && out.len() < TEXT {
+        let from = addr.wrapping_add(out.len() as u64);
+        // It must not reach into the next page before that is needed.
+        let part = bytes(from, STEP - from as usize % STEP);
+        if part.is_empty() {
+            return None;
+        }
+        for b in part {
+            match b? {
+                0 => return Some(out),
+                b => out.push(b),
+            }
+        }
+    }
+    None
+}
+
 /// Memory around a call.
 struct Around<'a> {
     at: (ThreadId, u64),
@@ -394,23 +415,7 @@ impl Around<'_> {
     }
 
     fn text(&self, addr: u64) -> Option<Vec<u8>> {
-        const STEP: usize = 64;
-        let mut out = Vec::new();
-        while addr != 0 && out.len() < TEXT {
-            let from = addr.wrapping_add(out.len() as u64);
-            // It must not reach into the next page before that is needed.
-            let part = self.bytes(from, STEP - from as usize % STEP);
-            if part.is_empty() {
-                return None;
-            }
-            for b in part {
-                match b? {
-                    0 => return Some(out),
-                    b => out.push(b),
-                }
-            }
-        }
-        None
+        text(addr, |at, len| self.bytes(at, len))
     }
 
     fn texts(&self, call: &mut Call) {
@@ -518,5 +523,40 @@ impl Around<'_> {
                 break;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_cannot_be_looked_up_is_asked_for_once() {
+        let asked = Cell::new(0);
+        let nothing = |_, _| {
+            asked.set(asked.get() + 1);
+            assert!(asked.get() < 10);
+            Vec::new()
+        };
+        assert_eq!(text(0x1000, nothing), None);
+        let memory = |at: u64, len: usize| -> Vec<Option<u8>> {
+            let all = [b"a".repeat(100), vec![0; 100]].concat();
+            let from = (at - 0x1000) as usize;
+            all[from..from + len].iter().map(|b| Some(*b)).collect()
+        };
+        assert_eq!(text(0x1000, memory), Some(b"a".repeat(100)));
+        assert_eq!(text(0x1001, memory), Some(b"a".repeat(99)));
+        assert_eq!(text(0, memory), None);
+        assert_eq!(text(0x1000, |_, len| vec![Some(1); len]), None);
+    }
+
+    #[test]
+    fn holes_are_told_up_to_a_number() {
+        let bytes: Vec<_> = (0..4 * HOLES).map(|n| (n % 2 == 0).then_some(1)).collect();
+        let (blob, holes) = known(bytes);
+        assert_eq!(blob.len(), 4 * HOLES);
+        assert_eq!(holes.len(), HOLES + 1);
+        let (at, len) = holes[HOLES];
+        assert_eq!(at + len, 4 * HOLES as u64);
     }
 }
