@@ -3,7 +3,7 @@
 use super::calls::Made;
 use super::memory::is_private;
 use super::{After, Done, Error, Rerun};
-use crate::plan::class::{Class, flags, opens_to_change};
+use crate::plan::class::{Class, flags, is_lasting, opens_to_change};
 use crate::plan::gate::{REQUESTS, may_run};
 use crate::plan::script::is_asked_by_path;
 use crate::plan::table::FileId;
@@ -26,8 +26,8 @@ enum Here {
 }
 
 /// What is done about a call on a file of this machine, or, with `is_memory`, on memory that the program has made (`memfd`)
-/// or a pipe.
-fn here(number: u64, a: &[u64; 6], class: Class, is_memory: bool) -> Here {
+/// or a pipe. `by_path`: the call names the file by its path.
+fn here(number: u64, a: &[u64; 6], class: Class, (by_path, is_memory): (bool, bool)) -> Here {
     match (class, number as i64) {
         (Class::Open, _) if opens_to_change(number, a) => Here::Told(EROFS),
         (Class::Open, _) => Here::Open,
@@ -43,6 +43,8 @@ fn here(number: u64, a: &[u64; 6], class: Class, is_memory: bool) -> Here {
         (Class::Write, _) => Here::Told(EBADF),
         (Class::Effect, SYS_ftruncate | SYS_fallocate) if is_memory => Here::Pass,
         (Class::Effect, SYS_fcntl) if a[1] as i32 == F_ADD_SEALS && is_memory => Here::Pass,
+        // Nothing is changed that is read as it is here, and programs may know that.
+        (Class::Effect, _) if by_path && is_lasting(number, a) => Here::Told(EROFS),
         (Class::Effect, _) => Here::NotDone,
         (Class::Query, SYS_ioctl) if !REQUESTS.contains(&(a[1] as u32)) => Here::Told(ENOTTY),
         (Class::Query, _) => Here::Pass,
@@ -66,7 +68,7 @@ impl Rerun<'_> {
             return Ok(None);
         }
         let is_memory = !by_path && file.is_some_and(|f| self.memory.contains(&f));
-        match here(made.number, &made.args, made.class, is_memory) {
+        match here(made.number, &made.args, made.class, (by_path, is_memory)) {
             Here::Pass => match self.may_pass(pid, made) {
                 true => self.pass(pid),
                 false => self.answer(pid, -EINVAL as i64 as u64),
@@ -85,7 +87,7 @@ impl Rerun<'_> {
 
     /// An effect on a file of this machine: whether the recorded program did the same is not looked at.
     fn lasting_here(&mut self, made: &Made) {
-        if crate::plan::class::is_lasting(made.number, &made.args) {
+        if is_lasting(made.number, &made.args) {
             self.lasting(made);
         }
     }
@@ -172,12 +174,13 @@ mod tests {
     fn few_calls_concern_files_of_this_machine() {
         let passes = |n: &u64| {
             let class = class_now(*n, &[0; 6]);
-            let asked = class.is_matched() && here(*n, &[0; 6], class, false) == Here::Pass;
+            let asked =
+                class.is_matched() && here(*n, &[0; 6], class, (false, false)) == Here::Pass;
             asked && may_run(*n, &[0; 6], 1)
         };
         let other = |name: &str| {
             let n = syscall_number(name).unwrap();
-            here(n, &[0; 6], class_now(n, &[0; 6]), true)
+            here(n, &[0; 6], class_now(n, &[0; 6]), (false, true))
         };
         let names: Vec<String> = (0..1000).filter(passes).map(syscall_name).collect();
         assert_eq!(names.join("\n"), include_str!("pass/calls.txt").trim_end());
@@ -190,6 +193,9 @@ mod tests {
         ] {
             assert!(matches!(other(name), Here::Told(_)), "{name}");
         }
+        let unlink = syscall_number("unlink").unwrap();
+        let by_path = here(unlink, &[0; 6], Class::Effect, (true, false));
+        assert_eq!(by_path, Here::Told(EROFS));
         for name in ["write", "ftruncate", "pwritev"] {
             assert_eq!(other(name), Here::Pass, "{name}");
         }
