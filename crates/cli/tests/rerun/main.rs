@@ -1,5 +1,6 @@
 //! `hindsight rerun`: programs get recorded inputs, and it is told what became of their failures.
 
+mod any;
 mod fixes;
 mod same;
 mod verdicts;

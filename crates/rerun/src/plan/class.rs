@@ -82,6 +82,9 @@ pub fn class(number: u64, a: &[u64; 6]) -> Class {
         SYS_recvmsg if a[2] as i32 & (MSG_PEEK | MSG_ERRQUEUE) != 0 => {
             Refused("it looks at messages without taking them")
         }
+        SYS_socketpair if a[0] as i32 != AF_UNIX => {
+            Refused("it connects two sockets that are not local")
+        }
         SYS_clone if a[0] as i32 & CLONE_THREAD != 0 => Refused("it starts a second thread"),
         SYS_prctl => prctl_class(a[0] as i32),
         SYS_prlimit64 if a[2] != 0 => Effect,
