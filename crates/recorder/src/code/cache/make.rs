@@ -63,6 +63,7 @@ pub fn get(t: &mut Thread, pc: u64) -> Result<(LockedCache, Entry), Fetch> {
                 "the code check refuses the block at {pc:#x}: {refusal}"
             );
             anew = true;
+            cache.dead += 1;
             if !maker.restored {
                 let input = Input {
                     pc,
@@ -75,9 +76,9 @@ pub fn get(t: &mut Thread, pc: u64) -> Result<(LockedCache, Entry), Fetch> {
             }
             continue;
         }
-        if SHARED.changes.load(Relaxed) == changes
-            && let Some(made) = cache.publish(t, maker, &site, &place)
-        {
+        if SHARED.changes.load(Relaxed) != changes {
+            cache.dead += 1;
+        } else if let Some(made) = cache.publish(t, maker, &site, &place) {
             return Ok((cache, made));
         }
     }
