@@ -127,6 +127,28 @@ fn what_is_not_printed_any_more_counts() {
     assert_eq!(s.verdict(&format!("{}exit 0", lines(401))), "no-failure");
     assert_eq!(s.verdict(&format!("{}exit 0", lines(399))), "other-output");
     assert_eq!(s.verdict("echo 0; exit 0"), "other-output");
+    // Nor has a child of it, which failed before and fails no more, or in another way.
+    let s = Scripts::recorded(&format!("({}exit 3); echo end; exit 0", lines(400)));
+    let child = |script: &str| s.verdict(&format!("({script}); echo end; exit 0"));
+    assert_eq!(child(&format!("{}exit 0", lines(400))), "no-failure");
+    assert_eq!(child("echo 0; exit 0"), "other-output");
+    assert_eq!(child("echo 0; exit 4"), "other-output");
+}
+
+/// The program writes in one call what the recorded one wrote in many, and not all of them are loaded when it does.
+#[test]
+fn a_difference_far_behind_in_one_call_counts() {
+    let s = Scripts::recorded("perl -e 'syswrite(STDOUT, \"a\" x 500) for 1..100'");
+    for (at, verdict) in [
+        (50_000, "no-failure"),
+        (40_000, "other-output"),
+        (7, "other-output"),
+    ] {
+        let script = format!(
+            "perl -e '$x = \"a\" x 50_001; substr($x, {at}, 1) = \"b\"; syswrite(STDOUT, $x, 50_000)'"
+        );
+        assert_eq!(s.verdict(&script), verdict, "{at}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Bytes that the program reads and writes.
 
 use super::calls::Made;
+use super::processes::too_much;
 use super::{After, Done, Error, Rerun};
 use crate::plan::key::File;
 use crate::plan::script::{Bytes, RANDOM, place};
@@ -258,6 +259,7 @@ impl Rerun<'_> {
         if (result as i64) >= 0 {
             bytes.truncate(result as usize);
             self.wrote(pid, made, &bytes);
+            too_much(&self.process(pid).outputs)?;
         }
         self.answer(pid, result)
     }

@@ -339,10 +339,11 @@ impl Rerun<'_> {
         p.outputs.now_is_over();
         let recorded = p.image.end;
         let gone = !matches!(recorded, End::Status(0) | End::Exec) && end != recorded;
-        // What follows in the recording is needed to compare the output. Of a run that was stopped it says nothing.
-        if !gone || self.ended.is_some() {
+        // What follows in the recording is needed to compare the output. Of a process that was stopped it says nothing.
+        if !gone || self.ended.is_some() || end != End::Unknown {
             self.rest(&p.image, &mut p.script, &mut p.outputs)?;
         }
+        p.outputs.recorded_is_over();
         let fails = matches!(end, End::Signal(_)) || matches!(end, End::Status(n) if n != 0);
         if pid != self.main && fails && end != recorded && !self.left.contains(&pid) {
             self.tally.failures += 1;
@@ -423,13 +424,7 @@ impl Rerun<'_> {
         if p.script.is_loaded() && p.image.end != End::Exec {
             p.outputs.recorded_is_over();
         }
-        if p.outputs.waiting() > WAITING {
-            let why = format!(
-                "more than {} MiB of output wait to be compared",
-                WAITING >> 20
-            );
-            return Err(Trouble::Finish(Finish::TooFar(why)));
-        }
+        too_much(&p.outputs)?;
         self.send_all(pid, &late);
         Ok(())
     }
@@ -455,6 +450,16 @@ impl Rerun<'_> {
     pub fn cut(&self) -> Trouble {
         Trouble::Finish(Finish::Cut)
     }
+}
+
+/// Ends the run if too much output waits to be compared.
+pub fn too_much(outputs: &Compare) -> Done {
+    if outputs.waiting() <= WAITING {
+        return Ok(());
+    }
+    let most = WAITING >> 20;
+    let why = format!("more than {most} MiB of output wait to be compared");
+    Err(Trouble::Finish(Finish::TooFar(why)))
 }
 
 /// Whether a file begins with the name of its interpreter.

@@ -14,8 +14,10 @@ const TAIL: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Compare {
     streams: BTreeMap<FileId, Stream>,
+    /// The recorded program wrote nothing more.
+    all_recorded: bool,
     /// Nothing more is written now.
-    is_over: bool,
+    all_now: bool,
 }
 
 /// What the two programs wrote to an open file.
@@ -65,8 +67,8 @@ impl Compare {
         keep(&mut s.recorded_tail, bytes);
         s.recorded.extend(bytes);
         s.step();
-        if self.is_over {
-            s.shorten();
+        if self.all_now {
+            s.recorded_is_enough();
         }
     }
 
@@ -77,18 +79,23 @@ impl Compare {
         keep(&mut s.now_tail, bytes);
         s.now.extend(bytes);
         s.step();
+        if self.all_recorded {
+            s.now_is_enough();
+        }
     }
 
-    /// The recorded program wrote nothing more. Of what is written now, no more is kept than is shown.
+    /// The recorded program wrote nothing more. Of what is written now and goes on behind that, no more is kept than is shown.
     pub fn recorded_is_over(&mut self) {
-        let behind = self.streams.values_mut().filter(|s| s.recorded.is_empty());
-        behind.for_each(|s| s.now.truncate(BEHIND));
+        self.all_recorded = true;
+        self.streams.values_mut().for_each(Stream::now_is_enough);
     }
 
-    /// Nothing more is written now. No more is kept than is shown.
+    /// Nothing more is written now. Of what was recorded and goes on behind that, no more is kept than is shown. What is still
+    /// to be compared stays: more of the recorded output may come.
     pub fn now_is_over(&mut self) {
-        self.is_over = true;
-        self.streams.values_mut().for_each(Stream::shorten);
+        self.all_now = true;
+        let all = self.streams.values_mut();
+        all.for_each(Stream::recorded_is_enough);
     }
 
     /// How many bytes of the recorded program wait for those that are written now, or the other way round.
@@ -150,6 +157,20 @@ impl Stream {
         }
     }
 
+    /// Nothing more comes now that could be compared with what was recorded.
+    fn recorded_is_enough(&mut self) {
+        if self.now.is_empty() {
+            self.recorded.truncate(BEHIND);
+        }
+    }
+
+    /// Nothing more was recorded that could be compared with what comes now.
+    fn now_is_enough(&mut self) {
+        if self.recorded.is_empty() {
+            self.now.truncate(BEHIND);
+        }
+    }
+
     /// Keeps no more than is shown.
     fn shorten(&mut self) {
         self.recorded.truncate(BEHIND);
@@ -174,12 +195,12 @@ impl Stream {
 
     /// Whether the program wrote now all that the recorded one did.
     pub fn is_complete(&self) -> bool {
-        !self.differs && self.recorded.is_empty()
+        self.same == self.recorded_len
     }
 
     /// Whether both wrote the same.
     pub fn is_same(&self) -> bool {
-        !self.differs && self.recorded_len == self.now_len
+        self.is_complete() && self.same == self.now_len
     }
 
     /// The first difference. What one side has more counts.
@@ -262,14 +283,30 @@ mod tests {
         assert!(!s.is_complete() && !s.is_same() && !s.differs());
         let mut c = Compare::default();
         c.recorded(1, b"a", &[]);
-        for _ in 0..1000 {
-            c.now(1, &[b'a'; 1000]);
-            c.recorded_is_over();
-        }
+        c.recorded_is_over();
+        (0..1000).for_each(|_| c.now(1, &[b'a'; 1000]));
         assert!(c.waiting() <= 2 * BEHIND);
         let s = c.stream(1).unwrap();
         assert!(s.is_complete() && !s.is_same());
         assert_eq!(s.now_len, 1_000_000);
+    }
+
+    /// The program has ended before all of the recording is loaded.
+    #[test]
+    fn what_is_loaded_later_is_compared() {
+        for at in [0, 119, 120, 40_000, 49_999] {
+            let mut now = vec![b'a'; 50_000];
+            now[at] = b'b';
+            let mut c = Compare::default();
+            c.recorded(1, &[b'a'; 500], &[]);
+            c.now(1, &now);
+            c.now_is_over();
+            (1..100).for_each(|_| c.recorded(1, &[b'a'; 500], &[]));
+            let s = c.stream(1).unwrap();
+            assert!(s.differs() && !s.is_same() && !s.is_complete(), "{at}");
+            assert_eq!(s.difference().unwrap().at, at as u64);
+            assert!(c.waiting() <= 2 * BEHIND);
+        }
     }
 
     proptest! {
