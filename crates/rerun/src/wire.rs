@@ -161,7 +161,8 @@ pub struct Call {
 impl Call {
     /// About how many bytes of memory it takes.
     pub fn size(&self) -> usize {
-        let texts = self.texts.iter().flatten().map(Vec::len).sum::<usize>();
+        let texts = self.texts.iter().flatten().map(Vec::len).sum::<usize>()
+            + size_of_val(self.texts.as_slice());
         let written = self
             .written
             .iter()

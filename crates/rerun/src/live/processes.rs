@@ -7,7 +7,7 @@ use crate::plan::class::{LIMITS, UNSEEN};
 use crate::plan::compare::Compare;
 use crate::plan::script::Script;
 use crate::plan::table::Table;
-use crate::wire::{Call, End, Image};
+use crate::wire::{Blob, Call, End, Image};
 use hindsight_guard::regular::{self, Links};
 use hindsight_remote::{Launch, Thread, filter, launch};
 use std::collections::HashMap;
@@ -43,6 +43,9 @@ const WAITING: usize = if cfg!(test) { 1 << 20 } else { 1 << 28 };
 const PROCESSES: usize = 10_000;
 /// Recorded calls may take so many bytes of memory, besides what they moved.
 const CALLS: usize = if cfg!(test) { 1 << 22 } else { 3 << 28 };
+
+/// Bytes that are still to be read, or may be read again, may be so many, of all processes.
+const RECEIVED: usize = if cfg!(test) { 1 << 23 } else { 1 << 30 };
 
 /// Variables that tell the loader which code to load. What a recording says of them is not followed.
 const LOADER: [&[u8]; 2] = [b"LD_", b"GLIBC_TUNABLES="];
@@ -388,9 +391,10 @@ impl Rerun<'_> {
         loop {
             self.check(&image)?;
             while !script.is_loaded() {
-                let calls = self.next_calls(image.thread)?;
+                let mut calls = self.next_calls(image.thread)?;
+                // Nobody reads any more.
+                calls.iter_mut().for_each(|c| c.received = Blob::default());
                 script.load(calls, &mut self.files, outputs);
-                script.forget();
             }
             let Some(next) = self.next_program(image.number, image.pid) else {
                 break;
@@ -425,8 +429,29 @@ impl Rerun<'_> {
             p.outputs.recorded_is_over();
         }
         too_much(&p.outputs)?;
+        self.keep_few()?;
         self.send_all(pid, &late);
         Ok(())
+    }
+
+    /// Forgets what has been read if the processes keep too much, and ends the run if that does not suffice.
+    fn keep_few(&mut self) -> Result<(), Error> {
+        let kept = |run: &Self| {
+            let all = run.processes.values().map(|p| p.script.kept());
+            all.fold(0, usize::saturating_add)
+        };
+        if kept(self) <= RECEIVED {
+            return Ok(());
+        }
+        let all = self.processes.values_mut();
+        all.for_each(|p| p.script.forget_until(0));
+        match kept(self) > RECEIVED {
+            true => Err(Error::Limit(format!(
+                "more than {} MiB of recorded input have not been read yet",
+                RECEIVED >> 20
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// The next recorded calls of a thread.

@@ -5,6 +5,9 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::unix::net::UnixStream;
 
+/// So many answers wait at most before nothing is asked for ahead.
+const READY: usize = 4;
+
 /// The half that reads the recording.
 pub struct Recording {
     stream: UnixStream,
@@ -56,7 +59,8 @@ impl Recording {
             Some(calls) => calls,
             None => self.ask(&Question::Calls(thread))?,
         };
-        if !calls.is_empty() && self.ahead.is_none() {
+        let waiting: usize = self.ready.values().map(VecDeque::len).sum();
+        if !calls.is_empty() && self.ahead.is_none() && waiting < READY {
             wire::send(&mut self.stream, &Question::Calls(thread))?;
             self.ahead = Some(thread);
         }

@@ -226,6 +226,10 @@ fn recordings_without_an_end_are_told_by_their_limits() {
     let asked = call(SYS_stat, [1, 2, 0, 0, 0, 0], &[&text], Some(0));
     let said = many(vec![asked]).unwrap_err().to_string();
     assert!(said.contains("MiB of memory"), "{said}");
+    let mut received = call(SYS_read, [9, 1, 60_000, 0, 0, 0], &[], Some(60_000));
+    received.received.0 = vec![0; 60_000];
+    let said = many(vec![received]).unwrap_err().to_string();
+    assert!(said.contains("MiB of recorded input"), "{said}");
     let mut written = call(SYS_write, [1, 1, 60_000, 0, 0, 0], &[], Some(60_000));
     written.sent.0 = vec![b'x'; 60_000];
     let said = too_far(many(vec![written]));

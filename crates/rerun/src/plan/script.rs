@@ -436,15 +436,25 @@ impl Script {
         Bytes::Are(out, used)
     }
 
+    /// How many bytes that were read, or are to be read, are kept.
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
     /// Forgets bytes that have been read where too many are kept.
     pub fn forget(&mut self) {
+        self.forget_until(KEPT);
+    }
+
+    /// Forgets bytes that have been read until no more than these are kept, if so many have been read.
+    pub fn forget_until(&mut self, most: usize) {
         for stream in self.streams.values_mut() {
             let used = |i: &(u64, usize)| self.slots[i.1].used;
             while stream.chunks.get(stream.first).is_some_and(used) {
                 stream.first += 1;
             }
         }
-        while self.kept > KEPT && self.dropped < self.reached {
+        while self.kept > most && self.dropped < self.reached {
             let slot = &mut self.slots[self.dropped];
             self.dropped += 1;
             if slot.used {

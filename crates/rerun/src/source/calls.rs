@@ -308,6 +308,12 @@ fn known(bytes: Vec<Option<u8>>) -> (Blob, Vec<(u64, u64)>) {
     (Blob(bytes), unknown)
 }
 
+/// Bytes of a call that moved `n`, of which the last ones may not be known.
+fn filled(mut bytes: Vec<Option<u8>>, n: usize) -> Vec<Option<u8>> {
+    bytes.resize(n.min(LARGEST).max(bytes.len()), None);
+    bytes
+}
+
 /// A text that ends with a zero byte, if `bytes` knows all of it. What it does not know may be empty.
 fn text(addr: u64, bytes: impl Fn(u64, usize) -> Vec<Option<u8>>) -> Option<Vec<u8>> {
     const STEP: usize = 64;
@@ -438,8 +444,8 @@ impl Around<'_> {
         };
         let list = match call.number as i64 {
             SYS_write | SYS_pwrite64 | SYS_sendto => {
-                let bytes = self.bytes(a[1], n.min(a[2]) as usize);
-                (call.sent, call.unsure) = known(bytes);
+                let n = n.min(a[2]) as usize;
+                (call.sent, call.unsure) = known(filled(self.bytes(a[1], n), n));
                 return;
             }
             SYS_writev | SYS_pwritev | SYS_pwritev2 => Some((a[1], a[2])),
@@ -447,7 +453,7 @@ impl Around<'_> {
             _ => return,
         };
         let Some((list, count)) = list else { return };
-        (call.sent, call.unsure) = known(self.buffers(list, count, n as usize));
+        (call.sent, call.unsure) = known(filled(self.buffers(list, count, n as usize), n as usize));
     }
 
     /// The first bytes of a list of buffers.
