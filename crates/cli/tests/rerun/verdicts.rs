@@ -177,6 +177,46 @@ fn changes_of_files_count() {
     assert_eq!(status, Some(4), "{report:#}");
 }
 
+/// The same bytes elsewhere in the file are another output.
+#[test]
+fn where_output_goes_counts() {
+    let script = |change: (&str, &str)| {
+        let all = "open(F, \">\", \"made\"); syswrite(F, \"ab\"); sysseek(F, 100, 0); syswrite(F, \"cd\"); \
+            truncate(F, 500); chmod(0600, \"made\")";
+        assert!(all.contains(change.0));
+        format!("perl -e '{}'", all.replacen(change.0, change.1, 1))
+    };
+    let s = Scripts::recorded(&script(("", "")));
+    for (from, to, verdict) in [
+        ("", "", "no-failure"),
+        (
+            "sysseek(F, 100, 0); ",
+            "sysseek(F, 0, 1); sysseek(F, 98, 1); ",
+            "no-failure",
+        ),
+        (
+            "sysseek(F, 100, 0); ",
+            "sysseek(F, 100, 0); sysseek(F, 100, 0); ",
+            "no-failure",
+        ),
+        ("100", "50", "other-output"),
+        ("sysseek(F, 100, 0); ", "", "other-output"),
+        ("\">\"", "\">>\"", "other-output"),
+        ("500", "501", "other-output"),
+        ("0600", "0644", "other-output"),
+    ] {
+        assert_eq!(s.verdict(&script((from, to))), verdict, "{from} {to}");
+    }
+    let (_, report) = s.now(&script(("100", "50")), &[]);
+    let o = &report["outputs"][0];
+    assert_eq!(
+        (&o["same"], &o["to"]),
+        (&2.into(), &"made".into()),
+        "{report:#}"
+    );
+    assert_eq!(o["now"], "(to byte 50 of the file)");
+}
+
 #[test]
 fn messages_are_compared_with_what_stands_before_a_colon() {
     let s = Scripts::recorded("echo \"KeyError: 'a'\" >&2; exit 1");

@@ -3,6 +3,8 @@
 use super::calls::Made;
 use super::{After, Done, FOREIGN, Rerun};
 use crate::plan::class::Class;
+use crate::plan::compare::Move;
+use crate::plan::script::moves_place;
 use crate::plan::table::FileId;
 use libc::*;
 
@@ -78,14 +80,22 @@ impl Rerun<'_> {
             }
             SYS_lseek => {
                 let result = self.process(pid).script.slot(slot).call.result;
-                if let Some(file) = made.file()
-                    && let Some(to) = result.filter(|r| (*r as i64) >= 0)
-                {
-                    self.process(pid).places.insert(file, to);
+                if let Some(to) = result.filter(|r| (*r as i64) >= 0) {
+                    self.goes(pid, made, to);
                 }
                 self.replay(pid, made, slot, true)
             }
             _ => self.replay(pid, made, slot, true),
+        }
+    }
+
+    /// A file is read, and written, from another place on.
+    pub fn goes(&mut self, pid: i32, made: &Made, to: u64) {
+        let Some(file) = made.file() else { return };
+        let p = self.process(pid);
+        p.places.insert(file, to);
+        if moves_place(made.number, &made.args) {
+            p.outputs.now_goes(file, Move::To(to));
         }
     }
 
@@ -96,7 +106,8 @@ impl Rerun<'_> {
         };
         let (by, whence) = (made.args[1] as i64, made.args[2] as i32);
         let p = self.process(pid);
-        let here = p.places.get(&file).copied().unwrap_or(0) as i64;
+        let read = p.places.get(&file).copied().unwrap_or(0);
+        let here = p.outputs.place(file).unwrap_or(read) as i64;
         let to = match whence {
             SEEK_SET => Some(by),
             SEEK_CUR => here.checked_add(by),
@@ -104,7 +115,7 @@ impl Rerun<'_> {
         };
         match to.filter(|t| *t >= 0) {
             Some(to) => {
-                p.places.insert(file, to as u64);
+                self.goes(pid, made, to as u64);
                 self.answer(pid, to as u64)
             }
             None => self.answer(pid, -EINVAL as i64 as u64),

@@ -139,6 +139,12 @@ impl Rerun<'_> {
             Found::Again(slot) => {
                 // The same question has the same answer.
                 self.added(pid, &made, "the recorded answer was given again")?;
+                let result = self.process(pid).script.slot(slot).call.result;
+                if made.number as i64 == SYS_lseek
+                    && let Some(to) = result.filter(|r| (*r as i64) >= 0)
+                {
+                    self.goes(pid, &made, to);
+                }
                 return self.replay(pid, &made, slot, false);
             }
             _ if made.class == Class::Open => self.renamed(pid, &made)?,

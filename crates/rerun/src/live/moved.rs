@@ -3,8 +3,9 @@
 use super::calls::Made;
 use super::processes::too_much;
 use super::{After, Done, Error, Rerun};
+use crate::plan::compare::Move;
 use crate::plan::key::File;
-use crate::plan::script::{Bytes, RANDOM, place};
+use crate::plan::script::{Bytes, RANDOM, place, place_written};
 use crate::plan::table::FileId;
 use hindsight_guard::regular::{self, Links};
 use hindsight_remote::Regs;
@@ -270,7 +271,13 @@ impl Rerun<'_> {
             (self.show)(file == 1, bytes);
         }
         match made.key.file() {
-            File::Is(_) => self.process(pid).outputs.now(file, bytes),
+            File::Is(_) => {
+                let outputs = &mut self.process(pid).outputs;
+                if let Some(at) = place_written(made.number, &made.args) {
+                    outputs.now_goes(file, Move::Once(at));
+                }
+                outputs.now(file, bytes);
+            }
             // Nobody has recorded what is written there.
             _ if self.files_made.contains(&file) => {
                 self.tally.elsewhere = self.tally.elsewhere.saturating_add(bytes.len() as u64);

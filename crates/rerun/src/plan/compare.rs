@@ -1,6 +1,11 @@
 //! Compares what programs write, byte by byte, whatever the sizes of the calls.
 
+mod places;
+
+pub use places::Move;
+
 use super::table::FileId;
+use places::Places;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of a line before a difference that are shown.
@@ -39,6 +44,8 @@ pub struct Stream {
     line: Vec<u8>,
     /// A byte differs.
     differs: bool,
+    /// Where in the file the bytes went.
+    places: Places,
     /// Bytes that were not compared, since the recorded ones are not known.
     pub uncompared: u64,
 }
@@ -58,6 +65,7 @@ impl Compare {
     /// Adds what the recorded program wrote. Of some bytes it is not known what they are: from where on, and how many.
     pub fn recorded(&mut self, file: FileId, bytes: &[u8], unknown: &[(u64, u64)]) {
         let s = self.streams.entry(file).or_default();
+        s.places.recorded(s.recorded_len, bytes.len() as u64);
         let begin = s.recorded_len;
         let at = |(from, len): &(u64, u64)| (begin.saturating_add(*from), *len);
         s.unknown.extend(unknown.iter().map(at));
@@ -75,6 +83,7 @@ impl Compare {
     /// Adds what the program writes now.
     pub fn now(&mut self, file: FileId, bytes: &[u8]) {
         let s = self.streams.entry(file).or_default();
+        s.places.now(s.now_len, bytes.len() as u64);
         s.now_len = s.now_len.saturating_add(bytes.len() as u64);
         keep(&mut s.now_tail, bytes);
         s.now.extend(bytes);
@@ -82,6 +91,24 @@ impl Compare {
         if self.all_recorded {
             s.now_is_enough();
         }
+    }
+
+    /// The recorded program says where in the file its next bytes go.
+    pub fn recorded_goes(&mut self, file: FileId, to: Move) {
+        let s = self.streams.entry(file).or_default();
+        s.places.recorded_goes(to);
+    }
+
+    /// The program says now where in the file its next bytes go.
+    pub fn now_goes(&mut self, file: FileId, to: Move) {
+        let s = self.streams.entry(file).or_default();
+        s.places.now_goes(to);
+    }
+
+    /// Where in the file the program's next bytes go, if it has written some.
+    pub fn place(&self, file: FileId) -> Option<u64> {
+        let s = self.streams.get(&file).filter(|s| s.now_len > 0)?;
+        Some(s.places.next())
     }
 
     /// The recorded program wrote nothing more. Of what is written now and goes on behind that, no more is kept than is shown.
@@ -100,13 +127,15 @@ impl Compare {
 
     /// How many bytes of the recorded program wait for those that are written now, or the other way round.
     pub fn waiting(&self) -> usize {
-        let both = |s: &Stream| s.recorded.len() + s.now.len();
+        let both = |s: &Stream| s.recorded.len() + s.now.len() + s.places.size();
         self.streams.values().map(both).sum()
     }
 
-    /// The open files, with what was written there.
+    /// The open files to which something was written, with what that was.
     pub fn streams(&self) -> impl Iterator<Item = (FileId, &Stream)> {
-        self.streams.iter().map(|(f, s)| (*f, s))
+        let written = |s: &Stream| s.recorded_len > 0 || s.now_len > 0;
+        let all = self.streams.iter().filter(move |(_, s)| written(s));
+        all.map(|(f, s)| (*f, s))
     }
 
     /// What was written to an open file.
@@ -161,6 +190,7 @@ impl Stream {
     fn recorded_is_enough(&mut self) {
         if self.now.is_empty() {
             self.recorded.truncate(BEHIND);
+            self.places.recorded_is_enough();
         }
     }
 
@@ -168,6 +198,7 @@ impl Stream {
     fn now_is_enough(&mut self) {
         if self.recorded.is_empty() {
             self.now.truncate(BEHIND);
+            self.places.now_is_enough();
         }
     }
 
@@ -175,6 +206,7 @@ impl Stream {
     fn shorten(&mut self) {
         self.recorded.truncate(BEHIND);
         self.now.truncate(BEHIND);
+        self.places.close();
     }
 
     /// Whether a recorded byte is not known. Bytes before are not asked for any more.
@@ -188,14 +220,14 @@ impl Stream {
         false
     }
 
-    /// Whether a byte differs. What one side has more is no difference.
+    /// Whether a byte differs, or went elsewhere in the file. What one side has more is no difference.
     pub fn differs(&self) -> bool {
-        self.differs
+        self.differs || self.places.apart().is_some()
     }
 
     /// Whether the program wrote now all that the recorded one did.
     pub fn is_complete(&self) -> bool {
-        self.same == self.recorded_len
+        self.same == self.recorded_len && self.places.apart().is_none()
     }
 
     /// Whether both wrote the same.
@@ -207,6 +239,11 @@ impl Stream {
     pub fn difference(&self) -> Option<Difference> {
         if self.is_same() {
             return None;
+        }
+        if let Some(apart) = self.places.apart().filter(|a| a.at <= self.same) {
+            let (recorded, now) = apart.words();
+            let at = apart.at;
+            return Some(Difference { at, recorded, now });
         }
         let line = |rest: Vec<u8>| match rest.is_empty() {
             true => Vec::new(),
@@ -270,6 +307,83 @@ mod tests {
         c.recorded(2, b"\0", &[]);
         c.now(2, b"d");
         assert!(c.stream(2).unwrap().differs());
+    }
+
+    /// Bytes may go to other places of the file in any number of calls.
+    #[test]
+    fn where_bytes_go_counts() {
+        let written = |c: &mut Compare, list: &[(Option<Move>, &[u8])]| {
+            for (to, bytes) in list {
+                to.iter().for_each(|to| c.now_goes(3, *to));
+                c.now(3, bytes);
+            }
+        };
+        use Move::{Once, To};
+        type List<'a> = &'a [(Option<Move>, &'a [u8])];
+        let recorded = || {
+            let mut c = Compare::default();
+            for (to, bytes) in [(Once(0), b"ab"), (Once(2), b"cd"), (Once(9), b"ef")] {
+                c.recorded_goes(3, to);
+                c.recorded(3, bytes, &[]);
+            }
+            c.recorded(3, b"gh", &[]);
+            c
+        };
+        let same: [List; 2] = [
+            &[
+                (None, b"abcd"),
+                (Some(Once(9)), b"ef"),
+                (Some(To(0)), b"gh"),
+            ],
+            &[
+                (Some(Once(0)), b"abcd"),
+                (Some(Once(9)), b"e"),
+                (Some(Once(10)), b"f"),
+                (None, b"gh"),
+            ],
+        ];
+        for list in same {
+            let mut c = recorded();
+            written(&mut c, list);
+            assert!(c.stream(3).unwrap().is_same(), "{list:?}");
+        }
+        let others: [(u64, List); 5] = [
+            (
+                0,
+                &[
+                    (Some(Once(1)), b"abcd"),
+                    (Some(Once(9)), b"ef"),
+                    (None, b"gh"),
+                ],
+            ),
+            (4, &[(None, b"abcdefgh")]),
+            (4, &[(None, b"abcd"), (Some(Once(8)), b"ef"), (None, b"gh")]),
+            (6, &[(None, b"abcd"), (Some(To(9)), b"efgh")]),
+            (
+                2,
+                &[
+                    (None, b"ab"),
+                    (Some(Once(3)), b"cd"),
+                    (Some(Once(9)), b"ef"),
+                    (None, b"gh"),
+                ],
+            ),
+        ];
+        for (at, list) in others {
+            let mut c = recorded();
+            written(&mut c, list);
+            let s = c.stream(3).unwrap();
+            assert!(s.differs() && !s.is_same() && !s.is_complete(), "{list:?}");
+            assert_eq!(s.difference().unwrap().at, at, "{list:?}");
+        }
+        // Less, or more, is what it is.
+        let mut c = recorded();
+        written(&mut c, &[(None, b"abcd")]);
+        assert!(!c.stream(3).unwrap().differs() && !c.stream(3).unwrap().is_complete());
+        let mut c = recorded();
+        written(&mut c, same[0]);
+        written(&mut c, &[(Some(Once(99)), b"more")]);
+        assert!(c.stream(3).unwrap().is_complete() && !c.stream(3).unwrap().is_same());
     }
 
     #[test]

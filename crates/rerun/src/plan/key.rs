@@ -16,7 +16,7 @@ pub struct Key {
     /// What its descriptors lead to.
     files: [File; 2],
     /// What else matters of its arguments.
-    detail: [u64; 2],
+    detail: [u64; 3],
 }
 
 /// What a descriptor leads to, on the recorded side.
@@ -105,37 +105,54 @@ fn same(number: u64, args: &[u64; 6]) -> u64 {
     one as u64
 }
 
-fn detail(number: u64, a: &[u64; 6]) -> [u64; 2] {
+fn detail(number: u64, a: &[u64; 6]) -> [u64; 3] {
     let low = |n: u64| n as u32 as u64;
     match number as i64 {
-        SYS_open => [opened(a[1]), 0],
-        SYS_openat => [opened(a[2]), 0],
-        SYS_creat => [1, 0],
+        SYS_open => opened(a[1], a[2]),
+        SYS_openat => opened(a[2], a[3]),
+        SYS_creat => opened((O_CREAT | O_WRONLY | O_TRUNC) as u64, a[1]),
+        SYS_fcntl if a[1] as i32 == F_SETFL => [low(a[1]), low(a[2]), 0],
         SYS_ioctl | SYS_fcntl | SYS_prctl | SYS_clock_gettime | SYS_clock_getres => {
             let at = usize::from(matches!(number as i64, SYS_ioctl | SYS_fcntl));
-            [low(a[at]), 0]
+            [low(a[at]), 0, 0]
         }
-        SYS_lseek => [a[1], low(a[2])],
-        SYS_socket | SYS_socketpair => [low(a[0]), low(a[1]) & 0xff],
-        SYS_getsockopt | SYS_setsockopt => [low(a[1]), low(a[2])],
-        SYS_prlimit64 => [low(a[1]), u64::from(a[2] != 0)],
+        SYS_lseek => [a[1], low(a[2]), 0],
+        SYS_socket | SYS_socketpair => [low(a[0]), low(a[1]) & 0xff, 0],
+        SYS_getsockopt | SYS_setsockopt => [low(a[1]), low(a[2]), 0],
+        SYS_prlimit64 => [low(a[1]), u64::from(a[2] != 0), 0],
         SYS_getrlimit | SYS_setrlimit | SYS_getrusage | SYS_getpgid | SYS_getsid | SYS_umask => {
-            [low(a[0]), 0]
+            [low(a[0]), 0, 0]
         }
         // Ids of processes are the recorded ones.
-        SYS_kill | SYS_tkill | SYS_rt_sigqueueinfo => [low(a[1]), low(a[0])],
-        SYS_tgkill | SYS_rt_tgsigqueueinfo => [low(a[2]), low(a[0])],
-        SYS_epoll_ctl => [low(a[1]), 0],
-        SYS_access => [low(a[1]), 0],
-        SYS_faccessat | SYS_faccessat2 => [low(a[2]), 0],
-        _ => [0; 2],
+        SYS_kill | SYS_tkill | SYS_rt_sigqueueinfo => [low(a[1]), low(a[0]), 0],
+        SYS_tgkill | SYS_rt_tgsigqueueinfo => [low(a[2]), low(a[0]), 0],
+        SYS_epoll_ctl | SYS_access => [low(a[1]), 0, 0],
+        // What is changed in a file, or in what is said of it.
+        SYS_truncate | SYS_ftruncate => [a[1], 0, 0],
+        SYS_fallocate => [low(a[1]), a[2], a[3]],
+        SYS_chmod | SYS_fchmod | SYS_mkdir => [low(a[1]), 0, 0],
+        SYS_fchmodat | SYS_fchmodat2 | SYS_mkdirat | SYS_unlinkat => [low(a[2]), 0, 0],
+        SYS_mknod => [low(a[1]), a[2], 0],
+        SYS_mknodat => [low(a[2]), a[3], 0],
+        SYS_chown | SYS_fchown | SYS_lchown => [low(a[1]), low(a[2]), 0],
+        SYS_fchownat => [low(a[2]), low(a[3]), 0],
+        SYS_renameat2 => [low(a[4]), 0, 0],
+        SYS_faccessat | SYS_faccessat2 => [low(a[2]), 0, 0],
+        _ => [0; 3],
     }
 }
 
-/// How a file is opened: whether it is written, and whether it must be a folder.
-fn opened(flags: u64) -> u64 {
+/// How a file is opened: whether it is written, whether it must be a folder, and what becomes of its content and its end. Of a
+/// file that is made, who may use it.
+fn opened(flags: u64, mode: u64) -> [u64; 3] {
     let flags = flags as i32;
-    u64::from(flags & (O_WRONLY | O_RDWR) != 0) | u64::from(flags & O_DIRECTORY != 0) << 1
+    let how = flags & (O_DIRECTORY | O_TRUNC | O_APPEND);
+    let mode = if flags & O_CREAT != 0 { mode } else { 0 };
+    [
+        u64::from(flags & (O_WRONLY | O_RDWR) != 0),
+        how as u64,
+        mode as u32 as u64,
+    ]
 }
 
 #[cfg(test)]
@@ -169,6 +186,27 @@ mod tests {
             a,
             of(SYS_openat, [at, 1, O_RDWR as u64, 0, 0, 0], Some("/a"))
         );
+        for how in [O_TRUNC, O_APPEND] {
+            let open = |how: i32| {
+                of(
+                    SYS_open,
+                    [7, (O_WRONLY | how) as u64, 0, 0, 0, 0],
+                    Some("/a"),
+                )
+            };
+            assert_ne!(open(0), open(how));
+        }
+        let made = |mode| of(SYS_creat, [7, mode, 0, 0, 0, 0], Some("/a"));
+        assert_ne!(made(0o600), made(0o644));
+        let flags = (O_CREAT | O_WRONLY | O_TRUNC) as u64;
+        assert_eq!(
+            made(0o600),
+            of(SYS_open, [7, flags, 0o600, 0, 0, 0], Some("/a"))
+        );
+        let cut = |len| of(SYS_ftruncate, [3, len, 0, 0, 0, 0], None);
+        assert_ne!(cut(0), cut(1));
+        let filled = |from| of(SYS_fallocate, [3, 0, from, 9, 0, 0], None);
+        assert_ne!(filled(0), filled(1));
         let seek = |to| of(SYS_lseek, [3, to, 0, 0, 0, 0], None);
         assert_ne!(seek(0), seek(1));
     }

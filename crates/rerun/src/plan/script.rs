@@ -4,7 +4,7 @@
 //! looked for by their place in the file or stream, so sizes of buffers may differ.
 
 use super::class::{Class, class, is_lasting};
-use super::compare::Compare;
+use super::compare::{Compare, Move};
 use super::key::{File, Key, key};
 use super::table::{FileId, Table};
 use crate::wire::{Blob, Call, Signal};
@@ -208,8 +208,18 @@ impl Script {
                 };
                 self.reads(file, &call, index);
             }
-            (Class::Write, File::Is(file)) => outputs.recorded(file, &call.sent, &call.unsure),
-            _ => self.moves(&call, key.file()),
+            (Class::Write, File::Is(file)) => {
+                if let Some(at) = place_written(call.number, &call.args) {
+                    outputs.recorded_goes(file, Move::Once(at));
+                }
+                outputs.recorded(file, &call.sent, &call.unsure);
+            }
+            _ => {
+                if let (File::Is(file), Some(to)) = (key.file(), seeks(&call)) {
+                    outputs.recorded_goes(file, Move::To(to));
+                }
+                self.moves(&call, key.file());
+            }
         }
         if !counts {
             self.pass_back(&mut call);
@@ -487,6 +497,27 @@ pub fn place(number: u64, args: &[u64; 6]) -> Option<u64> {
         libc::SYS_preadv2 if args[3] != u64::MAX => Some(args[3]),
         _ => None,
     }
+}
+
+/// Where a write says that it writes.
+pub fn place_written(number: u64, args: &[u64; 6]) -> Option<u64> {
+    match number as i64 {
+        libc::SYS_pwrite64 | libc::SYS_pwritev => Some(args[3]),
+        libc::SYS_pwritev2 if args[3] != u64::MAX => Some(args[3]),
+        _ => None,
+    }
+}
+
+/// Whether a call moves the place where a file is written next. One that only asks does not.
+pub fn moves_place(number: u64, args: &[u64; 6]) -> bool {
+    let asks = args[2] as i32 == libc::SEEK_CUR && args[1] == 0;
+    number as i64 == libc::SYS_lseek && !asks
+}
+
+/// Where a file is written next behind this call, if it says that.
+fn seeks(call: &Call) -> Option<u64> {
+    let result = call.result.filter(|r| *r as i64 >= 0)?;
+    Some(result).filter(|_| moves_place(call.number, &call.args))
 }
 
 /// Two descriptors that a call told.

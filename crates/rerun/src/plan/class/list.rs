@@ -346,6 +346,7 @@ pub const LASTING: &[i64] = &[
     SYS_mknodat,
     SYS_truncate,
     SYS_ftruncate,
+    SYS_fallocate,
     SYS_setxattr,
     SYS_lsetxattr,
     SYS_fsetxattr,
