@@ -185,7 +185,8 @@ fn is_failure(end: End) -> bool {
 
 /// What became of the failure, and why that is said.
 pub fn decide(f: &Facts) -> (Verdict, Option<String>) {
-    if f.recorded == End::Unknown {
+    // Of a program of which nothing is recorded the end is not known either.
+    if matches!(f.recorded, End::Unknown | End::Exec) {
         let why = "the recording does not say how the program ended";
         return (Verdict::TooFar, Some(why.into()));
     }
@@ -250,18 +251,33 @@ fn failing(f: &Facts) -> (Verdict, Option<String>) {
         let why = format!("{} in place of {}", f.now, f.recorded);
         return (Verdict::OtherFailure, Some(why));
     }
+    let crashes = matches!(f.now, End::Signal(n) if n != libc::SIGABRT);
+    let mut is_decided = false;
+    if let (Some(a), Some(b)) = (&f.functions.0, &f.functions.1)
+        && crashes
+    {
+        if a != b {
+            let why = format!("it fails in {b}, and not in {a}");
+            return (Verdict::OtherFailure, Some(why));
+        }
+        is_decided = true;
+    }
+    let unknown = |file| stream(file).map_or(0, |s| s.uncompared);
+    let said = stream(STDERR).filter(|s| s.recorded_len > 0 || s.now_len > 0);
+    let unknown = match (is_decided, f.now) {
+        (true, _) => 0,
+        (false, End::Status(_)) if said.is_none() => unknown(STDOUT),
+        _ => unknown(STDERR),
+    };
+    if unknown > 0 {
+        let why = format!("{unknown} bytes of what the recorded program said are not known");
+        return (Verdict::TooFar, Some(why));
+    }
     if same(STDOUT) && same(STDERR) && f.functions.0 == f.functions.1 {
         return (Verdict::SameFailure, None);
     }
-    if let (Some(a), Some(b)) = (&f.functions.0, &f.functions.1)
-        && a != b
-        && matches!(f.now, End::Signal(n) if n != libc::SIGABRT)
-    {
-        let why = format!("it fails in {b}, and not in {a}");
-        return (Verdict::OtherFailure, Some(why));
-    }
     // The last line tells what the failure is. Numbers of lines and addresses in it may change.
-    if let Some(s) = stream(STDERR).filter(|s| s.recorded_len > 0 || s.now_len > 0) {
+    if let Some(s) = said {
         let (a, b) = s.last_lines();
         if message(&a, &f.names) != message(&b, &f.names) {
             let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
@@ -357,10 +373,31 @@ mod tests {
         let (fine, crash) = (End::Status(0), End::Signal(11));
         let none = Changes::default();
         let mut c = outputs(&[(1, "a", "a")]);
-        assert_eq!(decided(End::Unknown, fine, &[&c], none), Verdict::TooFar);
+        for end in [End::Unknown, End::Exec] {
+            assert_eq!(decided(end, fine, &[&c], none), Verdict::TooFar);
+            assert_eq!(decided(end, crash, &[&c], none), Verdict::TooFar);
+        }
         c.recorded(1, b"\0", &[(0, 1)]);
         c.now(1, b"x");
         assert_eq!(decided(fine, fine, &[&c], none), Verdict::TooFar);
+        // What it printed tells what the failure is if nothing else does.
+        let one = End::Status(1);
+        assert_eq!(decided(one, one, &[&c], none), Verdict::TooFar);
+        let mut c = outputs(&[(2, "a", "a")]);
+        c.recorded(2, b"\0", &[(0, 1)]);
+        c.now(2, b"x");
+        for end in [crash, one] {
+            assert_eq!(decided(end, end, &[&c], none), Verdict::TooFar);
+        }
+        let facts = Facts {
+            recorded: crash,
+            now: crash,
+            outputs: c.streams().collect(),
+            functions: (Some("f".into()), Some("f".into())),
+            names: Vec::new(),
+            changes: none,
+        };
+        assert_eq!(decide(&facts).0, Verdict::SameFailure);
         let c = outputs(&[(1, "a", "a")]);
         let with = |change: fn(&mut Changes)| {
             let mut all = Changes::default();
