@@ -95,7 +95,11 @@ impl Image {
             pid: g.pid,
             threads: 1,
             guests: Vec::new(),
-            ..self.clone()
+            number: self.number,
+            parent: self.parent,
+            by_exec: self.by_exec,
+            is_whole: self.is_whole,
+            random: self.random,
         })
     }
 }

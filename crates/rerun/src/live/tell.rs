@@ -104,7 +104,11 @@ impl Rerun<'_> {
 
     /// What recorded processes gave out that were not started is missing.
     fn add_missing(&mut self) -> Result<(), Error> {
-        while let Some(image) = self.missing() {
+        let all = self.begin.images.iter();
+        let mut left: Vec<Image> = all
+            .flat_map(|i| [i.clone()].into_iter().chain(i.of_guests()))
+            .collect();
+        while let Some(image) = self.missing(&mut left) {
             self.taken.insert(image.thread);
             let table = self.not_made.get(&image.pid).cloned();
             let mut script = Script::new(table.unwrap_or_default());
@@ -129,14 +133,11 @@ impl Rerun<'_> {
     }
 
     /// A recorded process that nothing stands for. Those come first of which it is known who did not make them.
-    fn missing(&self) -> Option<Image> {
-        let all = self.begin.images.iter();
-        let all = all.flat_map(|i| [i.clone()].into_iter().chain(i.of_guests()));
-        let left = |i: &Image| !self.taken.contains(&i.thread);
-        let (known, unknown): (Vec<_>, Vec<_>) = all
-            .filter(left)
-            .partition(|i| self.not_made.contains_key(&i.pid) && !i.by_exec);
-        known.into_iter().chain(unknown).next()
+    fn missing(&self, left: &mut Vec<Image>) -> Option<Image> {
+        left.retain(|i| !self.taken.contains(&i.thread));
+        let is_known = |i: &Image| self.not_made.contains_key(&i.pid) && !i.by_exec;
+        let first = left.iter().position(is_known).unwrap_or(0);
+        (first < left.len()).then(|| left.remove(first))
     }
 
     /// Counts recorded changes of files that were not asked for.

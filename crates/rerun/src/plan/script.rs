@@ -131,6 +131,8 @@ pub struct Script {
     /// All calls are loaded.
     ended: bool,
     late: Vec<Signal>,
+    /// The last call that counts.
+    newest: Option<usize>,
     kept: usize,
     dropped: usize,
 }
@@ -159,11 +161,14 @@ impl Script {
     /// Signals that came in or behind a call that is not looked for. They come behind the one before, since that is when
     /// they can be sent. A signal that is blocked then waits until it is not.
     fn pass_back(&mut self, call: &mut Call) {
+        if call.signals.is_empty() {
+            return;
+        }
         let signals = call
             .signals
             .drain(..)
             .map(|s| Signal { during: false, ..s });
-        match self.slots.iter_mut().rev().find(|s| s.counts) {
+        match self.newest.map(|n| &mut self.slots[n]) {
             Some(s) if !s.used => s.call.signals.extend(signals),
             _ => self.late.extend(signals),
         }
@@ -228,6 +233,7 @@ impl Script {
         (call.sent, call.unsure) = Default::default();
         let forks = class == Class::Fork;
         if counts {
+            self.newest = Some(index);
             self.waiting
                 .entry(key.clone())
                 .or_default()
@@ -291,12 +297,12 @@ impl Script {
 
     /// Whether it is known which signals came behind a call.
     pub fn is_settled(&self, index: usize) -> bool {
-        self.ended || self.slots[index + 1..].iter().any(|s| s.counts)
+        self.ended || self.newest > Some(index)
     }
 
     /// Whether no call follows.
     pub fn is_last(&self, index: usize) -> bool {
-        self.ended && !self.slots[index + 1..].iter().any(|s| s.counts)
+        self.ended && self.newest <= Some(index)
     }
 
     /// A call.
