@@ -160,7 +160,7 @@ struct Rerun<'a> {
     next_foreign: FileId,
     /// Open files of the recording that are also open here.
     real: HashSet<FileId>,
-    /// Open files that may be written, since they are only memory.
+    /// Open files of which what is written goes nowhere outside: they are only memory, or counters, or `/dev/null`.
     memory: HashSet<FileId>,
     processes: BTreeMap<i32, Process>,
     /// Processes that stand still before it is known who made them.
@@ -187,8 +187,6 @@ struct Rerun<'a> {
     weight: usize,
     /// Some memory may be shared by several processes.
     shares: bool,
-    /// Files that the recorded program did not open to write.
-    files_made: HashSet<FileId>,
     /// Names of new files that were made up, and the recorded ones.
     renamed: HashMap<Vec<u8>, Vec<u8>>,
 }
@@ -303,7 +301,6 @@ pub fn rerun(options: Options, setup: Setup) -> Result<Report, Error> {
         kept: 0,
         weight: 0,
         shares: false,
-        files_made: HashSet::new(),
         renamed: HashMap::new(),
     };
     run.start(setup.rules)?;

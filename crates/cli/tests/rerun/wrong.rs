@@ -117,3 +117,39 @@ fn paths_that_others_change_lead_nowhere() {
     let done = s.run(command.arg(&trace).arg(&program).arg("now"));
     assert_eq!(done.messages().lines().next(), Some("0 /file"));
 }
+
+/// Nor is a program loaded by such a path.
+#[test]
+fn paths_that_others_change_load_nothing() {
+    let s = Scene::new();
+    let program = s.compile("rerun/loads.c", &["-O1"]);
+    let (_, trace) = s.record(&[&program]);
+    let program = program.to_str().unwrap();
+    for word in ["shared", "made"] {
+        let (_, report) = rerun(&s, &trace, &[program, word]);
+        assert_eq!(report["end"], "exit status 3", "{word}: {report:#}");
+    }
+    let (_, report) = rerun(&s, &trace, &[program]);
+    assert_eq!(report["end"], "exit status 0", "{report:#}");
+}
+
+/// What is mapped to be read is as it was recorded. What is executed is this machine's.
+#[test]
+fn recorded_bytes_are_not_mapped_as_code() {
+    let s = Scene::new();
+    let program = s.compile("rerun/maps.c", &["-O1"]);
+    let program = program.to_str().unwrap();
+    fs::write(s.path("file"), "then").unwrap();
+    let (_, trace) = s.record(&[program, "file"]);
+    let mut command = s.hindsight(&["rerun", "--quiet"]);
+    command.arg(&trace).args([program, "file", "execute"]);
+    assert_eq!(s.run(&mut command).status.code(), Some(0));
+    fs::write(s.path("file"), "now!").unwrap();
+    let (_, report) = rerun(&s, &trace, &[program, "file"]);
+    assert_eq!(report["verdict"], "no-failure", "{report:#}");
+    let said = s.run(&mut command).messages();
+    assert!(
+        said.contains("it would execute the recorded content"),
+        "{said}"
+    );
+}

@@ -285,7 +285,7 @@ impl Rerun<'_> {
                 return self.answer(pid, 0);
             }
             _ if past => {
-                self.made_up_behind(pid, made, "an error");
+                self.made_up_behind(made, "an error");
                 self.added(
                     pid,
                     made,
@@ -305,8 +305,8 @@ impl Rerun<'_> {
     }
 
     /// Notes what the program was told behind the recorded failure, where nobody knows what it would have been.
-    pub fn made_up_behind(&mut self, pid: i32, made: &Made, told: &str) {
-        let call = self.now(pid, made).call;
+    pub fn made_up_behind(&mut self, made: &Made, told: &str) {
+        let call = super::tell::words(made.number, &made.args, &made.texts);
         self.note(format!(
             "behind the recorded failure it was told {told}, which is not recorded: {call}"
         ));
@@ -394,8 +394,10 @@ impl Rerun<'_> {
             let why = "it loads a program that the recorded one did not load";
             return Err(Trouble::Finish(Finish::TooFar(why.into())));
         };
-        match self.process(pid).script.slot(slot).call.result {
+        let result = self.process(pid).script.slot(slot).call.result;
+        match result {
             Some(r) if r != 0 => self.answer(pid, r),
+            _ if !self.is_settled(pid, made) => self.answer(pid, -EACCES as i64 as u64),
             _ => self.pass(pid),
         }
     }

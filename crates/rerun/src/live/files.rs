@@ -167,8 +167,8 @@ impl Rerun<'_> {
         if here {
             self.real.insert(id);
         }
-        if slot.is_none() && opens_to_change(before.orig_rax, &args) {
-            self.files_made.insert(id);
+        if slot.is_none() && name.as_deref() == Some(b"/dev/null") {
+            self.memory.insert(id);
         }
         if let Some(name) = name {
             self.names
@@ -263,7 +263,8 @@ impl Rerun<'_> {
         if number as i64 == SYS_memfd_create {
             self.memory.extend(&files);
         }
-        if real {
+        // What is written to a socket goes to others.
+        if !matches!(number as i64, SYS_socket | SYS_accept | SYS_accept4) {
             self.memory.extend(spare);
         }
         for id in files {
@@ -285,6 +286,8 @@ impl Rerun<'_> {
         let Some(file) = p.table.find(made.args[4] as i32) else {
             return self.pass(pid);
         };
+        // Whoever writes the file changes that memory too, also where it is not shared.
+        self.shares |= self.memory.contains(&file);
         let kernels =
             self.files.own.contains(&file) || self.foreign.get(&file).is_some_and(|f| f.is_real);
         if kernels {
@@ -296,6 +299,9 @@ impl Rerun<'_> {
         let Some(content) = self.changed(pid, made.args[4] as i32, file)? else {
             return self.pass(pid);
         };
+        if made.args[2] as i32 & PROT_EXEC != 0 {
+            return Err(self.refused(pid, made, "it would execute the recorded content of a file"));
+        }
         let from = usize::try_from(made.args[5])
             .unwrap_or(usize::MAX)
             .min(content.len());

@@ -169,7 +169,7 @@ impl Rerun<'_> {
         }
         if past {
             let then = "it was told that there is no more, behind the recorded failure";
-            self.made_up_behind(pid, made, "that there is no more");
+            self.made_up_behind(made, "that there is no more");
             self.added(pid, made, then)?;
             return self.answer(pid, 0);
         }
@@ -278,8 +278,8 @@ impl Rerun<'_> {
                 }
                 outputs.now(file, bytes);
             }
-            // Nobody has recorded what is written there.
-            _ if self.files_made.contains(&file) => {
+            // Nobody has recorded what is written there. What stays in the program, or is taken by nobody, does not count.
+            _ if !self.memory.contains(&file) => {
                 self.tally.elsewhere = self.tally.elsewhere.saturating_add(bytes.len() as u64);
             }
             _ => {}

@@ -118,7 +118,7 @@ impl Rerun<'_> {
             return true;
         }
         let at = match made.number as i64 {
-            SYS_open => made.args[0],
+            SYS_open | SYS_execve => made.args[0],
             _ => made.args[1],
         };
         // With the zero byte behind it.
