@@ -34,6 +34,9 @@ const ADDRESSES: [&str; 4] = [
     "/proc/self/mem",
 ];
 
+/// Files that tell the loader which code to load. What a recording says of them is not followed.
+const CODE: [&str; 2] = ["/etc/ld.so.preload", "/etc/ld.so.cache"];
+
 /// Words that may stand in front of a script: its interpreter, and an argument.
 const INTERPRETER: usize = 3;
 
@@ -79,6 +82,7 @@ impl Rerun<'_> {
         self.files.here = vec![recorded, program.clone()];
         // What tells of addresses, which are others now.
         self.files.here.extend(ADDRESSES.map(PathBuf::from));
+        self.files.here.extend(CODE.map(PathBuf::from));
         self.files.here.extend(self.options.here.iter().cloned());
         let text = |b: &[u8]| {
             CString::new(b).map_err(|_| Error::Limit("an argument has a zero byte".into()))
@@ -110,8 +114,7 @@ impl Rerun<'_> {
         }
         let p = self.process(pid);
         p.is_new = false;
-        let ready = self.prepare(pid);
-        ready.map_err(Error::Trace)?;
+        self.prepare(pid)?;
         self.process(pid).thread.go_on(0);
         Ok(())
     }
@@ -299,22 +302,17 @@ impl Rerun<'_> {
 
     /// Changes what the kernel told a program that has just been loaded: it has none of the kernel's code, so that it asks
     /// the kernel for the time, and it has the recorded random bytes.
-    fn prepare(&mut self, pid: i32) -> std::io::Result<()> {
+    fn prepare(&mut self, pid: i32) -> Result<(), Error> {
         let p = self.process(pid);
-        let mut at = p.thread.regs()?.rsp;
-        let mut left = WORDS;
-        let mut next = || {
-            let word = p.memory.word(at);
-            at = at.wrapping_add(8);
-            left -= 1;
-            word.filter(|_| left > 0)
+        let at = p.thread.regs()?.rsp;
+        let words = (0..WORDS).map_while(|n| p.memory.word(at.wrapping_add(8 * n)));
+        // The number of arguments, the arguments, and the environment. Behind each list stands a zero.
+        let mut zeros = words.enumerate().skip(1).filter(|w| w.1 == 0);
+        let Some((end, _)) = zeros.nth(1) else {
+            let what = format!("the program has more than {WORDS} arguments and variables");
+            return Err(Error::Limit(what));
         };
-        // The number of arguments, the arguments, and the environment.
-        next();
-        for _ in 0..2 {
-            while next().is_some_and(|w| w != 0) {}
-        }
-        let mut entry = at;
+        let mut entry = at.wrapping_add(8 * (end as u64 + 1));
         while let (Some(kind), Some(value)) =
             (p.memory.word(entry), p.memory.word(entry.wrapping_add(8)))
         {

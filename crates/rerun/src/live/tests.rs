@@ -14,6 +14,7 @@ struct Hostile {
     image: Image,
     calls: Vec<Call>,
     endless: bool,
+    env: Vec<Vec<u8>>,
 }
 
 impl Hostile {
@@ -32,6 +33,7 @@ impl Hostile {
             image,
             calls,
             endless: false,
+            env: Vec::new(),
         }
     }
 
@@ -44,6 +46,7 @@ impl Hostile {
                         program: b"/usr/bin/perl".to_vec(),
                         folder: folder.as_os_str().as_encoded_bytes().to_vec(),
                         images: vec![self.image.clone()],
+                        env: self.env.clone(),
                         ..Begin::default()
                     };
                     wire::send(&mut stream, &begin)?;
@@ -195,6 +198,58 @@ fn nothing_changes_and_that_is_said() {
     // Nobody knows what the program would have made of that, had it been so before.
     let (report, _) = Hostile::new(End::Status(0), Vec::new()).run(dir.path(), script);
     assert_eq!(report.unwrap().verdict, Verdict::OtherOutput);
+}
+
+/// Where the kernel's code stands behind the arguments and the environment must be found.
+#[test]
+fn more_variables_than_are_looked_at_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut h = Hostile::new(End::Status(0), Vec::new());
+    h.env = vec![b"A=".to_vec(); 60_000];
+    assert_eq!(
+        h.run(dir.path(), "exit 0").0.unwrap().now,
+        Some(End::Status(0))
+    );
+    for n in [65_535, 70_000] {
+        h.env = vec![b"A=".to_vec(); n];
+        let said = h.run(dir.path(), "exit 0").0.unwrap_err().to_string();
+        assert!(said.contains("arguments and variables"), "{said}");
+    }
+}
+
+/// The loader asks this machine which code to load.
+#[test]
+fn no_recording_names_code_to_be_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ["/etc/ld.so.preload", "/etc/ld.so.cache"];
+    let at = AT_FDCWD as u64;
+    let calls = paths.iter().flat_map(|p| {
+        [
+            call(SYS_access, [1, R_OK as u64, 0, 0, 0, 0], &[p], Some(0)),
+            call(
+                SYS_openat,
+                [at, 1, O_CLOEXEC as u64, 0, 0, 0],
+                &[p],
+                Some(3),
+            ),
+        ]
+    });
+    let (report, _) = Hostile::new(End::Status(0), calls.collect()).run(dir.path(), "exit 0");
+    let report = report.unwrap();
+    assert_eq!((report.matched, report.left_out), (0, 0), "{report:#?}");
+}
+
+/// What is sent to somebody of whom the recording knows nothing is output that was not recorded.
+#[test]
+fn what_goes_to_sockets_that_are_not_recorded_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let send = "use Socket; socket(S, AF_INET, SOCK_DGRAM, 0); send(S, 'told', 0, sockaddr_in(9, INADDR_LOOPBACK))";
+    let within = "pipe(R, W); syswrite(W, 'x'); open(N, '>', '/dev/null'); syswrite(N, 'x')";
+    for (script, verdict) in [(send, Verdict::OtherOutput), (within, Verdict::Same)] {
+        let (report, _) = Hostile::new(End::Status(0), Vec::new()).run(dir.path(), script);
+        let report = report.unwrap();
+        assert_eq!(report.verdict, verdict, "{report:#?}");
+    }
 }
 
 /// Pipes are not waited for, and devices are not opened.
