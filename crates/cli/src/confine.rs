@@ -165,8 +165,9 @@ pub fn run_beside(
         let beside = scope.spawn(move || beside(mine));
         let end = broker.serve();
         if let ExitStatus::Signal(_) = end {
-            // What the other half waits for does not come.
-            return status(end);
+            // What the other half waits for does not come. It may also wait for a program that computes for ever, and that
+            // ends with this process.
+            std::process::exit(crate::status(status(end)));
         }
         let done = beside.join().unwrap_or_else(|_| bail!("the run failed"));
         match (status(end), done) {

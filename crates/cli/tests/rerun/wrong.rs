@@ -4,6 +4,8 @@ use super::rerun;
 use hindsight_lab::Scene;
 use std::fs;
 use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 /// What is said, which must be one line.
 fn refused(s: &Scene, trace: &Path, words: &[&str]) -> String {
@@ -152,4 +154,66 @@ fn recorded_bytes_are_not_mapped_as_code() {
         said.contains("it would execute the recorded content"),
         "{said}"
     );
+}
+
+/// Waits for something.
+fn soon<T>(mut what: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = what() {
+            return found;
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "it does not come"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A command that is ended with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A program that computes for ever does not outlive the half that reads the recording.
+#[test]
+fn the_program_ends_with_what_reads_the_recording() {
+    let s = Scene::new();
+    let (_, trace) = s.record(&["sh", "-c", "exit 0"]);
+    let mut command = s.hindsight(&["rerun"]);
+    command
+        .arg(&trace)
+        .args(["sh", "-c", "while :; do :; done"]);
+    let mut running = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+    let pid = running.0.id();
+    // The confined half is a child of the first thread, and the program one of another.
+    let children = |is_first: bool| -> Option<i32> {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        let mut tasks = tasks.map(|t| t.unwrap().file_name().into_string().unwrap());
+        tasks.find_map(|t| {
+            let all = fs::read_to_string(format!("/proc/{pid}/task/{t}/children")).ok()?;
+            let first = all.split_whitespace().next()?.parse().ok();
+            first.filter(|_| (t == pid.to_string()) == is_first)
+        })
+    };
+    let (half, program) = soon(|| children(true).zip(children(false)));
+    // It has read its script, and makes no more calls.
+    let computes = || {
+        let state = fs::read_to_string(format!("/proc/{program}/stat")).ok()?;
+        let mut fields = state.rsplit(')').next()?.split_whitespace();
+        let ticks: u32 = fields.nth(11)?.parse().ok()?;
+        (ticks > 20).then_some(())
+    };
+    soon(computes);
+    // SAFETY: it sends a signal to a process that this test has made.
+    assert_eq!(unsafe { libc::kill(half, libc::SIGKILL) }, 0);
+    let status = soon(|| running.0.try_wait().unwrap());
+    assert_eq!(status.code(), Some(2));
+    soon(|| (!Path::new(&format!("/proc/{program}")).exists()).then_some(()));
 }
