@@ -63,10 +63,21 @@ pub fn open_with(
 /// # Errors
 /// It is not a regular file, or one in which the kernel shows itself, or cannot be looked at.
 pub(crate) fn of_machine(path: &Path) -> io::Result<Metadata> {
-    // Such a descriptor only names a file, so that devices and files of the kernel do not notice.
+    must_be_of_machine(&named(path)?)
+}
+
+/// A descriptor that only names a file, so that devices and files of the kernel do not notice.
+fn named(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let named = options.read(true).custom_flags(libc::O_PATH).open(path)?;
-    must_be_of_machine(&named)
+    options.read(true).custom_flags(libc::O_PATH).open(path)
+}
+
+/// Whether the kernel shows itself in what lies at a path. Opens nothing.
+///
+/// # Errors
+/// It cannot be looked at.
+pub fn is_of_kernel(path: impl AsRef<Path>) -> io::Result<bool> {
+    kernel::shows_itself(&named(path.as_ref())?)
 }
 
 /// Opens a regular file of this machine whose path somebody else chose, for reading.

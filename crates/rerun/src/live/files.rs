@@ -3,7 +3,7 @@
 
 use super::answer::restore;
 use super::calls::Made;
-use super::processes::is_readable;
+use super::processes::{is_readable, may_act};
 use super::{After, Done, Error, FOREIGN, Rerun};
 use crate::plan::class::{Class, flags, opens_to_change};
 use crate::plan::table::FileId;
@@ -69,6 +69,9 @@ impl Rerun<'_> {
                 self.added(pid, made, "this machine answered")?;
                 if here {
                     return self.open_here(pid, after(None, true), r);
+                }
+                if path.as_deref().is_some_and(may_act) {
+                    return self.answer(pid, -EACCES as i64 as u64);
                 }
                 let there = path.map_or(Ok(()), |p| fs::metadata(p).map(drop));
                 match there.err().and_then(|e| e.raw_os_error()) {
@@ -145,8 +148,9 @@ impl Rerun<'_> {
             return Ok(restore(p, before, r.rax)?);
         }
         // What was looked at by its path may have become something else.
-        let opened = fs::metadata(format!("/proc/{pid}/fd/{}", r.rax));
-        if here && !opened.is_ok_and(|m| m.is_file() || m.is_dir()) {
+        let opened = PathBuf::from(format!("/proc/{pid}/fd/{}", r.rax));
+        let is_one = fs::metadata(&opened).is_ok_and(|m| m.is_file() || m.is_dir());
+        if here && (!is_one || may_act(&opened)) {
             let what = "what the program opened is no file and no folder any more";
             return Err(Error::Limit(what.into()).into());
         }

@@ -493,12 +493,63 @@ fn is_script(folder: &Path, path: &[u8]) -> bool {
     file.is_ok_and(|mut f| f.read_exact(&mut begin).is_ok()) && begin == *b"#!"
 }
 
-/// Whether a path is a file that can be read, or a folder. Nothing is opened.
+/// Where the kernel shows itself and reading changes nothing.
+const SHOWN: [&str; 4] = [
+    "/proc",
+    "/sys/devices/system",
+    "/sys/fs/cgroup",
+    "/sys/kernel/mm",
+];
+/// What changes there, or is taken, when it is read.
+const TAKEN: [&str; 2] = ["/proc/kmsg", "/proc/sys/fs/binfmt_misc"];
+
+/// Whether the kernel shows itself at a path, and reading might change something.
+pub fn may_act(path: &Path) -> bool {
+    if !regular::is_of_kernel(path).unwrap_or(false) {
+        return false;
+    }
+    let within = |real: &Path, list: &[&str]| list.iter().any(|p| real.starts_with(p));
+    let is_shown = |real: PathBuf| within(&real, &SHOWN) && !within(&real, &TAKEN);
+    !path.canonicalize().is_ok_and(is_shown)
+}
+
+/// Whether a path is a file that can be read and does not notice that, or a folder. Nothing is opened.
 pub fn is_readable(path: &Path) -> bool {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {
         return false;
     };
     let is_one = fs::metadata(path).is_ok_and(|m| m.is_file() || m.is_dir());
     // SAFETY: the name ends with a zero byte.
-    is_one && unsafe { libc::access(name.as_ptr(), libc::R_OK) } == 0
+    is_one && !may_act(path) && unsafe { libc::access(name.as_ptr(), libc::R_OK) } == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_shows_is_read_if_that_changes_nothing() {
+        for path in [
+            "/proc/stat",
+            "/proc/self/status",
+            "/proc",
+            "/etc/passwd",
+            "/etc",
+        ] {
+            assert!(is_readable(Path::new(path)), "{path}");
+        }
+        assert!(!is_readable(Path::new("/proc/kmsg")));
+        assert!(may_act(Path::new("/proc/self/ns/pid")) && may_act(Path::new("/proc/kmsg")));
+        assert!(!may_act(Path::new("/dev/null")));
+        // Not everywhere is there what shows the devices.
+        for (path, shown) in [
+            ("/sys/devices/system/cpu/online", true),
+            ("/sys/kernel", false),
+        ] {
+            assert!(
+                !Path::new(path).exists() || is_readable(Path::new(path)) == shown,
+                "{path}"
+            );
+        }
+    }
 }
