@@ -159,6 +159,8 @@ struct Names {
     functions: HashMap<(u32, usize, u64), Option<String>>,
     lines: HashMap<(u32, usize, u64), Option<String>>,
     formatter: Option<IntelFormatter>,
+    /// By iced's number. Empty: not made yet.
+    mnemonics: Vec<String>,
 }
 
 impl Names {
@@ -222,17 +224,25 @@ impl Names {
         Ok(found.as_deref())
     }
 
+    /// The name of an instruction in small letters.
+    fn mnemonic(&mut self, instruction: &Instruction) -> &str {
+        let number = instruction.mnemonic() as usize;
+        if self.mnemonics.len() <= number {
+            self.mnemonics.resize(number + 1, String::new());
+        }
+        let name = &mut self.mnemonics[number];
+        if name.is_empty() {
+            *name = format!("{:?}", instruction.mnemonic()).to_lowercase();
+        }
+        name
+    }
+
     fn text(&mut self, instruction: &Instruction) -> String {
         let mut out = String::new();
         let formatter = self.formatter.get_or_insert_with(IntelFormatter::new);
         formatter.format(instruction, &mut out);
         out
     }
-}
-
-/// The name of an instruction in small letters.
-fn mnemonic(i: &Instruction) -> String {
-    format!("{:?}", i.mnemonic()).to_lowercase()
 }
 
 /// Table `instructions`.
@@ -283,7 +293,7 @@ impl Table for Instructions {
             if out.wants(&[6, 7, 8]) {
                 let i = names.instruction(e.walked);
                 if out.wants(&[6]) {
-                    out.text(6, mnemonic(&i));
+                    out.text(6, names.mnemonic(&i));
                 }
                 if out.wants(&[7]) {
                     out.text(7, names.text(&i));
@@ -395,7 +405,8 @@ impl Table for Accesses {
                 out.uint(8, number);
                 out.bytes(9, t.bytes.as_deref());
                 if out.wants(&[10]) {
-                    out.text(10, mnemonic(&names.instruction(e.walked)));
+                    let i = names.instruction(e.walked);
+                    out.text(10, names.mnemonic(&i));
                 }
                 whereabouts(r, out, &mut names, e, 11)?;
                 out.end()?;
