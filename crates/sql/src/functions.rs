@@ -288,10 +288,7 @@ pub const VALUES: &[ValueOf] = &[
         takes: &[&[UINT], &[UINT, INT]],
         gives: TEXT,
         make: |r, a| {
-            at(r, a, |image, address| {
-                let Some(file) = r.only_file(image, address)? else {
-                    return Ok(None);
-                };
+            at(r, a, |image, file, address| {
                 Ok(r.location(image, file, address)?.map(|l| l.exact()))
             })
         },
@@ -303,10 +300,7 @@ pub const VALUES: &[ValueOf] = &[
         takes: &[&[UINT], &[UINT, INT]],
         gives: TEXT,
         make: |r, a| {
-            at(r, a, |image, address| {
-                let Some(file) = r.only_file(image, address)? else {
-                    return Ok(None);
-                };
+            at(r, a, |image, file, address| {
                 let location = r.location(image, file, address)?;
                 Ok(location.and_then(|l| Some(l.function?.0)))
             })
@@ -318,14 +312,7 @@ pub const VALUES: &[ValueOf] = &[
         about: "the source line of an address, as FILE:LINE; default: in the first process",
         takes: &[&[UINT], &[UINT, INT]],
         gives: TEXT,
-        make: |r, a| {
-            at(r, a, |image, address| {
-                match r.only_file(image, address)? {
-                    Some(file) => r.line(image, file, address),
-                    None => Ok(None),
-                }
-            })
-        },
+        make: |r, a| at(r, a, |image, file, address| r.line(image, file, address)),
     },
     ValueOf {
         name: "syscall_name",
@@ -370,11 +357,12 @@ fn texts<T>(
     Ok(Arc::new(all?))
 }
 
-/// A text for each address, in a program image that may be named behind it.
+/// A text for each address, in a program image that may be named behind it. `one` gets the image, the only file that was
+/// ever there, and the address.
 fn at(
     r: &Recording,
     a: &[ArrayRef],
-    one: impl Fn(u32, u64) -> anyhow::Result<Option<String>>,
+    one: impl Fn(u32, usize, u64) -> anyhow::Result<Option<String>>,
 ) -> anyhow::Result<ArrayRef> {
     let addresses = a[0].as_primitive::<UInt64Type>();
     let images = a.get(1).map(|i| i.as_primitive::<Int64Type>());
@@ -385,7 +373,13 @@ fn at(
             Some(list) => u32::try_from(list.value(i)).unwrap_or(0),
             None => first,
         };
-        address.map_or(Ok(None), |at| one(image, at))
+        let Some(at) = address else {
+            return Ok(None);
+        };
+        match r.only_file(image, at)? {
+            Some(file) => one(image, file, at),
+            None => Ok(None),
+        }
     };
     let all: anyhow::Result<StringArray> = addresses.iter().enumerate().map(of).collect();
     Ok(Arc::new(all?))

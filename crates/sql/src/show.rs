@@ -2,7 +2,7 @@
 
 use crate::column::HEXADECIMAL;
 use crate::engine::Engine;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::csv::WriterBuilder;
 use datafusion::arrow::datatypes::{DataType, SchemaRef, UInt64Type};
@@ -10,6 +10,8 @@ use datafusion::arrow::json::writer::{JsonArray, WriterBuilder as JsonBuilder};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::errors::ParquetError;
+use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 
 /// The widths of a table's columns follow from this many rows.
@@ -41,9 +43,17 @@ pub fn show(
         Format::Csv => csv(engine, rows, out),
         Format::Json => json(engine, rows, out),
         Format::Parquet(file) => {
-            let mut writer = ArrowWriter::try_new(*file, rows.schema(), None)?;
-            let n = each(engine, rows, &mut |batch| Ok(writer.write(batch)?))?;
-            writer.close()?;
+            // Parquet's own message repeats what the system said.
+            let failed = |e: ParquetError| match e.source() {
+                Some(cause) => anyhow!("the file for --parquet cannot be written: {cause}"),
+                None => anyhow!("the file for --parquet cannot be written: {e}"),
+            };
+            let writer = ArrowWriter::try_new(*file, rows.schema(), None);
+            let mut writer = writer.map_err(failed)?;
+            let n = each(engine, rows, &mut |batch| {
+                writer.write(batch).map_err(failed)
+            })?;
+            writer.close().map_err(failed)?;
             Ok(n)
         }
     }

@@ -20,8 +20,31 @@ pub mod columns {
     pub use super::memory::{MEMORY, REGISTERS, STACK, VARIABLES, WRITES};
 }
 
+use crate::recording::Recording;
+use crate::rows::{Rows, Stop};
 use crate::table::Table;
+use hindsight_timeline::{Position, ThreadId};
 use std::sync::Arc;
+
+/// Fills the five columns with which most tables begin: position, time, thread, process, count.
+fn instant(
+    r: &Recording,
+    out: &mut Rows,
+    position: Position,
+    time: i64,
+    (thread, count): (ThreadId, u64),
+) -> Result<(), Stop> {
+    if out.wants(&[0]) {
+        out.text(0, position.to_string());
+    }
+    out.int(1, time);
+    out.int(2, i64::from(thread.0));
+    if out.wants(&[3]) {
+        out.int(3, i64::from(r.image(thread)?));
+    }
+    out.int(4, count as i64);
+    Ok(())
+}
 
 /// A table that is always there: its name, what it is about, and what makes it.
 pub struct Named {

@@ -7,6 +7,7 @@ use crate::column::{COUNT, Column, POSITION, PROCESS, THREAD, TIME, column};
 use crate::recording::Recording;
 use crate::rows::{Rows, Stop};
 use crate::table::Table;
+use crate::tables::instant;
 use anyhow::bail;
 use hindsight_inspect::{Callee, Inspector};
 use hindsight_timeline::{Call, Cancel, Cursor, Filter, Position, did_you_mean};
@@ -87,11 +88,7 @@ impl Table for Calls {
                 continue;
             }
             let image = r.image(c.thread)?;
-            out.text(0, c.position.to_string());
-            out.int(1, time);
-            out.int(2, i64::from(c.thread.0));
-            out.int(3, i64::from(image));
-            out.int(4, c.count as i64);
+            instant(r, out, c.position, time, (c.thread, c.count))?;
             out.text(5, name);
             out.uint(6, c.function);
             if let Some(back) = &c.returned {

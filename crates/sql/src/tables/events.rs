@@ -7,6 +7,7 @@ use crate::column::{COUNT, Column, POSITION, PROCESS, THREAD, TIME, column};
 use crate::recording::Recording;
 use crate::rows::{Rows, Stop};
 use crate::table::Table;
+use crate::tables::instant;
 use hindsight_timeline::{
     Cursor, Error, Filter, GapReason, Happening, Kind, KindOf, Position, ThreadId, error_name,
     signal_name, syscall_name, syscall_number,
@@ -79,16 +80,9 @@ fn each(
     }
 }
 
-/// Fills the first five columns: position, time, thread, process, count.
+/// Fills the first five columns.
 fn place(r: &Recording, out: &mut Rows, h: &Happening, time: i64) -> Result<(), Stop> {
-    if out.wants(&[0]) {
-        out.text(0, h.position.to_string());
-    }
-    out.int(1, time);
-    out.int(2, i64::from(h.thread.0));
-    out.int(3, i64::from(r.image(h.thread)?));
-    out.int(4, h.count as i64);
-    Ok(())
+    instant(r, out, h.position, time, (h.thread, h.count))
 }
 
 /// Table `events`.
@@ -402,13 +396,7 @@ impl Table for Segments {
             if !bounds.has("time", s.time) || !bounds.has("thread", of.thread.0) {
                 continue;
             }
-            if out.wants(&[0]) {
-                out.text(0, of.position(of.from).to_string());
-            }
-            out.int(1, s.time);
-            out.int(2, i64::from(of.thread.0));
-            out.int(3, i64::from(r.image(of.thread)?));
-            out.int(4, of.from as i64);
+            instant(r, out, of.position(of.from), s.time, (of.thread, of.from))?;
             out.int(5, of.opens as i64);
             out.int(6, of.closes.map(|c| c as i64));
             out.int(7, s.len());

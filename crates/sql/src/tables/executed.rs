@@ -7,6 +7,7 @@ use crate::column::{COUNT, Column, POSITION, PROCESS, THREAD, TIME, column};
 use crate::recording::Recording;
 use crate::rows::{Rows, Stop};
 use crate::table::Table;
+use crate::tables::instant;
 use hindsight_timeline::{ThreadId, Walk, Walked};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, Instruction, IntelFormatter};
 use std::collections::HashMap;
@@ -118,16 +119,8 @@ const LEAST: i128 = 10_000_000;
 
 /// Fills the first six columns: position, time, thread, process, count, pc.
 fn place(r: &Recording, out: &mut Rows, e: &Executed) -> Result<(), Stop> {
-    let s = &e.stretch.segment;
-    if out.wants(&[0]) {
-        out.text(0, s.position(e.walked.count).to_string());
-    }
-    out.int(1, e.time);
-    out.int(2, i64::from(s.thread.0));
-    if out.wants(&[3]) {
-        out.int(3, i64::from(r.image(s.thread)?));
-    }
-    out.int(4, e.walked.count as i64);
+    let (s, count) = (&e.stretch.segment, e.walked.count);
+    instant(r, out, s.position(count), e.time, (s.thread, count))?;
     out.uint(5, e.walked.pc);
     Ok(())
 }
@@ -521,14 +514,9 @@ impl Branch {
     ) -> Result<(), Stop> {
         let s = &self.stretch.segment;
         let time = self.stretch.at(self.count);
-        if out.wants(&[0]) {
-            out.text(0, s.position(self.count).to_string());
-        }
-        out.int(1, time);
-        out.int(2, i64::from(s.thread.0));
+        let position = s.position(self.count);
+        instant(r, out, position, time, (s.thread, self.count))?;
         let image = r.image(s.thread)?;
-        out.int(3, i64::from(image));
-        out.int(4, self.count as i64);
         out.uint(5, self.pc);
         out.text(6, self.kind);
         out.uint(7, next);

@@ -7,6 +7,7 @@ use crate::column::{COUNT, Column, POSITION, PROCESS, THREAD, TIME, column};
 use crate::recording::Recording;
 use crate::rows::{Rows, Stop};
 use crate::table::Table;
+use crate::tables::instant;
 use hindsight_inspect::symbols::CodeLocation;
 use hindsight_isa::regs::NAMES;
 use hindsight_timeline::{Cursor, Found, ThreadId};
@@ -394,11 +395,8 @@ fn found(
     bytes: Option<Vec<u8>>,
 ) -> Result<(), Stop> {
     let image = r.image(access.thread)?;
-    out.text(0, access.position.to_string());
-    out.int(1, time);
-    out.int(2, i64::from(access.thread.0));
-    out.int(3, i64::from(image));
-    out.int(4, access.count as i64);
+    let by = (access.thread, access.count);
+    instant(r, out, access.position, time, by)?;
     out.uint(5, access.pc);
     out.uint(6, access.address);
     out.int(7, access.len as i64);

@@ -7,6 +7,7 @@ use crate::column::{COUNT, Column, POSITION, PROCESS, THREAD, TIME, column};
 use crate::recording::Recording;
 use crate::rows::{Rows, Stop};
 use crate::table::Table;
+use crate::tables::instant;
 use hindsight_timeline::{Flow, Paths, Transfer, Way, syscall_name};
 
 /// Tables `output` and `input`.
@@ -116,11 +117,7 @@ fn say(
     time: i64,
     cursor: &mut hindsight_timeline::Cursor,
 ) -> Result<(), Stop> {
-    out.text(0, t.position.to_string());
-    out.int(1, time);
-    out.int(2, i64::from(t.thread.0));
-    out.int(3, i64::from(r.image(t.thread)?));
-    out.int(4, t.count as i64);
+    instant(r, out, t.position, time, (t.thread, t.count))?;
     out.int(5, i64::from(t.fd));
     out.text(6, t.file.original().what.to_string());
     out.text(7, syscall_name(t.number));
