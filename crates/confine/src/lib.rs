@@ -46,15 +46,18 @@ pub enum Kind {
     Plain,
 }
 
-/// Where an observing replay marks writes ([`hindsight_isa::observe`]).
+/// What code of a replay notes outside the window. Where that is access marks, it says where marks of writes are
+/// ([`hindsight_isa::observe`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Marks {
-    /// Nowhere.
+    /// Nothing.
     None,
     /// Beside the window.
     Beside,
     /// At an absolute address.
     Near,
+    /// It marks no accesses, but logs which instructions it executes ([`hindsight_isa::runs`]).
+    Runs,
 }
 
 /// The rules for code.
@@ -64,7 +67,7 @@ pub struct Rules {
     pub kind: Kind,
     /// The size of the predictor: the window has 2^bits cells.
     pub bits: u8,
-    /// Where it marks writes. For code of a replay only.
+    /// What it notes. For code of a replay only.
     pub marks: Marks,
     /// In a replay: the address of the table of watched places, which code may read. It has 2^32 bytes.
     pub watch: Option<u64>,

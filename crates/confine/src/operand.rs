@@ -232,8 +232,14 @@ fn mark(i: &Instr, code: &[u8]) -> Option<i32> {
 /// Operands of a replay outside the window and the context block: marks, and the table of watched places.
 fn elsewhere(rules: &Rules, facts: &Facts, i: &Instr, code: &[u8]) -> Allowed {
     if i.has(prefix::FS) {
-        if rules.marks == Marks::None {
-            return None;
+        match rules.marks {
+            Marks::None => return None,
+            Marks::Runs => {
+                // `mov` of a constant of 32 bits to an address of 32 bits.
+                let short = i.has(prefix::ADDRESS) && !i.has(prefix::OPERAND) && !i.wide;
+                return when(short && i.is(Map::One, 0xc7));
+            }
+            Marks::Beside | Marks::Near => {}
         }
         let size = mark(i, code)?;
         if i.has(prefix::ADDRESS) {

@@ -346,7 +346,10 @@ pub(crate) fn usual(rules: &Rules, code: &[u8; WINDOW]) -> Option<usize> {
 /// The length of the mark of a write at the start of `code`: a `mov` of ones with a 32-bit address.
 pub(crate) fn mark(rules: &Rules, code: &[u8; WINDOW]) -> Option<usize> {
     let byte = |k: usize| code[k % WINDOW];
-    if rules.kind != Kind::Replay || rules.marks == Marks::None || byte(0) != 0x64 {
+    if rules.kind != Kind::Replay
+        || matches!(rules.marks, Marks::None | Marks::Runs)
+        || byte(0) != 0x64
+    {
         return None;
     }
     let word = byte(1) == 0x66;

@@ -384,6 +384,44 @@ fn marks() {
     assert_eq!(code(&wide), [false; 3]);
 }
 
+#[test]
+fn logs() {
+    let code = |c: &[u8]| {
+        [Marks::None, Marks::Beside, Marks::Near, Marks::Runs].map(|marks| {
+            let rules = Rules {
+                marks,
+                ..rules(Kind::Replay)
+            };
+            run(&rules, c).is_ok()
+        })
+    };
+    let only_logs = [false, false, false, true];
+    // mov dword fs:[r11d*8 + disp], constant
+    let log = with(&[0x64, 0x67, 0x42, 0xc7, 0x04, 0xdd], -24);
+    assert_eq!(code(&[&log[..], &[1, 2, 3, 4]].concat()), only_logs);
+    // Eight bytes, two bytes, one byte, a register, an address of 64 bits, a read.
+    for (at, byte) in [
+        (2, 0x4a),
+        (0, 0x66),
+        (3, 0xc6),
+        (3, 0x89),
+        (1, 0x90),
+        (3, 0x8b),
+    ] {
+        let mut bad = [&log[..], &[1, 2, 3, 4]].concat();
+        if byte == 0x66 {
+            bad.insert(0, byte);
+        } else {
+            bad[at] = byte;
+        }
+        assert_eq!(code(&bad)[3], false, "{bad:02x?}");
+    }
+    // mov dword gs:[r11d*8 + disp], constant: that is the window, which all may write to.
+    let mut window = [&log[..], &[1, 2, 3, 4]].concat();
+    window[0] = 0x65;
+    assert_eq!(code(&window), [true; 4]);
+}
+
 /// Marks of writes that are further away than a displacement reaches: an address, steps, and marks. Whatever is not
 /// exactly so is refused, and so are jumps to anything but the beginning.
 #[test]

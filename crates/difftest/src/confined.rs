@@ -23,10 +23,11 @@ pub fn rules(t: &Translator) -> Rules {
             Mode::Plain => Kind::Plain,
         },
         bits: t.policy.predictor.bits,
-        marks: match (t.observe, t.near) {
-            (false, _) => Marks::None,
-            (true, false) => Marks::Beside,
-            (true, true) => Marks::Near,
+        marks: match (t.observe, t.near, t.runs) {
+            (false, _, false) => Marks::None,
+            (false, _, true) => Marks::Runs,
+            (true, false, _) => Marks::Beside,
+            (true, true, _) => Marks::Near,
         },
         watch: t.watch,
     }
@@ -89,6 +90,7 @@ pub fn ways() -> Vec<Way> {
                 match mode {
                     Mode::Replay => {
                         t.count = k == 4;
+                        t.runs = k == 6;
                         (t.observe, t.near) = (bits == 32 && matches!(k, 1 | 2 | 5), k == 2);
                         if matches!(k, 3 | 5) {
                             (t.atomics, t.watch) = (true, Some(TABLE));

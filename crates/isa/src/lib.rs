@@ -21,6 +21,7 @@ pub mod observe;
 pub mod outside;
 pub mod predictor;
 pub mod regs;
+pub mod runs;
 pub mod state;
 pub mod string;
 #[cfg(target_arch = "x86_64")]

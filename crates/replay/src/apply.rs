@@ -90,7 +90,7 @@ impl Machine<'_> {
             Event::Signal { .. } => {}
             Event::SetState { cpu: regs, vec } => {
                 match self.open {
-                    true => cpu.complete(0),
+                    true => cpu.complete_alone(0),
                     false => self.sent_on = Some(cpu.pos),
                 }
                 self.open = false;
@@ -243,7 +243,7 @@ impl Machine<'_> {
         c.gpr[RAX] = ret;
         c.gpr[RCX] = next;
         c.gpr[R11] = flags;
-        cpu.complete(len);
+        cpu.complete_alone(len);
         self.open = false;
         self.queue.advance();
         self.bases()
@@ -283,7 +283,7 @@ impl Machine<'_> {
         }
         cpu.set_registers(&s);
         if ilen != 0 {
-            cpu.complete(ilen as u64);
+            cpu.complete_alone(ilen as u64);
         }
         Ok(())
     }
@@ -400,7 +400,7 @@ impl Machine<'_> {
         };
         let before = self.queue.peek().map(|e| e.pos);
         if string(&mut self.cpu, &op, Some(&mut self.queue))? {
-            self.cpu.complete(op.len as u64);
+            self.cpu.complete_alone(op.len as u64);
             // An iteration that the instruction never reached has an event.
             if self.queue.prepare()?.map(|e| e.pos) == before {
                 return Err(self.late());

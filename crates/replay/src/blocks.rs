@@ -121,6 +121,7 @@ impl Native {
                 Observe::Not => Marks::None,
                 Observe::Anywhere => Marks::Beside,
                 Observe::Near => Marks::Near,
+                Observe::Runs => Marks::Runs,
             },
             watch: self.translator.watch,
         }

@@ -3,19 +3,29 @@
 
 use crate::code::Code;
 use crate::expression::{Look, Operand};
+use crate::runs::RunLog;
 use crate::window::{AccessKind, Window};
 use crate::{Difference, Error};
 use hindsight_isa::state::RFLAGS_MASK;
 use hindsight_isa::{CpuState, Predictor, observe};
 use std::sync::Arc;
 
-/// Whether and where a processor sets access marks.
+/// What a processor notes of what it executes: access marks, and where, or which instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Observe {
     Not,
     Anywhere,
     /// See [`Window::observed_near`].
     Near,
+    /// The instructions that it executes, see [`RunLog`].
+    Runs,
+}
+
+impl Observe {
+    /// Whether it sets access marks.
+    pub fn marks(self) -> bool {
+        matches!(self, Observe::Anywhere | Observe::Near)
+    }
 }
 
 /// The state of a virtual processor.
@@ -25,8 +35,10 @@ pub(crate) struct Cpu {
     pub rip: u64,
     pub pos: u64,
     pub epoch: u64,
-    /// Which access marks the processor sets.
+    /// What the processor notes.
     pub marking: Observe,
+    /// The log of what is executed, if that is noted.
+    pub log: Option<RunLog>,
     /// Addresses of instructions before which to stop, ascending.
     breaks: Vec<u64>,
     /// Position and address of the instruction at which the run must not stop again.
@@ -42,10 +54,10 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    /// Makes the state of a processor that executes `code`. `marking` says which access marks it sets.
+    /// Makes the state of a processor that executes `code`. `marking` says what it notes.
     pub fn new(code: Arc<Code>, predictor: Predictor, marking: Observe) -> Result<Cpu, Error> {
         let window = match marking {
-            Observe::Not => Window::new(predictor)?,
+            Observe::Not | Observe::Runs => Window::new(predictor)?,
             Observe::Anywhere => Window::observed()?,
             Observe::Near => Window::observed_near()?,
         };
@@ -55,6 +67,10 @@ impl Cpu {
                 // Another window may be near already.
                 Observe::Near if !window.is_near() => Observe::Anywhere,
                 m => m,
+            },
+            log: match marking {
+                Observe::Runs => Some(RunLog::new()?),
+                _ => None,
             },
             window,
             rip: 0,
@@ -199,6 +215,14 @@ impl Cpu {
     #[inline(always)]
     pub fn take_jumped(&mut self) -> bool {
         std::mem::take(&mut self.jumped)
+    }
+
+    /// Completes the current instruction, which has `len` bytes. Translated code did not begin with it.
+    pub fn complete_alone(&mut self, len: u64) {
+        if let Some(log) = &mut self.log {
+            log.add(self.pos, self.rip);
+        }
+        self.complete(len);
     }
 
     /// Completes the current instruction, which has `len` bytes.

@@ -114,6 +114,12 @@ impl<'a> Machine<'a> {
         Machine::make(choice, code, Predictor::WINDOW, Observe::Anywhere)
     }
 
+    /// Makes a processor with a window of 2^32 cells that logs which instructions it executes, for [`Machine::log_to`]. Only
+    /// the native processor can.
+    pub fn logging(code: Arc<Code>) -> Result<Machine<'a>, Error> {
+        Machine::make(Choice::Native, code, Predictor::WINDOW, Observe::Runs)
+    }
+
     /// Like [`Machine::observing`], for a machine that executes much. If it is the only one in the process,
     /// it marks writes with less code.
     pub fn observing_much(choice: Choice, code: Arc<Code>) -> Result<Machine<'a>, Error> {
@@ -469,6 +475,21 @@ impl<'a> Machine<'a> {
     /// Copies known code bytes at `addr`, as of now. Returns the number of bytes copied.
     pub fn code(&self, addr: u64, buf: &mut [u8]) -> usize {
         self.cpu.code_at(addr, buf)
+    }
+
+    /// Copies known code bytes at `addr`, as of this epoch.
+    pub fn code_in(&self, epoch: u64, addr: u64, buf: &mut [u8]) -> usize {
+        self.cpu.code.fetch(addr, epoch, buf)
+    }
+
+    /// The epoch of code that counts now. It changes when the program changes code.
+    pub fn epoch(&self) -> u64 {
+        self.cpu.epoch
+    }
+
+    /// The pages (addresses) with code that differs between two epochs.
+    pub fn changed_code(&self, from: u64, to: u64) -> Vec<u64> {
+        self.cpu.code.changed(from, to).collect()
     }
 
     /// Number of instructions completed.

@@ -83,7 +83,8 @@ impl Native {
             predictor,
             wide_checks: false,
         });
-        translator.observe = marking != Observe::Not;
+        translator.observe = marking.marks();
+        translator.runs = marking == Observe::Runs;
         translator.near = marking == Observe::Near;
         Ok(Native {
             cache: Cache::new()?,
@@ -210,6 +211,7 @@ impl Native {
         }
         let ctx = cpu.window.ctx_ptr();
         let marks = cpu.window.has_marks().then(|| cpu.window.read_marks_base());
+        let log = cpu.log.as_ref();
         let base = self.cache.base();
         let size = self.cache.range().end - base - Desc::LONG as u64;
         // The instruction was already announced as one that may write to watched memory.
@@ -281,9 +283,10 @@ impl Native {
             let (desc, count) = unsafe {
                 (*ctx).count = counter.wrapping_sub(limit).wrapping_sub(1);
                 (*ctx).resume = entry;
-                match marks {
-                    Some(at) => host.enter_marking(ctx, at),
-                    None => hindsight_glue::enter(ctx),
+                match (marks, log) {
+                    (Some(at), _) => host.enter_marking(ctx, at),
+                    (None, Some(log)) => host.enter_marking(ctx, log.fs_base(limit)),
+                    (None, None) => hindsight_glue::enter(ctx),
                 }
                 if let Some(fault) = host.take_fault() {
                     let counter = (*ctx).count.wrapping_add(limit).wrapping_add(1);

@@ -3,6 +3,7 @@
 mod done;
 mod here;
 pub mod last;
+mod runs;
 mod several;
 mod walk;
 
@@ -10,6 +11,7 @@ pub use crate::play::Last;
 pub use done::Done;
 pub use here::{accesses, first_writes};
 pub use last::{Lasts, Target, last_effects};
+pub use runs::{Executed, Runs};
 pub use several::{Asked, last_of_several};
 pub use walk::{Touch, Walk, Walked};
 

@@ -57,13 +57,14 @@ mod search;
 mod travel;
 mod value;
 
-pub use access::{Touch, Walk, Walked};
+pub use access::{Executed, Runs, Touch, Walk, Walked};
 pub use base::similar::{did_you_mean, similar};
 pub use calls::{Call, Return};
 pub use engine::INDEX_CONSTANT;
 pub use engine::interest::Dense;
 /// What executes the instructions of a recording.
 pub use hindsight_replay::Choice as Processor;
+pub use hindsight_replay::{Run, Taken};
 
 pub use engine::{Asking, Background, Depth, IndexStatus, Options};
 pub use extras::branch::{Branch, Halted};

@@ -91,6 +91,12 @@ impl Recording {
         Machine::observing_much(self.processor, code).map_err(|e| replay(thread, e))
     }
 
+    /// The same for a machine that logs which instructions it executes.
+    pub fn logging(&self, thread: ThreadId) -> Result<Machine<'static>> {
+        let code = self.code(self.image(thread), thread)?;
+        Machine::logging(code).map_err(|e| replay(thread, e))
+    }
+
     /// A recording for a trace that is open. Nothing else of it is read yet.
     pub fn new(
         trace: Trace,

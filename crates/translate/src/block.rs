@@ -152,6 +152,9 @@ impl Translator {
                     }
                     self.budget(first.ip(), (self.covered - start) as u16, live);
                 }
+                if self.runs {
+                    self.log_run(first.ip(), n, (self.covered - start) as i32);
+                }
                 if self.count {
                     self.add_counts(&instrs[start..end]);
                 }

@@ -11,7 +11,7 @@ use crate::translator::{Translator, slot};
 use crate::{Input, flags};
 use alloc::vec::Vec;
 use hindsight_isa::ctx::d;
-use hindsight_isa::{Desc, DescKind};
+use hindsight_isa::{Desc, DescKind, runs};
 use iced_x86::{FlowControl, Instruction, MemoryOperand, OpAccess};
 
 impl Translator {
@@ -72,6 +72,21 @@ impl Translator {
         self.a
             .desc(exit, &Desc::new(DescKind::Budget, pc, 0), None, None);
         self.a.cold(false);
+    }
+
+    /// Logs a segment of `n` instructions at `pc`. The counter is already `ahead` instructions further than its first one.
+    pub(crate) fn log_run(&mut self, pc: u64, n: u16, ahead: i32) {
+        // The runtime refuses code at other addresses.
+        let entry = runs::entry(pc, n).unwrap_or(0);
+        // The entry names an address.
+        self.a.bound = true;
+        for half in 0..2 {
+            // mov dword ptr fs:[r11d*8 + displacement], half
+            self.a.bytes(&[0x64, 0x67, 0x42, 0xc7, 0x04, 0xdd]);
+            let displacement = 4 * half - runs::SLOT as i32 * ahead;
+            self.a.bytes(&displacement.to_le_bytes());
+            self.a.bytes(&((entry >> (32 * half)) as u32).to_le_bytes());
+        }
     }
 
     /// Adds what the instructions of a segment consist of to [`hindsight_isa::Ctx::executed`].

@@ -115,6 +115,8 @@ pub struct Translator {
     pub observe: bool,
     /// With `observe`: the map of writes is at [`hindsight_isa::observe::NEAR`].
     pub near: bool,
+    /// Replay: log each segment that is executed (see [`hindsight_isa::runs`]). Not together with `observe`.
+    pub runs: bool,
     /// Guest addresses, ascending. A block may begin at one, but does not go past it: the runtime
     /// wants to be asked there.
     pub breaks: Vec<u64>,
@@ -169,6 +171,7 @@ impl Translator {
             fuse: true,
             observe: false,
             near: false,
+            runs: false,
             breaks: Vec::new(),
             refused: Vec::new(),
             atomics: false,

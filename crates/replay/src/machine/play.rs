@@ -107,8 +107,10 @@ impl Machine<'_> {
                 Op::Other(at) => {
                     let stops = self.stops_at_digests
                         && matches!(self.queue.event(at)?, Event::Digest { .. });
+                    let epoch = self.cpu.epoch;
                     self.event(at)?;
-                    if stops {
+                    let other = self.cpu.log.is_some() && (self.gap || self.cpu.epoch != epoch);
+                    if stops || other {
                         return Ok(Stop::Position);
                     }
                     continue;

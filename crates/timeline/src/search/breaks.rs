@@ -9,13 +9,12 @@ use super::hit::{Hit, SearchRange};
 use crate::base::STRIDE;
 use crate::base::sync::{joined, lock};
 use crate::engine::Engine;
-use crate::index::{self, IndexPart};
+use crate::index;
 use crate::model::error::replay;
 use crate::model::stops::*;
-use crate::play::Player;
-use crate::recording::Chunks;
+use crate::play::{Begin, Player, begins};
 use crate::{Error, Result, ThreadId};
-use hindsight_replay::{Lines, Machine, State, Stop as Halt};
+use hindsight_replay::{Machine, Stop as Halt};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -50,16 +49,6 @@ struct Stretch {
     begin: Begin,
     lo: u64,
     hi: u64,
-}
-
-/// Where a machine begins to play.
-enum Begin {
-    /// At the key frame that begins this chunk.
-    KeyFrame(usize),
-    /// Where this interval of a coarse part begins.
-    Border(Arc<IndexPart>, usize),
-    /// Where the player is.
-    Player(Box<State>, Lines),
 }
 
 /// A machine takes over from the player rather than play this many intervals again, if there are as many to come.
@@ -187,7 +176,7 @@ fn stretches(engine: &Arc<Engine>, s: SearchRange) -> Result<Vec<Stretch>> {
         n => LEAST * n,
     };
     let mut starts: Vec<(u64, Begin)> = Vec::new();
-    for (at, begin) in begins(engine, s)? {
+    for (at, begin) in begins(engine, s.thread, (s.lo, s.hi))? {
         if at < s.lo {
             starts.clear();
         }
@@ -214,37 +203,6 @@ fn stretches(engine: &Arc<Engine>, s: SearchRange) -> Result<Vec<Stretch>> {
         t.lo = t.lo.max(s.first.min(t.hi));
     }
     Ok(out)
-}
-
-/// Where a machine can begin to play, ascending, up to the end of a stretch.
-fn begins(engine: &Arc<Engine>, s: SearchRange) -> Result<BTreeMap<u64, Begin>> {
-    let ranges = engine.part_ranges_of(s.thread);
-    let mut all = BTreeMap::new();
-    for r in ranges.iter().filter(|r| r.from < s.hi) {
-        all.insert(r.from, Begin::KeyFrame(r.chunk));
-        let coarse = engine.part_if_built(*r).filter(|_| r.is_coarse());
-        let borders = coarse
-            .iter()
-            .flat_map(|p| p.borders.iter().enumerate().skip(1).map(move |b| (p, b)));
-        for (part, (i, at)) in borders.filter(|b| *b.1.1 < s.hi) {
-            all.insert(*at, Begin::Border(Arc::clone(part), i));
-        }
-    }
-    if engine.has_steps(s.thread) {
-        return Ok(all);
-    }
-    let scan = engine.scan(s.thread)?;
-    let mut before = s.hi;
-    while let Some(t) = before.checked_sub(1).and_then(|n| scan.told_at(n)) {
-        if t.is_whole() {
-            all.entry(t.at).or_insert(Begin::KeyFrame(t.chunk()));
-        }
-        if t.at < s.lo {
-            break;
-        }
-        before = t.at;
-    }
-    Ok(all)
 }
 
 /// A search in several threads.
@@ -360,21 +318,7 @@ impl Search<'_> {
         };
         let fail = |e| replay(self.thread, e);
         m.set_breaks(Vec::new());
-        let source = |chunk| Box::new(Chunks::new(&self.engine.recording, self.thread, chunk));
-        match &self.stretches[i].begin {
-            Begin::KeyFrame(chunk) => m.from_keyframe(source(*chunk)).map_err(fail)?,
-            Begin::Border(part, interval) => {
-                let (state, content) = self.engine.whole_frame(part, *interval)?;
-                m.set_memory(&content).map_err(fail)?;
-                let chunk = index::chunk_of(self.engine, self.thread, state.position);
-                m.resume(source(chunk), &state).map_err(fail)?;
-            }
-            Begin::Player(state, content) => {
-                m.set_memory(content).map_err(fail)?;
-                let chunk = index::chunk_of(self.engine, self.thread, state.position);
-                m.resume(source(chunk), state).map_err(fail)?;
-            }
-        }
+        self.stretches[i].begin.start(self.engine, self.thread, m)?;
         m.hold().map_err(fail)?;
         let found = self.play(m, i, progress);
         m.release();

@@ -4,7 +4,7 @@ use crate::calls::{self, Call};
 use crate::engine::interest::Dense;
 use crate::engine::{Asking, Background, Depth, Engine, IndexStatus, Options, interest};
 use crate::model::contents::*;
-use crate::{Cancel, Cursor, Position, Result, Walk};
+use crate::{Cancel, Cursor, Position, Result, Runs, Walk};
 use hindsight_trace::{Completeness, ModuleHash, Trace};
 use std::path::Path;
 use std::sync::Arc;
@@ -164,6 +164,15 @@ impl Timeline {
     /// The recording has no such thread.
     pub fn walk(&self, thread: ThreadId, cancel: Cancel) -> Result<Walk> {
         Walk::new(&self.0, thread, cancel)
+    }
+
+    /// Something that plays a thread and tells which instructions it executes, many at once. `None`: the processor that was chosen
+    /// cannot.
+    ///
+    /// # Errors
+    /// The recording has no such thread.
+    pub fn runs(&self, thread: ThreadId, cancel: Cancel) -> Result<Option<Runs>> {
+        Runs::new(&self.0, thread, cancel)
     }
 
     /// What there is of the index.

@@ -9,7 +9,7 @@ use hindsight_timeline::{
 };
 
 /// Pages become accessible one after the other, while they are copied and compared. The handler begins with a write.
-const FAULTS: &str = r#"
+pub const FAULTS: &str = r#"
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
