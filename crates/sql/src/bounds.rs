@@ -35,6 +35,11 @@ impl Bounds {
         self.numbers.get(column).cloned().unwrap_or(ALL)
     }
 
+    /// Whether something is known of the numbers of a column.
+    pub fn bounds(&self, column: &str) -> bool {
+        self.numbers.contains_key(column)
+    }
+
     /// Whether rows with this number may count.
     pub fn has(&self, column: &str, number: impl Into<i128>) -> bool {
         let number = number.into();

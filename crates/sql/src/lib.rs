@@ -13,7 +13,9 @@ mod prompt;
 mod recording;
 mod rows;
 mod show;
+mod sums;
 mod table;
 mod tables;
+mod words;
 
 pub use command::run;

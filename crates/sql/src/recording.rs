@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use anyhow::{Context, Result, anyhow};
 use datafusion::logical_expr::Expr;
 use hindsight_inspect::Inspector;
-use hindsight_inspect::symbols::{CodeLocation, Space};
+use hindsight_inspect::symbols::{CodeLocation, Module, Space};
 use hindsight_timeline::{Place, Position, ThreadId, Timeline};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -128,6 +128,18 @@ impl Recording {
         let source = frames.unwrap_or_default().into_iter().next();
         let source = source.and_then(|f| f.source);
         Ok(source.map(|s| format!("{}:{}", s.file, s.line)))
+    }
+
+    /// A file that a program image had mapped, by the number that [`Recording::file`] gives, and what is to be taken from addresses
+    /// in memory to get those in the file.
+    pub fn module(&self, image: u32, file: usize) -> Result<Option<(Arc<Module>, u64)>> {
+        let loaded = self.loaded(image)?;
+        let found = loaded.get(file).and_then(|l| {
+            let all = l.space.mappings().iter();
+            let mut here = all.filter(|m| l.addresses.contains(&m.start));
+            here.next().map(|m| (Arc::clone(&m.module), m.bias))
+        });
+        Ok(found)
     }
 
     fn loaded(&self, image: u32) -> Result<Arc<Vec<Loaded>>> {

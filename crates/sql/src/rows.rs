@@ -1,11 +1,12 @@
 //! Makes batches of rows, and hands them to the engine.
 
 use crate::column::{Column, Kind};
+use crate::words::Words;
 use datafusion::arrow::array::{
     ArrayBuilder, ArrayRef, BinaryBuilder, BooleanBuilder, Float64Builder, Int64Builder,
-    RecordBatch, RecordBatchOptions, StringBuilder, StringDictionaryBuilder, UInt64Builder,
+    RecordBatch, RecordBatchOptions, StringBuilder, UInt64Builder,
 };
-use datafusion::arrow::datatypes::{Int32Type, SchemaRef};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::{DataFusionError, Result as EngineResult};
 use hindsight_timeline::Cancel;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ enum Builder {
     Float(Float64Builder),
     Bool(BooleanBuilder),
     Text(StringBuilder),
-    Word(StringDictionaryBuilder<Int32Type>),
+    Word(Words),
     Bytes(BinaryBuilder),
 }
 
@@ -49,7 +50,7 @@ impl Builder {
             Kind::Float => Builder::Float(Float64Builder::new()),
             Kind::Bool => Builder::Bool(BooleanBuilder::new()),
             Kind::Text => Builder::Text(StringBuilder::new()),
-            Kind::Word => Builder::Word(StringDictionaryBuilder::new()),
+            Kind::Word => Builder::Word(Words::default()),
             Kind::Bytes => Builder::Bytes(BinaryBuilder::new()),
         }
     }
@@ -61,9 +62,16 @@ impl Builder {
             Builder::Float(b) => b,
             Builder::Bool(b) => b,
             Builder::Text(b) => b,
-            Builder::Word(b) => b,
+            Builder::Word(b) => b.keys(),
             Builder::Bytes(b) => b,
         }
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef, Stop> {
+        Ok(match self {
+            Builder::Word(b) => b.finish()?,
+            other => other.any().finish(),
+        })
     }
 
     fn null(&mut self) {
@@ -73,7 +81,7 @@ impl Builder {
             Builder::Float(b) => b.append_null(),
             Builder::Bool(b) => b.append_null(),
             Builder::Text(b) => b.append_null(),
-            Builder::Word(b) => b.append_null(),
+            Builder::Word(b) => b.keys().append_null(),
             Builder::Bytes(b) => b.append_null(),
         }
     }
@@ -155,7 +163,13 @@ impl Rows {
         let value = value.as_ref().map(T::as_ref);
         match &mut self.builders[column] {
             Some(Builder::Text(b)) => b.append_option(value),
-            Some(Builder::Word(b)) => b.append_option(value),
+            Some(Builder::Word(b)) => match value {
+                Some(v) => {
+                    let key = b.key(v);
+                    b.keys().append_value(key);
+                }
+                None => b.keys().append_null(),
+            },
             _ => return,
         }
         self.bytes += value.map_or(0, str::len);
@@ -170,11 +184,50 @@ impl Rows {
         }
     }
 
+    /// Says signed numbers of as many rows.
+    pub fn ints(&mut self, column: usize, values: impl Iterator<Item = i64>) {
+        if let Some(Builder::Int(b)) = &mut self.builders[column] {
+            values.for_each(|v| b.append_value(v));
+        }
+    }
+
+    /// Says unsigned numbers or addresses of as many rows.
+    pub fn uints(&mut self, column: usize, values: &[u64]) {
+        if let Some(Builder::Uint(b)) = &mut self.builders[column] {
+            b.append_slice(values);
+        }
+    }
+
+    /// The key of a word in its column, for [`Rows::words`]. Keys hold until the table ends.
+    pub fn key(&mut self, column: usize, word: &str) -> i32 {
+        match &mut self.builders[column] {
+            Some(Builder::Word(b)) => b.key(word),
+            _ => 0,
+        }
+    }
+
+    /// Says words of as many rows by their keys. Where a key is negative there is none.
+    pub fn words(&mut self, column: usize, keys: &[i32]) {
+        if let Some(Builder::Word(b)) = &mut self.builders[column] {
+            match keys.iter().all(|k| *k >= 0) {
+                true => b.keys().append_slice(keys),
+                false => {
+                    (keys.iter()).for_each(|k| b.keys().append_option((*k >= 0).then_some(*k)))
+                }
+            }
+        }
+    }
+
     /// Ends a row.
     pub fn end(&mut self) -> Result<(), Stop> {
-        self.rows += 1;
+        self.end_many(1)
+    }
+
+    /// Ends this many rows. What was not said of the last of them is NULL.
+    pub fn end_many(&mut self, rows: usize) -> Result<(), Stop> {
+        self.rows += rows;
         for b in self.builders.iter_mut().flatten() {
-            if b.any().len() < self.rows {
+            while b.any().len() < self.rows {
                 b.null();
             }
         }
@@ -189,9 +242,8 @@ impl Rows {
         if self.rows == 0 {
             return Ok(());
         }
-        let columns: Vec<ArrayRef> = (self.builders.iter_mut().flatten())
-            .map(|b| b.any().finish())
-            .collect();
+        let columns = self.builders.iter_mut().flatten().map(Builder::finish);
+        let columns = columns.collect::<Result<Vec<ArrayRef>, Stop>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
         (self.rows, self.bytes) = (0, 0);

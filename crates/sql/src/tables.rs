@@ -1,17 +1,21 @@
 //! The tables of a recording.
 
 mod calls;
+mod coverage;
 mod events;
 mod executed;
 mod lists;
 mod memory;
+mod profile;
 mod transfers;
 
 pub use calls::{Calls, number};
+pub use coverage::Coverage;
 pub use events::{Events, Gaps, Marks, Segments, Signals, Syscalls};
 pub use executed::{Accesses, Branches, Instructions};
 pub use lists::{Modules, Processes, Threads};
 pub use memory::{At, LastWrite, MemoryAt, RegistersAt, Stack, Variables, Writes};
+pub use profile::Profile;
 pub use transfers::Transfers;
 
 /// The columns of tables that functions make.
@@ -122,6 +126,16 @@ pub fn all() -> Vec<Named> {
             "branches",
             "a jump, call, return or conditional branch; made by replay",
             Arc::new(Branches),
+        ),
+        named(
+            "coverage",
+            "code that was executed, and how often: blocks, source lines and functions; made by replay",
+            Arc::new(Coverage),
+        ),
+        named(
+            "profile",
+            "a function as it was called along one path, with what it cost; made by replay",
+            Arc::new(Profile),
         ),
     ]
 }

@@ -39,6 +39,17 @@ pub struct SourceLine {
     pub column: u32,
 }
 
+/// Code that was made of a source line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LineRange {
+    /// File address.
+    pub addr: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// The line.
+    pub source: SourceLine,
+}
+
 /// A function that executes at an address. Inlined functions come first, the innermost one before the others. The last
 /// one exists as code of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -305,6 +316,21 @@ impl Module {
     pub fn line(&self, addr: u64) -> Option<SourceLine> {
         let dwarf = self.dwarf()?;
         source(dwarf.find_location(addr).ok()??)
+    }
+
+    /// All that the line table says, by file address. Empty: there is no debug information.
+    pub fn lines(&self) -> Vec<LineRange> {
+        let Some(dwarf) = self.dwarf() else {
+            return Vec::new();
+        };
+        let Ok(ranges) = dwarf.find_location_range(0, u64::MAX) else {
+            return Vec::new();
+        };
+        let all = ranges.filter_map(|(addr, len, location)| {
+            let source = source(location).filter(|s| s.line > 0)?;
+            Some(LineRange { addr, len, source })
+        });
+        all.collect()
     }
 
     /// The file addresses at which code for a line begins. If the line has no code, the next one that has some counts.

@@ -7,4 +7,5 @@ mod forms;
 mod hostile;
 mod outside;
 mod prompt;
+mod sums;
 mod tables;

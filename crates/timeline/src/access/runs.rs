@@ -16,6 +16,8 @@ pub struct Executed<'a> {
     /// The kernel let the thread go on at the first one, as at the beginning of a handler: the instruction before did not lead
     /// there.
     pub entered: bool,
+    /// The same, and it begins a handler.
+    pub handler: bool,
     /// A signal came while the only instruction, which is a string instruction, had done a part of its work. What comes next has
     /// the same count.
     pub interrupted: bool,
@@ -110,6 +112,16 @@ impl Runs {
         Ok(())
     }
 
+    /// Instruction counts, ascending, at which [`Runs::play`] can begin at once. It has to play up to others. The first one is
+    /// that of the thread's beginning.
+    ///
+    /// # Errors
+    /// The recording cannot be read.
+    pub fn starts(&self) -> Result<Vec<u64>> {
+        let all = begins(&self.engine, self.thread, (self.from, self.to))?;
+        Ok(all.into_keys().collect())
+    }
+
     /// A machine that has completed `from` instructions.
     fn begin(&self, from: u64) -> Result<Machine<'static>> {
         let mut machine = self.engine.logging(self.thread)?;
@@ -139,7 +151,7 @@ impl Runs {
     ) -> Result<bool> {
         let scan = self.engine.scan(self.thread)?;
         let fail = |e| replay(self.thread, e);
-        let mut entered = false;
+        let (mut entered, mut handler) = (false, false);
         // Up to here nothing but instructions happens.
         let mut turn = scan.next_turn(m.position());
         while m.position() < until {
@@ -152,6 +164,7 @@ impl Runs {
                     let shown = Executed {
                         count,
                         entered: std::mem::take(&mut entered),
+                        handler: false,
                         interrupted: true,
                         machine: m,
                         epoch: m.epoch(),
@@ -162,6 +175,7 @@ impl Runs {
                 }
                 entered = scan.entries(count).next().is_some();
                 m.settle().map_err(fail)?;
+                handler = scan.handles(count, m.registers().rip);
                 turn = scan.next_turn(count + 1);
             }
             let epoch = m.epoch();
@@ -170,6 +184,7 @@ impl Runs {
                 let shown = Executed {
                     count,
                     entered: std::mem::take(&mut entered),
+                    handler: std::mem::take(&mut handler),
                     interrupted: false,
                     machine,
                     epoch,
