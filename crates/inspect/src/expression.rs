@@ -24,6 +24,21 @@ pub struct Named {
     pub size: Option<u64>,
 }
 
+/// What an expression amounts to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Evaluated {
+    /// As debuggers show it. `?` stands for what is not known.
+    pub text: String,
+    /// As a number, if it is one that is known and has 8 bytes at most.
+    pub number: Option<i64>,
+}
+
+/// The lowest bytes of a number.
+fn some(value: u64, len: u64) -> Vec<Option<u8>> {
+    let all = value.to_le_bytes().map(Some);
+    all[..len.min(8) as usize].to_vec()
+}
+
 /// A type, and the module whose debug information has it.
 type Typed = (Shape, Option<Arc<Module>>);
 
@@ -32,8 +47,10 @@ type Typed = (Shape, Option<Arc<Module>>);
 enum Operand {
     /// Memory at an address.
     Memory(u64, Typed),
-    /// A value that is not in memory.
+    /// A computed value, and the type of what it leads to.
     Word(u64, Option<Typed>),
+    /// A variable in registers: its lowest bytes, and its type.
+    Held(u64, Typed),
 }
 
 struct Parser<'a, 'b> {
@@ -53,6 +70,59 @@ impl Inspector {
     /// The memory that an expression names. `frame` is the number of a frame in the cursor's call stack, as users see
     /// it. A variable stands for its place. A number, a register and a computed value are addresses.
     pub fn named(&mut self, cursor: &mut Cursor, text: &str, frame: usize) -> Result<Named> {
+        Ok(match self.evaluated(cursor, text, frame)? {
+            Operand::Memory(address, (shape, _)) => Named {
+                address,
+                size: Some(shape.size).filter(|s| *s > 0),
+            },
+            Operand::Word(address, _) | Operand::Held(address, _) => Named {
+                address,
+                size: None,
+            },
+        })
+    }
+
+    /// The value of an expression, as [`Inspector::named`] takes it.
+    pub fn evaluate(&mut self, cursor: &mut Cursor, text: &str, frame: usize) -> Result<Evaluated> {
+        let (shape, bytes) = match self.evaluated(cursor, text, frame)? {
+            Operand::Memory(address, (shape, _)) => {
+                let len = if shape.size == 0 {
+                    8
+                } else {
+                    shape.size.min(LARGEST)
+                };
+                let memory = cursor.known_memory(address, len as usize)?;
+                (
+                    shape,
+                    memory.bytes.iter().map(|b| b.map(|k| k.value)).collect(),
+                )
+            }
+            Operand::Word(value, _) => {
+                let shape = Shape {
+                    kind: Type::Unsigned,
+                    size: 8,
+                };
+                (shape, some(value, 8))
+            }
+            Operand::Held(value, (shape, _)) => {
+                let known = some(value, shape.size.min(8));
+                (shape, known)
+            }
+        };
+        let whole: Option<Vec<u8>> = bytes.iter().copied().collect();
+        let number = whole.filter(|b| b.len() <= 8 && !matches!(shape.kind, Type::Float));
+        let number = number.map(|b| {
+            let mut word = [0; 8];
+            word[..b.len()].copy_from_slice(&b);
+            extended(u64::from_le_bytes(word), &shape) as i64
+        });
+        Ok(Evaluated {
+            text: crate::arguments::text(cursor, &shape, &bytes),
+            number,
+        })
+    }
+
+    fn evaluated(&mut self, cursor: &mut Cursor, text: &str, frame: usize) -> Result<Operand> {
         let words = tokens(text)?;
         let (registers, pc) = match frame {
             0 => {
@@ -75,16 +145,7 @@ impl Inspector {
         if let Some(rest) = parser.words.get(parser.at) {
             return bad(format!("{text}: {rest:?} does not belong there"));
         }
-        Ok(match part {
-            Operand::Memory(address, (shape, _)) => Named {
-                address,
-                size: Some(shape.size).filter(|s| *s > 0),
-            },
-            Operand::Word(address, _) => Named {
-                address,
-                size: None,
-            },
-        })
+        Ok(part)
     }
 
     /// The registers in a frame of the call stack, as far as they are known there, and the address at which the frame
@@ -126,6 +187,16 @@ fn level(stack: &[CallFrame], frame: usize) -> Result<usize> {
     ))
 }
 
+/// A number of this type with these lowest bytes.
+fn extended(value: u64, shape: &Shape) -> u64 {
+    let unused = 64 - 8 * shape.size.clamp(1, 8) as u32;
+    match shape.kind {
+        _ if shape.size == 0 => value,
+        Type::Signed => ((value << unused) as i64 >> unused) as u64,
+        _ => value << unused >> unused,
+    }
+}
+
 fn bad<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::Expression(why.into()))
 }
@@ -165,6 +236,11 @@ impl Parser<'_, '_> {
                     ),
                 },
                 Operand::Word(v, _) => (*v, 1, None),
+                Operand::Held(..) => (
+                    self.word(&left)?,
+                    self.target(&left).map_or(1, |t| t.0.size.max(1)),
+                    None,
+                ),
             };
             let kind = kind.or_else(|| self.target(&left));
             let distance = n.wrapping_mul(size);
@@ -192,7 +268,9 @@ impl Parser<'_, '_> {
         } else if self.eat("&") {
             match self.unary()? {
                 Operand::Memory(at, kind) => Ok(Operand::Word(at, Some(kind))),
-                Operand::Word(..) => bad("only what is in memory has an address"),
+                Operand::Word(..) | Operand::Held(..) => {
+                    bad("only what is in memory has an address")
+                }
             }
         } else {
             self.postfix()
@@ -223,7 +301,7 @@ impl Parser<'_, '_> {
                             let size = kind.0.size.max(1);
                             Operand::Memory(at.wrapping_add(i.wrapping_mul(size)), kind)
                         }
-                        word => word,
+                        other => other,
                     },
                 };
             } else if self.eat("->") || self.eat(".") {
@@ -324,7 +402,7 @@ impl Parser<'_, '_> {
                         };
                         let mut word = [0; 8];
                         word[..known.len()].copy_from_slice(&known);
-                        Ok(Operand::Word(u64::from_le_bytes(word), self.leads(&kind)))
+                        Ok(Operand::Held(u64::from_le_bytes(word), kind))
                     }
                 };
             }
@@ -368,6 +446,7 @@ impl Parser<'_, '_> {
     fn word(&mut self, part: &Operand) -> Result<u64> {
         let (at, shape) = match part {
             Operand::Word(v, _) => return Ok(*v),
+            Operand::Held(v, (shape, _)) => return Ok(extended(*v, shape)),
             Operand::Memory(at, (shape, _)) => (*at, shape),
         };
         let size = if shape.size == 0 { 8 } else { shape.size };
@@ -379,12 +458,7 @@ impl Parser<'_, '_> {
         };
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(&bytes);
-        let value = u64::from_le_bytes(word);
-        let unused = 64 - 8 * size as u32;
-        Ok(match shape.kind {
-            Type::Signed => ((value << unused) as i64 >> unused) as u64,
-            _ => value,
-        })
+        Ok(extended(u64::from_le_bytes(word), shape))
     }
 
     /// The type of what a pointer of this type points to.
@@ -398,7 +472,7 @@ impl Parser<'_, '_> {
 
     fn target(&self, part: &Operand) -> Option<Typed> {
         match part {
-            Operand::Memory(_, kind) => self.leads(kind),
+            Operand::Memory(_, kind) | Operand::Held(_, kind) => self.leads(kind),
             Operand::Word(_, of) => of.clone(),
         }
     }
@@ -415,7 +489,7 @@ impl Parser<'_, '_> {
                 Type::Array { of, .. } => Some(((**of).clone(), m.clone())),
                 _ => of,
             },
-            Operand::Word(..) => of,
+            Operand::Word(..) | Operand::Held(..) => of,
         };
         let unknown = || {
             (
@@ -434,6 +508,16 @@ impl Parser<'_, '_> {
         let mut part = part;
         // An array stands for its first element.
         if let Operand::Word(..)
+        | Operand::Held(
+            _,
+            (
+                Shape {
+                    kind: Type::Pointer { .. },
+                    ..
+                },
+                _,
+            ),
+        )
         | Operand::Memory(
             _,
             (

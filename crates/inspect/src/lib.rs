@@ -46,7 +46,7 @@ pub use arguments::Callee;
 pub use assets::{Asset, Assets, Content, Uses, assets};
 pub use auxiliary::{auxiliary_vector, dynamic};
 pub use coredump::{CoreDump, core_dump};
-pub use expression::Named;
+pub use expression::{Evaluated, Named};
 pub use hindsight_symbols as symbols;
 pub use mappings::mappings;
 pub use siginfo::{SIGNAL_INFO_LEN, SignalInfo};

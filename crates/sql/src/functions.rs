@@ -4,7 +4,8 @@ use crate::column::Column;
 use crate::recording::Recording;
 use crate::table::{Provider, Table};
 use crate::tables::{
-    At, Calls, LastWrite, MemoryAt, RegistersAt, Stack, Variables, Writes, columns, number,
+    At, Calls, LastWrite, MemoryAt, RegistersAt, Stack, ValuesOf, Variables, Writes, columns,
+    number,
 };
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
@@ -105,6 +106,19 @@ pub const TABLES: &[TableOf] = &[
             Ok(Arc::new(Variables {
                 at: a.at(0, Some(2))?,
                 frame: a.maybe(1)?.unwrap_or(0) as usize,
+            }))
+        },
+    },
+    TableOf {
+        name: "values_of",
+        parameters: "'CODE', 'EXPRESSION'",
+        about: "what an expression is each time CODE is reached, which is FILE:LINE, a function or an address",
+        columns: || columns::VALUES,
+        form: "tt",
+        make: |a| {
+            Ok(Arc::new(ValuesOf {
+                code: a.text(0)?,
+                expression: a.text(1)?,
             }))
         },
     },

@@ -29,6 +29,11 @@ fn threads(r: &Recording, bounds: &Bounds) -> Result<Vec<(ThreadId, u32, u64, u6
     Ok(within.map(|t| (t.id, t.image, t.from, t.to)).collect())
 }
 
+/// How many workers there are.
+fn jobs() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
 /// Works through items in several threads. Whoever takes an item has a state of its own.
 fn share<I: Sync, S: Send>(
     items: &[I],
@@ -43,9 +48,8 @@ fn share<I: Sync, S: Send>(
         }
         Ok(state)
     };
-    let jobs = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..jobs.min(items.len()))
+        let others: Vec<_> = (1..jobs().min(items.len()))
             .map(|_| scope.spawn(one))
             .collect();
         let mut all = vec![one()];

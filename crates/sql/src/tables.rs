@@ -8,6 +8,7 @@ mod lists;
 mod memory;
 mod profile;
 mod transfers;
+mod values;
 
 pub use calls::{Calls, number};
 pub use coverage::Coverage;
@@ -17,11 +18,13 @@ pub use lists::{Modules, Processes, Threads};
 pub use memory::{At, LastWrite, MemoryAt, RegistersAt, Stack, Variables, Writes};
 pub use profile::Profile;
 pub use transfers::Transfers;
+pub use values::ValuesOf;
 
 /// The columns of tables that functions make.
 pub mod columns {
     pub use super::calls::CALLS;
     pub use super::memory::{MEMORY, REGISTERS, STACK, VARIABLES, WRITES};
+    pub use super::values::VALUES;
 }
 
 use crate::recording::Recording;

@@ -21,8 +21,10 @@ pub struct Block {
     pub count: u64,
 }
 
-/// A stretch is at least this long. To begin one takes as long as to play this many instructions, or so.
-const LEAST: u64 = 200_000_000;
+/// A part has at least this many instructions: where it begins, memory is laid out.
+const LEAST: u64 = 500_000_000;
+/// So many parts for each worker, so that all end at about the same time.
+const PARTS: u64 = 3;
 
 /// A part of a thread.
 struct Part {
@@ -48,10 +50,13 @@ struct Counted {
 /// overlaps, or changed in between.
 pub fn blocks(r: &Recording, bounds: &Bounds, cancel: &Cancel) -> Result<Vec<Block>, Stop> {
     let mut parts = Vec::new();
-    for (thread, image, from, until) in threads(r, bounds)? {
+    let threads = threads(r, bounds)?;
+    let all: u64 = threads.iter().map(|t| t.3 - t.2).sum();
+    let least = LEAST.max(all / (super::jobs() as u64 * PARTS));
+    for (thread, image, from, until) in threads {
         let mut last = from;
         for at in runs(r, thread, cancel)?.starts()? {
-            if at >= last + LEAST && at < until {
+            if at >= last + least && at < until {
                 parts.push(Part {
                     thread,
                     image,

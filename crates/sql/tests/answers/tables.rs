@@ -294,3 +294,53 @@ fn tables_and_columns_say_what_they_are() {
         "{names}"
     );
 }
+
+#[test]
+fn values_are_those_that_the_program_had() {
+    let a = accounts();
+    let all = a.rows("select * from values_of('accounts.c:20', 'amount')");
+    let numbers: Vec<i64> = all.iter().map(|r| r["number"].as_i64().unwrap()).collect();
+    assert_eq!(numbers, (0..200).collect::<Vec<_>>());
+    assert!(
+        all.iter()
+            .all(|r| r["value"] == r["number"].to_string() && r["error"].is_null())
+    );
+    // A field of an element, before it grows by what is paid in.
+    let last = a.row(
+        "select value, number from values_of('accounts.c:18', 'accounts[who].balance') order by time desc limit 1",
+    );
+    let others = (0..199).filter(|i| i % 4 == 3).sum::<i64>();
+    assert_eq!(last["number"], others);
+    assert_eq!(last["value"], others.to_string());
+    // Where a function begins, its parameters are known.
+    let who =
+        a.row("select sum(number) n, count(*) c, min(position) p from values_of('pay', 'who')");
+    assert_eq!((&who["n"], &who["c"]), (&300.into(), &200.into()));
+    // What the engine asks for reaches the search.
+    let middle = all[100]["time"].as_i64().unwrap();
+    let some = a.rows(&format!(
+        "select number from values_of('accounts.c:20', 'amount') where time >= {middle} limit 3"
+    ));
+    let some: Vec<i64> = some.iter().map(|r| r["number"].as_i64().unwrap()).collect();
+    assert_eq!(some, [100, 101, 102]);
+    let none = a.rows(&format!(
+        "select number from values_of('accounts.c:20', 'amount') where time < {}",
+        all[0]["time"]
+    ));
+    assert!(none.is_empty());
+    // What is wrong with an expression is said in its row, and what is wrong with the place at once.
+    let wrong = a.row("select value, error from values_of('accounts.c:20', 'nobody') limit 1");
+    assert!(wrong["value"].is_null() && wrong["error"].as_str().unwrap().contains("nobody"));
+    assert!(
+        a.wrong("select * from values_of('accounts.d:20', 'who')")
+            .contains("no code at")
+    );
+    assert!(
+        a.wrong("select * from values_of('payy', 'who')")
+            .contains("pay")
+    );
+    assert!(
+        a.wrong("select * from values_of('pay')")
+            .contains("EXPRESSION")
+    );
+}
