@@ -303,7 +303,7 @@ fn values_are_those_that_the_program_had() {
     assert_eq!(numbers, (0..200).collect::<Vec<_>>());
     assert!(
         all.iter()
-            .all(|r| r["value"] == r["number"].to_string() && r["error"].is_null())
+            .all(|r| r["value"].as_str() == Some(&r["number"].to_string()) && r["error"].is_null())
     );
     // A field of an element, before it grows by what is paid in.
     let last = a.row(
