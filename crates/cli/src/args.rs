@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+mod diff;
 mod housekeeping;
 mod questions;
 mod recording;
@@ -7,6 +8,7 @@ mod rerun;
 mod values;
 
 use clap::{Parser, Subcommand};
+pub use diff::*;
 pub use housekeeping::*;
 pub use questions::*;
 pub use recording::*;
@@ -44,8 +46,8 @@ impl Command {
         match self {
             Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Cut(_)
             | Waits(_) | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_) | Maps(_)
-            | Symbol(_) | Writes(_) | Calls(_) | Sql(_) | Audit(_) | Index(_) | Ls(_) | Rm(_)
-            | Export(_) | Rerun(_) => true,
+            | Symbol(_) | Writes(_) | Calls(_) | Diff(_) | Sql(_) | Audit(_) | Index(_) | Ls(_)
+            | Rm(_) | Export(_) | Rerun(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -101,6 +103,8 @@ pub enum Command {
     Writes(Writes),
     /// List the calls of a function, with arguments and what they returned.
     Calls(Calls),
+    /// Find where two recordings of a program part, and which value made them.
+    Diff(Diff),
     /// Ask a recording in SQL: its events, calls, memory and instructions are tables.
     Sql(Sql),
     /// List the files that a recording used, compared with those of this machine, or take them out.

@@ -38,9 +38,9 @@ pub fn allowed(recording: &Path) -> Allowed {
     let mut side = vec![hindsight_timeline::index_path(recording)];
     side.push(hindsight_gdb::Bookmarks::path(recording));
     Allowed {
-        recording: recording.into(),
+        recordings: vec![recording.into()],
         side,
-        shared: files::beside(recording),
+        shared: vec![files::beside(recording)],
         debug: DebugPaths::default().0,
         is_called,
         compares: false,
@@ -98,7 +98,20 @@ pub fn run_with<T>(
     let recording = store::find(file)?;
     let opened = open()?;
     let allowed = allowed(&recording);
-    enter(allowed, || command(opened), after)
+    enter(&recording, allowed, || command(opened), after)
+}
+
+/// The same for a command that reads two recordings. It gets their paths.
+pub fn run_on_both(
+    files: [&Path; 2],
+    command: impl FnOnce(&[PathBuf; 2]) -> Result<i32>,
+) -> Result<i32> {
+    let both = [store::find(Some(files[0]))?, store::find(Some(files[1]))?];
+    let (mut all, second) = (allowed(&both[0]), allowed(&both[1]));
+    all.recordings.extend(second.recordings);
+    all.side.extend(second.side);
+    all.shared.extend(second.shared);
+    enter(&both[0], all, || command(&both), |_| ())
 }
 
 /// The same for a command that makes a file, which must not exist. It is made before the process that plays the recording gives
@@ -137,9 +150,10 @@ pub fn run_wider(
     widen: impl FnOnce(&mut Allowed) -> Result<()>,
     command: impl FnOnce() -> Result<i32>,
 ) -> Result<i32> {
-    let mut allowed = allowed(&store::find(file)?);
+    let recording = store::find(file)?;
+    let mut allowed = allowed(&recording);
     widen(&mut allowed)?;
-    enter(allowed, command, |_| ())
+    enter(&recording, allowed, command, |_| ())
 }
 
 /// Runs a command in two halves: one reads the recording in a confined process, the other one does not read it and is not
@@ -149,8 +163,8 @@ pub fn run_beside(
     inside: impl FnOnce(UnixStream) -> Result<i32>,
     beside: impl FnOnce(UnixStream) -> Result<i32> + Send,
 ) -> Result<i32> {
-    let allowed = allowed(&store::find(Some(file))?);
-    let recording = allowed.recording.clone();
+    let recording = store::find(Some(file))?;
+    let allowed = allowed(&recording);
     let (mine, its) = UnixStream::pair()?;
     let broker = match broker::split(allowed).context("cannot make a process")? {
         Side::Outside(broker) => broker,
@@ -179,11 +193,11 @@ pub fn run_beside(
 }
 
 fn enter(
+    recording: &Path,
     allowed: Allowed,
     command: impl FnOnce() -> Result<i32>,
     after: impl FnOnce(ExitStatus),
 ) -> Result<i32> {
-    let recording = allowed.recording.clone();
     match broker::split(allowed).context("cannot make a process")? {
         Side::Outside(broker) => {
             let end = broker.serve();
@@ -191,7 +205,7 @@ fn enter(
             status(end)
         }
         Side::Inside(inside) => {
-            lock(inside, &recording);
+            lock(inside, recording);
             std::process::exit(crate::status(command()))
         }
     }

@@ -15,6 +15,7 @@ mod coredump;
 mod cut;
 mod data;
 mod debugger;
+mod diff;
 mod dump;
 mod export;
 mod hex;
@@ -109,6 +110,10 @@ fn run_with(sql: impl FnOnce(args::Sql) -> anyhow::Result<i32>) -> i32 {
         Command::Calls(mut a) => {
             let file = words::take(&mut a.words, 1, 1);
             confine::run(file.as_deref(), || calls::run(&a))
+        }
+        Command::Diff(a) => {
+            let files = [a.first.as_path(), a.second.as_path()];
+            confine::run_on_both(files, |files| diff::run(&a, files))
         }
         Command::Sql(a) => sql(a),
         Command::Data(a) => data::run(&a),

@@ -95,12 +95,22 @@ pub fn said() -> Option<u64> {
 /// Raises the limit to what a recording may need, by what it says of itself. `jobs` processors replay it at the same time.
 /// The limit is never more than this machine has. It stays as it is if the user has set it.
 pub fn allow(trace: &Trace, jobs: usize) {
+    set(BASE.saturating_add(needs(trace, jobs)));
+}
+
+/// Raises it by what another recording may need that is read at the same time.
+pub fn allow_more(trace: &Trace, jobs: usize) {
+    raise(needs(trace, jobs));
+}
+
+/// What a recording may need besides what any may take.
+fn needs(trace: &Trace, jobs: usize) -> u64 {
     let summary = trace.summary();
     let had = summary.map_or(0, |s| s.peak_memory_kib.saturating_mul(1024));
     let beside = summary.map_or(0, |s| s.shared_bytes);
     let content = trace.len().saturating_add(beside).saturating_mul(PER_BYTE);
     let copies = had.saturating_mul(COPIES).saturating_mul(jobs as u64);
-    set(BASE.saturating_add(content).saturating_add(copies));
+    content.saturating_add(copies)
 }
 
 /// Raises the limit by what the user has asked for in another way.

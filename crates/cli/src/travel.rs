@@ -22,17 +22,30 @@ const ROW: usize = 16;
 
 /// Opens a recording, by default the latest one. What is made of its index for questions is shown on a terminal.
 pub fn open(file: Option<&Path>, options: Options) -> Result<Timeline> {
-    let path = store::find(file)?;
-    let jobs = match options.jobs {
+    let (path, jobs) = (store::find(file)?, options.jobs);
+    open_path(&path, options, |trace| limits::allow(trace, jobs_of(jobs)))
+}
+
+/// Processors that replay.
+fn jobs_of(said: usize) -> usize {
+    match said {
         0 => limits::processors(),
         n => n,
-    };
+    }
+}
+
+/// The same for one of several recordings. `allow` raises the limit of memory to what it may need.
+pub fn open_path(
+    path: &Path,
+    options: Options,
+    allow: impl FnOnce(&hindsight_trace::Trace),
+) -> Result<Timeline> {
     let options = Options {
         processor: crate::processor::of_travel(),
         ..options
     };
-    let timeline = Timeline::open(&path, options).with_context(|| path.display().to_string())?;
-    limits::allow(timeline.trace(), jobs);
+    let timeline = Timeline::open(path, options).with_context(|| path.display().to_string())?;
+    allow(timeline.trace());
     if timeline.is_growing() {
         say(&still_written(&timeline));
     }

@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// The files that a process that plays a recording may ask for.
 pub struct Allowed {
-    /// The recording.
-    pub recording: PathBuf,
-    /// Files beside the recording that may be written. A file that is to replace one of them has the name
+    /// The recordings.
+    pub recordings: Vec<PathBuf>,
+    /// Files beside the recordings that may be written. A file that is to replace one of them has the name
     /// that [`private::temporary`] gives.
     pub side: Vec<PathBuf>,
-    /// The folder of the files that recordings share. Their names are 32 hexadecimal digits.
-    pub shared: PathBuf,
+    /// Folders of files that recordings share. Their names are 32 hexadecimal digits.
+    pub shared: Vec<PathBuf>,
     /// Folders of debug files.
     pub debug: Vec<PathBuf>,
     /// Whether a file has the content with this name.
@@ -35,9 +35,14 @@ impl Allowed {
         let is_shared = || {
             let digits =
                 |n: &OsStr| n.len() == 32 && n.as_bytes().iter().all(u8::is_ascii_hexdigit);
-            path.parent() == Some(&self.shared) && path.file_name().is_some_and(digits)
+            let folder = self.shared.iter().any(|s| path.parent() == Some(s));
+            folder && path.file_name().is_some_and(digits)
         };
-        path == self.recording || self.side.iter().any(|s| s == path) || is_shared()
+        self.is_recording(path) || self.side.iter().any(|s| s == path) || is_shared()
+    }
+
+    fn is_recording(&self, path: &Path) -> bool {
+        self.recordings.iter().any(|r| r == path)
     }
 
     fn writable(&self, path: &Path) -> bool {
@@ -75,7 +80,7 @@ impl Allowed {
             Op::Read => {
                 allow(self.readable(path))?;
                 // The user named the recording, so it may be a link. Anybody can foresee the other names.
-                let links = match path == self.recording {
+                let links = match self.is_recording(path) {
                     true => Links::Follow,
                     false => Links::Refuse,
                 };

@@ -21,13 +21,13 @@ fn play(dir: &Path, run: impl FnOnce() -> i32) -> ExitStatus {
     let recording = dir.join("a.hst");
     let allowed = Allowed {
         side: vec![dir.join("a.hsx"), dir.join("a.hst.marks")],
-        shared: dir.join("files"),
+        shared: vec![dir.join("files")],
         debug: vec![dir.join("debug")],
         is_called: |mut f, name| {
             let mut text = Vec::new();
             f.read_to_end(&mut text).is_ok() && text.first() == Some(&name[0])
         },
-        recording,
+        recordings: vec![recording],
         compares: dir.join("compares").exists(),
         extract: File::open(dir.join("taken")).ok().map(Into::into),
     };

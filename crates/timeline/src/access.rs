@@ -13,7 +13,7 @@ pub use here::{accesses, first_writes};
 pub use last::{Lasts, Target, last_effects};
 pub use runs::{Executed, Runs};
 pub use several::{Asked, last_of_several};
-pub use walk::{Touch, Walk, Walked};
+pub use walk::{FlowControl, Straight, Touch, Walk, Walked};
 
 /// Up to this many instructions are looked at one by one.
 pub const FEW: u64 = 24;

@@ -57,7 +57,7 @@ mod search;
 mod travel;
 mod value;
 
-pub use access::{Executed, Runs, Touch, Walk, Walked};
+pub use access::{Executed, FlowControl, Runs, Straight, Touch, Walk, Walked};
 pub use base::similar::{did_you_mean, similar};
 pub use calls::{Call, Return};
 pub use engine::INDEX_CONSTANT;
@@ -70,7 +70,9 @@ pub use engine::{Asking, Background, Depth, IndexStatus, Options};
 pub use extras::branch::{Branch, Halted};
 pub use extras::cut::CutRecording;
 pub use extras::descriptors::effects;
-pub use extras::descriptors::{Flow, Mapped, OpenFile, Paths, Transfer, Unseen, Way, What};
+pub use extras::descriptors::{
+    Content, Flow, Mapped, OpenFile, Paths, Transfer, Unseen, Way, What,
+};
 pub use extras::names::Names;
 pub use extras::registers::Changed;
 pub use extras::route::{Halt, Route, Setting};

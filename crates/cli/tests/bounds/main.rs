@@ -35,6 +35,8 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["maps", f, "end"],
         &["symbol", f, "0x10000", "main"],
         &["writes", f, "0x10000", "8"],
+        &["diff", f, f],
+        &["diff", "--exact", "--all", f, f],
         &["replay", "--verify", f],
         &["replay", "--verify", "--processor", "interpreter", f],
         &["replay", "--verify", "--check-order", "--jobs", "2", f],

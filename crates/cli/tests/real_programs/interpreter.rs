@@ -62,7 +62,8 @@ fn questions_have_the_same_answers_with_both_processors() {
     let program = scene.compile("travel.c", &["-g", "-O1"]);
     let (done, trace) = scene.record(&words(&program, &["3"]));
     assert!(done.status.success(), "{}", done.messages());
-    let questions: [&[&str]; 8] = [
+    let again = trace.to_str().unwrap();
+    let questions: [&[&str]; 9] = [
         &["at", "50%"],
         &["backtrace", "77%"],
         &["mem", "end", "$rsp", "256"],
@@ -70,6 +71,7 @@ fn questions_have_the_same_answers_with_both_processors() {
         &["writes", "$rsp", "64"],
         &["calls", "main"],
         &["events"],
+        &["diff", again, "--exact"],
         &["waits", "end"],
     ];
     for words in questions {

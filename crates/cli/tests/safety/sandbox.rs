@@ -39,6 +39,7 @@ fn all_commands(s: &Scene, file: &Path) {
         &["writes", file, "0x1000", "8"],
         &["calls", file, "0x1000"],
         &["breakpath", file, "1%"],
+        &["diff", file, file],
     ] {
         let done = s.run(&mut s.hindsight(c));
         assert_eq!(done.status.code(), Some(0), "{c:?}: {}", done.messages());

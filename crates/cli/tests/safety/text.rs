@@ -133,6 +133,29 @@ fn of_descriptors(file: &str) -> Vec<Vec<&str>> {
     all.iter().map(|c| [c, &[file][..]].concat()).collect()
 }
 
+/// Records a program with other arguments and another environment.
+fn another(s: &Scene, program: &Path) -> String {
+    let trace = s.path("second.hst");
+    let argv = [program.as_os_str(), "other".as_ref()];
+    let mut other = s.recording(&trace, &argv);
+    let done = s.run(other.env("EVIL", format!("{EVIL}{EVIL}")));
+    harmless("record", &done.stderr);
+    trace.to_str().unwrap().to_owned()
+}
+
+/// Commands that compare two recordings.
+fn of_two<'a>(first: &'a str, second: &'a str) -> Vec<Vec<&'a str>> {
+    let all: &[&[&str]] = &[
+        &["diff"],
+        &["diff", "--all"],
+        &["diff", "--all", "--json"],
+        &["diff", "--strict"],
+    ];
+    all.iter()
+        .map(|c| [c, &[first, second][..]].concat())
+        .collect()
+}
+
 #[test]
 fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
     let s = Scene::new();
@@ -149,6 +172,7 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
     let list: serde_json::Value = serde_json::from_slice(&name.stdout).unwrap();
     let file = list[0]["file"].as_str().expect("a recording").to_string();
     let file = file.as_str();
+    let second = another(&s, &program);
     let asked = s.run(&mut s.hindsight(&["symbol", "--json", file, &format!("in{EVIL}ner")]));
     let asked: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap();
     let inner = &asked["answers"][0]["symbols"][0]["address"];
@@ -194,8 +218,9 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         &["cache", "--json"],
     ];
     let mut seen = String::new();
-    let all = commands.iter().map(|c| c.to_vec());
-    for c in &all.chain(of_descriptors(file)).collect::<Vec<_>>() {
+    let mut all = [of_descriptors(file), of_two(file, &second)].concat();
+    all.extend(commands.iter().map(|c| c.to_vec()));
+    for c in &all {
         let done = s.run(&mut s.hindsight(c));
         check(c, &done);
         if c.contains(&"--json") {

@@ -3,12 +3,16 @@
 use crate::engine::Engine;
 use crate::play::Player;
 use crate::{Cancel, Error, Result, ThreadId};
+use hindsight_isa::CpuState;
 use hindsight_isa::string::StringOp;
 use hindsight_replay::Stop as Halt;
 use hindsight_replay::access::{Access, Finder};
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use iced_x86::{Decoder, DecoderOptions};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// What an instruction may do to control flow.
+pub use iced_x86::FlowControl;
 
 /// A value is given up to this many bytes.
 const LONGEST: usize = 64;
@@ -29,6 +33,27 @@ pub struct Walked<'a> {
     pub code: &'a [u8],
     /// What it accessed in memory. Empty if that was not asked for.
     pub accesses: &'a [Touch],
+    /// The registers that it found. `None` if accesses were not asked for.
+    pub registers: Option<&'a CpuState>,
+}
+
+/// Instructions that a thread executed one after the other, as they stand in memory. Only the last one may be a branch. See
+/// [`Walk::run_straight`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Straight {
+    /// The number of instructions that the thread had completed before the first one.
+    pub count: u64,
+    /// The address of the first one.
+    pub pc: u64,
+    /// How many there are.
+    pub len: u32,
+    /// The address behind the last one.
+    pub end: u64,
+    /// The kernel let the thread go on at `pc`: the instruction before did not lead to it.
+    pub entered: bool,
+    /// What the last one may do to control flow.
+    pub flow: FlowControl,
 }
 
 /// A contiguous access of an instruction to memory, with the value.
@@ -53,11 +78,12 @@ pub struct Walk {
 }
 
 /// Instructions that are executed one after the other: only the last one may be a branch.
-#[derive(Default)]
 struct Block {
     code: Vec<u8>,
     /// Where each of them ends.
     ends: Vec<u16>,
+    /// What the last one may do to control flow.
+    flow: FlowControl,
 }
 
 /// A block has at most this many instructions. Longer ones gain nothing.
@@ -92,6 +118,69 @@ impl Walk {
         visit: &mut dyn FnMut(&Walked) -> bool,
     ) -> Result<()> {
         let until = until.min(self.player.to);
+        let mut show = |e: Executed| match e {
+            Executed::One(w) => visit(&w),
+            Executed::Several {
+                count,
+                pc,
+                block,
+                n,
+            } => block.each(count, pc, n, visit),
+        };
+        self.walk((from, until), accesses, &mut show)
+    }
+
+    /// The same by straights, which takes less time. A straight ends at a branch, and may end anywhere else.
+    ///
+    /// # Errors
+    /// As [`Walk::run`].
+    pub fn run_straight(
+        &mut self,
+        (from, until): (u64, u64),
+        visit: &mut dyn FnMut(&Straight) -> bool,
+    ) -> Result<()> {
+        let until = until.min(self.player.to);
+        let mut show = |e: Executed| {
+            visit(&match e {
+                Executed::One(w) => one(&w),
+                Executed::Several {
+                    count,
+                    pc,
+                    block,
+                    n,
+                } => {
+                    let whole = n as usize == block.ends.len();
+                    Straight {
+                        count,
+                        pc,
+                        len: n,
+                        end: pc.wrapping_add(block.ends[n as usize - 1].into()),
+                        entered: false,
+                        flow: if whole { block.flow } else { FlowControl::Next },
+                    }
+                }
+            })
+        };
+        self.walk((from, until), false, &mut show)
+    }
+
+    /// Plays up to where the thread has completed `count` instructions, without a look at each. Returns the registers that it
+    /// then has.
+    ///
+    /// # Errors
+    /// As [`Walk::run`].
+    pub fn go(&mut self, count: u64) -> Result<CpuState> {
+        self.player.seek_straight(count)?;
+        self.begun = true;
+        Ok(self.player.registers())
+    }
+
+    fn walk(
+        &mut self,
+        (from, until): (u64, u64),
+        accesses: bool,
+        show: &mut dyn FnMut(Executed) -> bool,
+    ) -> Result<()> {
         if from >= until {
             return Ok(());
         }
@@ -111,11 +200,10 @@ impl Walk {
                     left = LOOK;
                 }
                 left -= 1;
-                if !accesses {
-                    match block(blocks, player, until, visit)? {
-                        Done::All => continue,
-                        Done::Stopped => return Ok(()),
-                        Done::Nothing => {}
+                if !accesses && let Some(e) = block(blocks, player, until)? {
+                    match show(e) {
+                        true => continue,
+                        false => return Ok(()),
                     }
                 }
                 let step = Step {
@@ -123,7 +211,7 @@ impl Walk {
                     found,
                     touches,
                 };
-                if !step.take(player, until, accesses, visit)? {
+                if !step.take(player, until, accesses, show)? {
                     return Ok(());
                 }
             }
@@ -132,35 +220,68 @@ impl Walk {
     }
 }
 
-/// What became of a block.
-enum Done {
-    /// Its instructions were visited.
-    All,
-    /// The visitor has enough.
-    Stopped,
-    /// It cannot be executed at once. The player stands before it.
-    Nothing,
+/// What was executed.
+enum Executed<'a> {
+    One(Walked<'a>),
+    /// The first `n` instructions of a block, which stands at `pc`.
+    Several {
+        count: u64,
+        pc: u64,
+        block: &'a Block,
+        n: u32,
+    },
 }
 
-/// Executes instructions up to the next branch at once, and shows them.
-fn block(
-    blocks: &mut HashMap<u64, Block>,
+/// An instruction as a straight.
+fn one(w: &Walked) -> Straight {
+    let i = Decoder::with_ip(64, w.code, w.pc, DecoderOptions::NONE).decode();
+    Straight {
+        count: w.count,
+        pc: w.pc,
+        len: 1,
+        end: i.next_ip(),
+        entered: w.entered,
+        flow: i.flow_control(),
+    }
+}
+
+impl Block {
+    /// Shows its first `n` instructions. False: the visitor has enough.
+    fn each(&self, count: u64, pc: u64, n: u32, visit: &mut dyn FnMut(&Walked) -> bool) -> bool {
+        let mut begin = 0;
+        (0..n.into()).zip(&self.ends).all(|(i, end)| {
+            let walked = Walked {
+                count: count + i,
+                pc: pc.wrapping_add(begin as u64),
+                entered: false,
+                code: &self.code[begin..*end as usize],
+                accesses: &[],
+                registers: None,
+            };
+            begin = *end as usize;
+            visit(&walked)
+        })
+    }
+}
+
+/// Executes instructions up to the next branch at once. `None`: that cannot be done. The player stands before them.
+fn block<'b>(
+    blocks: &'b mut HashMap<u64, Block>,
     player: &mut Player,
     until: u64,
-    visit: &mut dyn FnMut(&Walked) -> bool,
-) -> Result<Done> {
+) -> Result<Option<Executed<'b>>> {
     let (count, pc) = (player.count(), player.registers().rip);
     let engine = Arc::clone(player.engine());
     let scan = engine.scan(player.thread)?;
     // What happens at this instant comes first.
     if scan.next_turn(count) == count || player.in_gap() {
-        return Ok(Done::Nothing);
+        return Ok(None);
     }
     if blocks.len() >= BLOCKS {
         blocks.clear();
     }
     let mut now = [0; MOST * 15];
-    let known = blocks.entry(pc).or_default();
+    let known = blocks.entry(pc).or_insert_with(|| decode(player, pc));
     let mut is_known = |player: &Player, b: &Block| {
         let now = &mut now[..b.code.len()];
         !b.ends.is_empty() && player.code(pc, now) == b.code.len() && *now == *b.code
@@ -171,29 +292,20 @@ fn block(
     let room = until.min(scan.next_turn(count + 1)) - count;
     let n = (known.ends.len() as u64).min(room);
     if n < 2 {
-        return Ok(Done::Nothing);
+        return Ok(None);
     }
     let stop = player.run(count + n)?;
     // If the program has changed the code meanwhile, nobody knows what was executed.
     if stop != Halt::Position || player.count() != count + n || !is_known(player, known) {
         player.seek_straight(count)?;
-        return Ok(Done::Nothing);
+        return Ok(None);
     }
-    let mut begin = 0;
-    for (i, end) in (0..n).zip(&known.ends) {
-        let walked = Walked {
-            count: count + i,
-            pc: pc + begin as u64,
-            entered: false,
-            code: &known.code[begin..*end as usize],
-            accesses: &[],
-        };
-        if !visit(&walked) {
-            return Ok(Done::Stopped);
-        }
-        begin = *end as usize;
-    }
-    Ok(Done::All)
+    Ok(Some(Executed::Several {
+        count,
+        pc,
+        block: known,
+        n: n as u32,
+    }))
 }
 
 /// The instructions at `pc` up to the first branch.
@@ -202,20 +314,22 @@ fn decode(player: &Player, pc: u64) -> Block {
     let n = player.code(pc, &mut code);
     let mut decoder = Decoder::with_ip(64, &code[..n], pc, DecoderOptions::NONE);
     let mut ends = Vec::new();
+    let mut flow = FlowControl::Next;
     while ends.len() < MOST && decoder.can_decode() {
         let i = decoder.decode();
         if i.is_invalid() {
             break;
         }
         ends.push(decoder.position() as u16);
-        if i.flow_control() != FlowControl::Next {
+        flow = i.flow_control();
+        if flow != FlowControl::Next {
             break;
         }
     }
     code.truncate(ends.last().map_or(0, |e| *e as usize));
     code.shrink_to_fit();
     ends.shrink_to_fit();
-    Block { code, ends }
+    Block { code, ends, flow }
 }
 
 /// One step of a walk.
@@ -232,7 +346,7 @@ impl Step<'_> {
         player: &mut Player,
         until: u64,
         accesses: bool,
-        visit: &mut dyn FnMut(&Walked) -> bool,
+        show: &mut dyn FnMut(Executed) -> bool,
     ) -> Result<bool> {
         self.touches.clear();
         let mut code = [0; 15];
@@ -255,8 +369,9 @@ impl Step<'_> {
                 entered: false,
                 code: &code[..n],
                 accesses: self.touches,
+                registers: accesses.then_some(before),
             };
-            if !visit(&walked) {
+            if !show(Executed::One(walked)) {
                 return Ok(false);
             }
             self.touches.clear();
@@ -296,9 +411,10 @@ impl Step<'_> {
             entered,
             code,
             accesses: self.touches,
+            registers: accesses.then_some(&cpu),
         };
         let done = matches!(stop, Halt::Position);
-        Ok(visit(&walked) && done)
+        Ok(show(Executed::One(walked)) && done)
     }
 }
 

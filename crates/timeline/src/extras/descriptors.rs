@@ -14,7 +14,7 @@ mod opening;
 mod pass;
 mod table;
 
-pub use bytes::Transfer;
+pub use bytes::{Content, Transfer};
 pub use effects::Way;
 pub use table::{OpenFile, What};
 

@@ -40,10 +40,53 @@ pub struct Transfer {
     pub(super) parts: Option<Parts>,
 }
 
+/// The bytes of a transfer, by which they can be found later.
+#[derive(Clone, Copy, Debug)]
+pub struct Content {
+    thread: ThreadId,
+    count: u64,
+    way: Way,
+    len: u64,
+    parts: Option<Parts>,
+}
+
 impl Transfer {
     /// Whether the bytes were in the program's memory.
     pub fn is_in_memory(&self) -> bool {
         self.parts.is_some()
+    }
+
+    /// What finds the bytes.
+    pub fn content(&self) -> Content {
+        Content {
+            thread: self.thread,
+            count: self.count,
+            way: self.way,
+            len: self.len,
+            parts: self.parts,
+        }
+    }
+
+    /// Hands the bytes to `each`, as [`Content::bytes`] does.
+    ///
+    /// # Errors
+    /// The recording does not answer, or `each` fails.
+    pub fn bytes(
+        &self,
+        cursor: &mut Cursor,
+        each: &mut dyn FnMut(&[Option<u8>]) -> Result<()>,
+    ) -> Result<()> {
+        self.content().bytes(cursor, each)
+    }
+}
+
+impl Content {
+    /// Where the bytes are in memory, if they are in one buffer.
+    pub fn buffer(&self) -> Option<u64> {
+        match self.parts {
+            Some(Parts::Buffer(at)) => Some(at),
+            _ => None,
+        }
     }
 
     /// Hands the bytes to `each`, in order and in pieces of at most 64 KiB. `None` stands for a byte that is not known. Does
@@ -61,7 +104,7 @@ impl Transfer {
         };
         let mut left = self.len;
         match parts {
-            Parts::Buffer(at) => self.buffer(cursor, (at, self.len), &mut left, each)?,
+            Parts::Buffer(at) => self.part(cursor, (at, self.len), &mut left, each)?,
             Parts::List(at, count) => self.list(cursor, (at, count), &mut left, each)?,
             Parts::Message(at) => {
                 let mut field = |n| number(cursor, self.at(), (at.wrapping_add(n), 8), false);
@@ -101,12 +144,12 @@ impl Transfer {
             let (Some(base), Some(len)) = (base, len) else {
                 break;
             };
-            self.buffer(cursor, (base, len), left, each)?;
+            self.part(cursor, (base, len), left, each)?;
         }
         Ok(())
     }
 
-    fn buffer(
+    fn part(
         &self,
         cursor: &mut Cursor,
         (at, len): (u64, u64),
