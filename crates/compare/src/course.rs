@@ -20,6 +20,8 @@ const MOST_PATIENCE: u64 = 1 << 30;
 const AHEAD: usize = 1 << 18;
 /// So many items must be the same from there on.
 const ENOUGH: usize = 4;
+/// So many items are compared between two looks at how far it is.
+const OFTEN: u32 = 1 << 16;
 /// Batches of items that wait.
 const QUEUE: usize = 4;
 /// Values below this are no addresses.
@@ -213,13 +215,13 @@ impl<'a> Course<'a> {
         self.at
     }
 
-    /// What comes next.
-    pub fn next(&mut self) -> Result<Next> {
+    /// What comes next. `tick` is told from time to time how many instructions of the first thread are done.
+    pub fn next(&mut self, tick: &dyn Fn(u64)) -> Result<Next> {
         loop {
             if self.lost {
                 self.find_pair()?;
             }
-            if self.walks.is_none() && !self.goes()? {
+            if self.walks.is_none() && !self.goes(tick)? {
                 for side in 0..2 {
                     self.sides[side].begin(self.at[side], self.to[side])?;
                 }
@@ -234,7 +236,7 @@ impl<'a> Course<'a> {
                 self.pair += 1;
                 return Ok(Next::Event(self.pair - 1));
             }
-            if let Some(next) = self.items()? {
+            if let Some(next) = self.items(tick)? {
                 return Ok(next);
             }
         }
@@ -249,7 +251,7 @@ impl<'a> Course<'a> {
     }
 
     /// Goes on to the next pair of events and compares only registers. False: they do not agree.
-    fn goes(&mut self) -> Result<bool> {
+    fn goes(&mut self, tick: &dyn Fn(u64)) -> Result<bool> {
         let goal = self.goal();
         let lone = |s: usize| {
             let list = &self.events.each[s];
@@ -272,6 +274,7 @@ impl<'a> Course<'a> {
                 return Ok(false);
             }
             self.at = self.at.map(|c| c + n);
+            tick(self.at[0]);
         }
         Ok(true)
     }
@@ -291,8 +294,11 @@ impl<'a> Course<'a> {
     }
 
     /// Compares items. `None`: registers are to be compared from here on.
-    fn items(&mut self) -> Result<Option<Next>> {
-        loop {
+    fn items(&mut self, tick: &dyn Fn(u64)) -> Result<Option<Next>> {
+        for n in 0u32.. {
+            if n.is_multiple_of(OFTEN) {
+                tick(self.at[0]);
+            }
             let [a, b] = &mut self.sides;
             let (Some(x), Some(y)) = (a.peek(0)?, b.peek(0)?) else {
                 let over = a.peek(0)?.is_none() && b.peek(0)?.is_none();
@@ -321,6 +327,7 @@ impl<'a> Course<'a> {
             }
             self.last = Some([x, y]);
         }
+        Ok(None)
     }
 
     /// The items differ. Looks for where they meet again.

@@ -6,7 +6,7 @@ use crate::{Error, Result};
 use hindsight_timeline::{CpuState, FlowControl, Happening, Kind, Straight, Walk};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender};
 
 /// Items that are sent at once.
@@ -85,8 +85,6 @@ pub struct Worker {
     pub side: usize,
     /// Nobody wants more of the present walk.
     pub enough: Arc<AtomicBool>,
-    /// Counts instructions.
-    pub done: Arc<AtomicU64>,
 }
 
 impl Worker {
@@ -124,17 +122,13 @@ impl Worker {
             last: None,
             out: Vec::with_capacity(BATCH),
         };
-        let (enough, done) = (&self.enough, &self.done);
+        let enough = &self.enough;
         self.walk.run_straight((from, to), &mut |s| {
             joiner.add(s);
             if joiner.out.len() < BATCH {
                 return true;
             }
             let batch = std::mem::replace(&mut joiner.out, Vec::with_capacity(BATCH));
-            let (first, last) = (batch.first(), batch.last());
-            if let (Some(first), Some(last)) = (first, last) {
-                done.fetch_add(last.count - first.count, Relaxed);
-            }
             replies.send(Reply::Items(batch)).is_ok() && !enough.load(Relaxed)
         })?;
         joiner.finish(to);

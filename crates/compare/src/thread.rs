@@ -1,8 +1,11 @@
 //! Compares a thread of each recording.
 
+mod kinds;
+mod sources;
+
 use crate::align::Alignment;
 use crate::cause::{At, Causes, Family, Trail};
-use crate::code::{Codes, FUNCTION, Keys, codes};
+use crate::code::{Codes, Keys, codes};
 use crate::course::{Course, Next, Parting, Shifts};
 use crate::details::{Said, compare};
 use crate::model::{Datum, Difference, Input, Kind, Point, Reason};
@@ -12,32 +15,14 @@ use crate::stream::Worker;
 use crate::whole::Pair;
 use crate::{Both, Options, Result};
 use hindsight_timeline::{
-    Cancel, Ending, Happening, Kind as Event, Position, Thread, ThreadId, error_name, syscall_name,
+    Cancel, Ending, Happening, Kind as Event, Position, ThreadId, error_name, syscall_name,
 };
-use iced_x86::FlowControl;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 
 /// So many partings are looked into for each branch. Those behind have the same reason, if all of these have.
 const ASKED: u64 = 8;
-/// Calls by which a program gets memory, waits or looks around, and does nothing that others see.
-const PRIVATE: [&str; 14] = [
-    "brk",
-    "mmap",
-    "munmap",
-    "mremap",
-    "mprotect",
-    "madvise",
-    "wait4",
-    "waitid",
-    "poll",
-    "ppoll",
-    "nanosleep",
-    "clock_nanosleep",
-    "rt_sigprocmask",
-    "getrandom",
-];
 /// Inputs that are kept.
 const INPUTS: usize = 100;
 
@@ -98,7 +83,6 @@ pub fn compare_threads(
             .into_iter()
             .for_each(|by| shifts.add(by));
     }
-    let done = Arc::new(AtomicU64::new(0));
     let worker = |s: usize| -> Result<Worker> {
         Ok(Worker {
             walk: sides[s].timeline.walk(ids[s], Cancel::new())?,
@@ -108,10 +92,6 @@ pub fn compare_threads(
             handlers: pair.events.handlers[s].clone(),
             side: s,
             enough: Arc::new(AtomicBool::new(false)),
-            done: match s {
-                0 => Arc::clone(&done),
-                _ => Arc::default(),
-            },
         })
     };
     let workers = [worker(0)?, worker(1)?];
@@ -134,7 +114,9 @@ pub fn compare_threads(
             asked: HashMap::new(),
             found: Found::default(),
         };
-        let done = work.run(course, until, &|| progress(done.load(Relaxed)));
+        let done = work.run(course, until, &|count| {
+            progress(count.saturating_sub(at[0]))
+        });
         *family = work.causes.family;
         done.map(|()| work.found)
     })
@@ -170,11 +152,10 @@ impl Work<'_> {
         &mut self,
         mut course: Course,
         until: Option<Position>,
-        progress: &dyn Fn(),
+        progress: &dyn Fn(u64),
     ) -> Result<()> {
         loop {
-            progress();
-            let next = course.next()?;
+            let next = course.next(progress)?;
             let full = self.found.differences.len() >= self.options.limit;
             match next {
                 Next::End => {
@@ -193,12 +174,14 @@ impl Work<'_> {
                     let counts = [0, 1].map(|s| self.pair.events.each[s][pair[s]].count);
                     self.aligned().meet(counts);
                     if self.is_behind(until, course.at()[0])? {
+                        self.found.more = true;
                         break;
                     }
                     self.event(&mut course, n)?;
                 }
                 Next::Parting(p) => {
                     if self.is_behind(until, p.at[0])? {
+                        self.found.more = true;
                         break;
                     }
                     self.parting(&p)?;
@@ -278,79 +261,6 @@ impl Work<'_> {
         }
     }
 
-    /// Where an argument, or bytes that a call gives out, come from.
-    fn trail_of(&mut self, kind: &Kind, at: At, calls: Both<Event>) -> Result<Option<Trail>> {
-        let args = calls.map(|c| match c {
-            Event::Syscall { args, .. } => args,
-            _ => [0; 6],
-        });
-        use iced_x86::Register::{R8, R9, R10, RDI, RDX, RSI};
-        const ARGUMENTS: [iced_x86::Register; 6] = [RDI, RSI, RDX, R10, R8, R9];
-        match kind {
-            Kind::Argument { index, .. } => {
-                let values = args.map(|a| a.get(*index).copied().unwrap_or(0));
-                if let Some((place, datum)) = self.text(at, values)? {
-                    return self
-                        .causes
-                        .of_memory(self.sides, at, place, datum)
-                        .map(Some);
-                }
-                let Some(register) = ARGUMENTS.get(*index) else {
-                    return Ok(None);
-                };
-                let name = format!("{register:?}").to_lowercase();
-                let datum = Datum {
-                    names: [name.clone(), name],
-                    bytes: values.map(|v| v.to_le_bytes().to_vec()),
-                };
-                let trail = self.causes.of_register(self.sides, at, *register, datum)?;
-                Ok(Some(trail))
-            }
-            Kind::Bytes {
-                at: byte, bytes, ..
-            } => {
-                let events = [0, 1].map(|s| self.sides[s].buffer(at[s].0, at[s].1));
-                let [Some(a), Some(b)] = events else {
-                    return Ok(None);
-                };
-                let address = [a, b].map(|a| a.wrapping_add(*byte));
-                let datum = Datum {
-                    names: address.map(|a| format!("memory at {a:#x}")),
-                    bytes: bytes.clone().map(|b| b.into_iter().take(1).collect()),
-                };
-                let trail = self.causes.of_memory(self.sides, at, address, datum)?;
-                Ok(Some(trail))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// The first byte that differs in memory that arguments point to.
-    fn text(&mut self, at: At, values: Both<u64>) -> Result<Option<(Both<u64>, Datum)>> {
-        const LONGEST: usize = 4096;
-        let mut bytes = [Vec::new(), Vec::new()];
-        for s in 0..2 {
-            if values[s] < 1 << 16 {
-                return Ok(None);
-            }
-            let c = &mut self.sides[s].cursor;
-            c.seek_count(at[s].0, at[s].1)?;
-            bytes[s] = c.known_memory(values[s], LONGEST)?.prefix();
-        }
-        let both = bytes[0].iter().zip(&bytes[1]);
-        let Some(first) = both.clone().position(|(a, b)| a != b) else {
-            return Ok(None);
-        };
-        let address = values.map(|v| v.wrapping_add(first as u64));
-        Ok(Some((
-            address,
-            Datum {
-                names: address.map(|a| format!("memory at {a:#x}")),
-                bytes: bytes.map(|b| vec![b[first]]),
-            },
-        )))
-    }
-
     /// The threads part.
     fn parting(&mut self, p: &Parting) -> Result<()> {
         let lone = (0..2).any(|s| p.lone[s].iter().any(|n| self.says_something(s, *n)));
@@ -409,17 +319,6 @@ impl Work<'_> {
         all.entry(self.ids[0]).or_default()
     }
 
-    /// Whether a call that only one recording has means more than that memory lies elsewhere, or that somebody was faster.
-    fn says_something(&self, side: usize, n: usize) -> bool {
-        let event = self.pair.events.each[side].get(n).map(|h| &h.kind);
-        match event {
-            Some(Event::Syscall { number, .. }) => {
-                !PRIVATE.contains(&syscall_name(*number).as_str())
-            }
-            _ => true,
-        }
-    }
-
     /// The last instruction that both executed.
     fn last(&self, p: &Parting) -> Option<At> {
         let begun = [0, 1].map(|s| p.at[s] > self.pair.threads[s].from);
@@ -430,85 +329,6 @@ impl Work<'_> {
         let point = self.sides[0].point(self.ids[0], count)?;
         let mut code = self.codes.each[0].clone();
         Ok(code.exact(point.pc, &mut || Some(point.position)))
-    }
-
-    /// Whether they part in, or come from, a file that is another build in the other recording: only functions are compared.
-    fn is_rebuilt(&self, p: &Parting) -> bool {
-        let all = p.next.iter().flatten().chain(&p.before);
-        self.codes.rebuilt && all.into_iter().any(|i| i.len == 0 && i.key & FUNCTION != 0)
-    }
-
-    /// Whether they part at an event, and not at a branch.
-    fn is_event(&self, p: &Parting) -> bool {
-        let event = |i: &crate::stream::Item| i.lone().is_some() || i.pair().is_some();
-        p.next.iter().flatten().any(event)
-    }
-
-    /// The signals with which they part, if they do.
-    fn signals(&self, p: &Parting) -> Result<Option<Both<Option<String>>>> {
-        let name = |s: usize| {
-            let number = p.next[s]?.lone();
-            let pair = p.next[s]?.pair().map(|n| self.pair.events.pairs[n][s]);
-            let h = self.pair.events.each[s].get(number.or(pair)?)?;
-            match h.kind {
-                Event::Signal { number, .. } => {
-                    Some(hindsight_timeline::signal_name(number.into()))
-                }
-                _ => None,
-            }
-        };
-        let names = [name(0), name(1)];
-        Ok(names.iter().any(Option::is_some).then_some(names))
-    }
-
-    fn kind(&mut self, p: &Parting, last: Option<At>) -> Result<Kind> {
-        if let Some(signals) = self.signals(p)? {
-            return Ok(Kind::Signal { signals });
-        }
-        if p.next.iter().any(Option::is_none) {
-            let how = |t: &Thread| t.ending.to_string();
-            return Ok(Kind::End {
-                endings: [0, 1].map(|s| how(&self.pair.threads[s])),
-            });
-        }
-        if self.is_event(p) {
-            let mut calls = [None, None];
-            for (s, call) in calls.iter_mut().enumerate() {
-                let lone = p.next[s].and_then(|i| i.lone());
-                let h = lone.and_then(|n| self.pair.events.each[s].get(n));
-                *call = h.map(|h| self.sides[s].text(h)).transpose()?;
-            }
-            return Ok(Kind::Call { calls });
-        }
-        let rebuilt = self.is_rebuilt(p);
-        if rebuilt {
-            let mut names = [None, None];
-            for (s, name) in names.iter_mut().enumerate() {
-                let count = p.next[s].map_or(p.at[s], |i| i.count);
-                let point = self.sides[s].point(self.ids[s], count)?;
-                *name = point.location.and_then(|l| Some(l.function?.0));
-            }
-            return Ok(Kind::Function { names });
-        }
-        let Some(at) = last else {
-            return Ok(Kind::Other);
-        };
-        let Some(step) = self.causes.instruction(0, at[0])? else {
-            return Ok(Kind::Other);
-        };
-        Ok(match step.flow_control() {
-            FlowControl::ConditionalBranch => {
-                let mut taken = [false; 2];
-                for s in 0..2 {
-                    let next = self.sides[s].point(self.ids[s], p.at[s])?;
-                    let step = self.causes.instruction(s, at[s])?;
-                    taken[s] = step.is_some_and(|i| i.next_ip() != next.pc);
-                }
-                Kind::Branch { taken }
-            }
-            FlowControl::Next | FlowControl::Interrupt => Kind::Other,
-            _ => Kind::Target,
-        })
     }
 
     /// Adds a difference.

@@ -4,6 +4,7 @@ mod builds;
 mod damaged;
 mod errors;
 mod example;
+mod interrupted;
 mod real;
 mod small;
 

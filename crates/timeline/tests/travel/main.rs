@@ -21,6 +21,7 @@ mod places;
 mod questions;
 mod races;
 mod restated;
+mod runs;
 mod saved;
 #[path = "../../examples/tour.rs"]
 #[allow(dead_code)]

@@ -1,11 +1,9 @@
 //! A walk through a thread sees what single steps see.
 
 use super::open;
-use crate::interrupted::FAULTS;
 use crate::questions::Rng;
 use hindsight_lab::{Scene, words};
-use hindsight_timeline::{Cancel, Error, Options, ThreadId, Timeline};
-use iced_x86::{Decoder, DecoderOptions};
+use hindsight_timeline::{Cancel, Error, FlowControl};
 use std::path::Path;
 
 #[test]
@@ -111,124 +109,46 @@ fn a_walk_ends_when_it_is_told_to() {
     );
 }
 
-/// An instruction: count, address, bytes, whether the kernel let the thread go on there.
-type Seen = (u64, u64, Vec<u8>, bool);
-
-/// What single steps see.
-fn steps(t: &Timeline, thread: ThreadId, range: (u64, u64)) -> Vec<Seen> {
-    let mut out = Vec::new();
-    let mut walk = t.walk(thread, Cancel::new()).unwrap();
-    walk.run(range, true, &mut |w| {
-        let i = Decoder::new(64, w.code, DecoderOptions::NONE).decode();
-        out.push((w.count, w.pc, w.code[..i.len()].to_vec(), w.entered));
+#[test]
+fn straights_are_made_of_the_instructions_of_a_walk() {
+    let scene = Scene::new();
+    let handlers = scene.compile("handlers.c", &[]);
+    let (_, trace) = scene.record(&words(&handlers, &[]));
+    let t = open(&trace, 0);
+    let thread = t.threads().unwrap()[0].clone();
+    let range = (thread.from, thread.to);
+    // Where each instruction is, and whether the kernel let the thread go on there.
+    let mut single = Vec::new();
+    let mut walk = t.walk(thread.id, Cancel::new()).unwrap();
+    walk.run(range, false, &mut |w| {
+        single.push((w.count, w.pc, w.entered));
         true
     })
     .unwrap();
-    out
-}
-
-/// What runs say, taken apart.
-fn from_runs(t: &Timeline, thread: ThreadId, ranges: &[(u64, u64)]) -> Vec<Seen> {
-    let mut out = Vec::new();
-    let mut all = t.runs(thread, Cancel::new()).unwrap().unwrap();
-    for range in ranges {
-        all.play(*range, |e, runs| {
-            let (mut count, mut entered) = (e.count, e.entered);
-            for run in runs {
-                let mut code = vec![0; 15 * run.instructions() as usize];
-                let n = e.code(run.pc(), &mut code);
-                let mut decoder = Decoder::with_ip(64, &code[..n], run.pc(), DecoderOptions::NONE);
-                for _ in 0..run.instructions() {
-                    let at = decoder.position();
-                    let i = decoder.decode();
-                    let bytes = code[at..decoder.position()].to_vec();
-                    out.push((count, i.ip(), bytes, std::mem::take(&mut entered)));
-                    count += 1;
-                }
-            }
-            true
-        })
-        .unwrap();
+    let mut next = 0;
+    let mut branch = None;
+    let mut straights = 0;
+    let mut walk = t.walk(thread.id, Cancel::new()).unwrap();
+    walk.run_straight(range, &mut |s| {
+        assert_eq!(single[next], (s.count, s.pc, s.entered));
+        // It goes on elsewhere only where a branch, or the kernel, leads.
+        let elsewhere = branch.is_some_and(|(end, flow)| end != s.pc && flow == FlowControl::Next);
+        assert!(!elsewhere || s.entered, "{s:?} behind {branch:?}");
+        branch = Some((s.end, s.flow));
+        next += s.len as usize;
+        straights += 1;
+        true
+    })
+    .unwrap();
+    assert_eq!(next, single.len());
+    assert!(straights < next / 2, "{straights} of {next}");
+    // Its registers are those that a cursor sees.
+    let mut cursor = t.cursor().unwrap();
+    let mut rng = Rng(5);
+    for n in 0..20 {
+        let count = thread.from + rng.below(thread.to - thread.from);
+        let registers = walk.go(count).unwrap();
+        cursor.seek_count(thread.id, count).unwrap();
+        assert_eq!(registers, cursor.registers().unwrap(), "{n}: {count}");
     }
-    out
-}
-
-#[test]
-fn runs_say_what_single_steps_see() {
-    let scene = Scene::new();
-    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../mark");
-    let faults = scene.path("faults.c");
-    std::fs::write(&faults, FAULTS).unwrap();
-    let program = |name: &str, options: &[&str]| words(&scene.compile(name, options), &[]);
-    let programs = [
-        (
-            vec![],
-            words(Path::new("/bin/sh"), &["-c", "echo 1; ls / | wc -l"]),
-        ),
-        (vec![], program("sharing.c", &["-pthread"])),
-        (vec![], program("handlers.c", &[])),
-        (vec![], program("marks.c", &["-pthread", include])),
-        (
-            vec![],
-            program("patching.c", &["-O1", "-pthread", "-Wl,-z,execstack"]),
-        ),
-        (vec![], program(faults.to_str().unwrap(), &[])),
-        (vec!["--skip-module", "libc*"], program("forks.c", &[])),
-        (vec!["--regime=checked"], program("handlers.c", &[])),
-    ];
-    let (mut entered, mut parts) = (0, 0);
-    for (options, argv) in programs {
-        let trace = scene.path("t.hst");
-        let mut command = scene.hindsight(&["record", "--quiet"]);
-        let run = command.args(&options).arg("-o").arg(&trace);
-        let done = scene.run(run.arg("--").args(&argv));
-        let told = format!("{argv:?}: {}", done.messages());
-        let options = Options {
-            unsaved: true,
-            ..Options::default()
-        };
-        let t = Timeline::open(&trace, options).unwrap();
-        let (mut all, mut rng) = (0, Rng(7));
-        for thread in t.threads().unwrap() {
-            // The beginning, anywhere, and the end. It goes on in the middle.
-            let length = thread.to - thread.from;
-            let part = length.min(20_000);
-            let last = thread.to - part;
-            for from in [
-                thread.from,
-                last.min(thread.from + rng.below(length.max(1))),
-                last,
-            ] {
-                let (middle, until) = (from + part / 3, from + part);
-                let seen = steps(&t, thread.id, (from, until));
-                let said = from_runs(&t, thread.id, &[(from, middle), (middle, until)]);
-                let differs = seen.iter().zip(&said).find(|(a, b)| a != b);
-                assert_eq!(differs, None, "{told}");
-                assert_eq!(seen.len(), said.len(), "{told}");
-                all += seen.len();
-                entered += seen.iter().filter(|s| s.3).count();
-                parts += seen.windows(2).filter(|w| w[0].0 == w[1].0).count();
-            }
-        }
-        assert!(all > 1000, "{told}");
-    }
-    assert!(
-        entered > 10 && parts > 4,
-        "{entered} entries, {parts} interrupted"
-    );
-}
-
-#[test]
-fn only_the_native_processor_tells_runs() {
-    let (_scene, trace) = hindsight_lab::example();
-    let options = Options {
-        processor: hindsight_timeline::Processor::Interpreter,
-        unsaved: true,
-        ..Options::default()
-    };
-    let t = Timeline::open(&trace, options).unwrap();
-    let thread = t.threads().unwrap()[0].id;
-    assert!(t.runs(thread, Cancel::new()).unwrap().is_none());
-    let t = open(&trace, 0);
-    assert!(t.runs(ThreadId(999), Cancel::new()).is_err());
 }

@@ -1,0 +1,131 @@
+//! The log of what a machine executes says what single steps see.
+
+use super::open;
+use crate::interrupted::FAULTS;
+use crate::questions::Rng;
+use hindsight_lab::{Scene, words};
+use hindsight_timeline::{Cancel, Options, ThreadId, Timeline};
+use iced_x86::{Decoder, DecoderOptions};
+use std::path::Path;
+
+/// An instruction: count, address, bytes, whether the kernel let the thread go on there.
+type Seen = (u64, u64, Vec<u8>, bool);
+
+/// What single steps see.
+fn steps(t: &Timeline, thread: ThreadId, range: (u64, u64)) -> Vec<Seen> {
+    let mut out = Vec::new();
+    let mut walk = t.walk(thread, Cancel::new()).unwrap();
+    walk.run(range, true, &mut |w| {
+        let i = Decoder::new(64, w.code, DecoderOptions::NONE).decode();
+        out.push((w.count, w.pc, w.code[..i.len()].to_vec(), w.entered));
+        true
+    })
+    .unwrap();
+    out
+}
+
+/// What runs say, taken apart.
+fn from_runs(t: &Timeline, thread: ThreadId, ranges: &[(u64, u64)]) -> Vec<Seen> {
+    let mut out = Vec::new();
+    let mut all = t.runs(thread, Cancel::new()).unwrap().unwrap();
+    for range in ranges {
+        all.play(*range, |e, runs| {
+            let (mut count, mut entered) = (e.count, e.entered);
+            for run in runs {
+                let mut code = vec![0; 15 * run.instructions() as usize];
+                let n = e.code(run.pc(), &mut code);
+                let mut decoder = Decoder::with_ip(64, &code[..n], run.pc(), DecoderOptions::NONE);
+                for _ in 0..run.instructions() {
+                    let at = decoder.position();
+                    let i = decoder.decode();
+                    let bytes = code[at..decoder.position()].to_vec();
+                    out.push((count, i.ip(), bytes, std::mem::take(&mut entered)));
+                    count += 1;
+                }
+            }
+            true
+        })
+        .unwrap();
+    }
+    out
+}
+
+#[test]
+fn runs_say_what_single_steps_see() {
+    let scene = Scene::new();
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../mark");
+    let faults = scene.path("faults.c");
+    std::fs::write(&faults, FAULTS).unwrap();
+    let program = |name: &str, options: &[&str]| words(&scene.compile(name, options), &[]);
+    let programs = [
+        (
+            vec![],
+            words(Path::new("/bin/sh"), &["-c", "echo 1; ls / | wc -l"]),
+        ),
+        (vec![], program("sharing.c", &["-pthread"])),
+        (vec![], program("handlers.c", &[])),
+        (vec![], program("marks.c", &["-pthread", include])),
+        (
+            vec![],
+            program("patching.c", &["-O1", "-pthread", "-Wl,-z,execstack"]),
+        ),
+        (vec![], program(faults.to_str().unwrap(), &[])),
+        (vec!["--skip-module", "libc*"], program("forks.c", &[])),
+        (vec!["--regime=checked"], program("handlers.c", &[])),
+    ];
+    let (mut entered, mut parts) = (0, 0);
+    for (options, argv) in programs {
+        let trace = scene.path("t.hst");
+        let mut command = scene.hindsight(&["record", "--quiet"]);
+        let run = command.args(&options).arg("-o").arg(&trace);
+        let done = scene.run(run.arg("--").args(&argv));
+        let told = format!("{argv:?}: {}", done.messages());
+        let options = Options {
+            unsaved: true,
+            ..Options::default()
+        };
+        let t = Timeline::open(&trace, options).unwrap();
+        let (mut all, mut rng) = (0, Rng(7));
+        for thread in t.threads().unwrap() {
+            // The beginning, anywhere, and the end. It goes on in the middle.
+            let length = thread.to - thread.from;
+            let part = length.min(20_000);
+            let last = thread.to - part;
+            for from in [
+                thread.from,
+                last.min(thread.from + rng.below(length.max(1))),
+                last,
+            ] {
+                let (middle, until) = (from + part / 3, from + part);
+                let seen = steps(&t, thread.id, (from, until));
+                let said = from_runs(&t, thread.id, &[(from, middle), (middle, until)]);
+                let differs = seen.iter().zip(&said).find(|(a, b)| a != b);
+                assert_eq!(differs, None, "{told}");
+                assert_eq!(seen.len(), said.len(), "{told}");
+                all += seen.len();
+                entered += seen.iter().filter(|s| s.3).count();
+                parts += seen.windows(2).filter(|w| w[0].0 == w[1].0).count();
+            }
+        }
+        assert!(all > 1000, "{told}");
+    }
+    assert!(
+        entered > 10 && parts > 4,
+        "{entered} entries, {parts} interrupted"
+    );
+}
+
+#[test]
+fn only_the_native_processor_tells_runs() {
+    let (_scene, trace) = hindsight_lab::example();
+    let options = Options {
+        processor: hindsight_timeline::Processor::Interpreter,
+        unsaved: true,
+        ..Options::default()
+    };
+    let t = Timeline::open(&trace, options).unwrap();
+    let thread = t.threads().unwrap()[0].id;
+    assert!(t.runs(thread, Cancel::new()).unwrap().is_none());
+    let t = open(&trace, 0);
+    assert!(t.runs(ThreadId(999), Cancel::new()).is_err());
+}
