@@ -51,13 +51,13 @@ impl Alignment {
     }
 
     /// A count without what handlers did.
-    fn plain(&self, side: usize, count: u64) -> u64 {
+    pub fn plain(&self, side: usize, count: u64) -> u64 {
         let before = self.handlers[side].iter().take_while(|h| h.start < count);
         count - before.map(|h| h.end.min(count) - h.start).sum::<u64>()
     }
 
     /// The count with what handlers did.
-    fn full(&self, side: usize, plain: u64) -> u64 {
+    pub fn full(&self, side: usize, plain: u64) -> u64 {
         let mut count = plain;
         for h in &self.handlers[side] {
             if h.start > count {

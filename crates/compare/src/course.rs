@@ -1,5 +1,6 @@
 //! Follows a thread of each recording side by side, from one pair of events to the next.
 
+use crate::align::Alignment;
 use crate::code::module_of;
 use crate::events::Events;
 use crate::stream::{Item, Order, Reply, Worker};
@@ -152,6 +153,8 @@ pub struct Course<'a> {
     /// Everything is compared, not only registers where that is enough.
     exact: bool,
     shifts: Shifts,
+    /// Where handlers of signals run that are left out.
+    handlers: Alignment,
     /// Both agree up to here.
     at: Both<u64>,
     to: Both<u64>,
@@ -162,6 +165,8 @@ pub struct Course<'a> {
     /// The last item that both had.
     last: Option<Both<Item>>,
     patience: u64,
+    /// The registers where all had been compared last.
+    stale: Option<[Both<u64>; 16]>,
     /// They have not met again: they go on at the next pair of events.
     lost: bool,
 }
@@ -195,12 +200,14 @@ impl<'a> Course<'a> {
             events,
             exact,
             shifts,
+            handlers: Alignment::new(events.handlers.clone(), at),
             at,
             to,
             pair: 0,
             walks: None,
             last: None,
             patience: PATIENCE,
+            stale: None,
             lost: false,
         }
     }
@@ -259,38 +266,53 @@ impl<'a> Course<'a> {
             let to = list.partition_point(|e| e.count < goal[s]);
             (from..to).any(|i| self.events.pair_of[s][i].is_none())
         };
-        let left = |at: Both<u64>| [0, 1].map(|s| goal[s].saturating_sub(at[s]));
         let begun = self.at;
+        // Handlers of signals that came when they came are left out.
+        let plain = |c: &Course, at: Both<u64>| [0, 1].map(|s| c.handlers.plain(s, at[s]));
+        let goal = plain(self, goal);
+        let left = |c: &Course| {
+            let at = plain(c, c.at);
+            [0, 1].map(|s| goal[s].saturating_sub(at[s]))
+        };
         if self.exact || lone(0) || lone(1) {
-            return Ok(left(self.at) == [0, 0]);
+            return Ok(left(self) == [0, 0]);
         }
-        while left(self.at) != [0, 0] {
-            let [a, b] = left(self.at);
+        while left(self) != [0, 0] {
+            let [a, b] = left(self);
             let n = STRIDE.min(a.max(1)).min(b.max(1));
-            if a < n || b < n || !self.agrees(n)? {
+            let at = plain(self, self.at);
+            let to = [0, 1].map(|s| self.handlers.full(s, at[s].saturating_add(n)));
+            if a < n || b < n || !self.agrees(to)? {
                 let stuck = self.at[0] < begun[0] + STRIDE;
                 let more = if stuck { self.patience * 4 } else { PATIENCE };
                 self.patience = more.min(MOST_PATIENCE);
                 return Ok(false);
             }
-            self.at = self.at.map(|c| c + n);
+            self.at = to;
             tick(self.at[0]);
         }
         Ok(true)
     }
 
-    /// Whether both have the same registers after `n` instructions more.
-    fn agrees(&mut self, n: u64) -> Result<bool> {
-        for (side, at) in self.sides.iter().zip(self.at) {
-            side.order(Order::Go(at + n))?;
-        }
-        let [a, b] = &mut self.sides;
-        let [a, b] = [a.went()?, b.went()?];
+    /// Whether both have the same registers at these counts. What differs as it did where all had been compared does not count.
+    fn agrees(&mut self, to: Both<u64>) -> Result<bool> {
+        let [a, b] = self.registers(to)?;
         let mut shifts = self.shifts.clone();
         let stack = a.gpr[regs::RSP].wrapping_sub(b.gpr[regs::RSP]);
         shifts.0.push(stack);
         let same = |r: Both<u64>| shifts.same(r);
-        Ok(same([a.rip, b.rip]) && a.gpr.iter().zip(&b.gpr).all(|(x, y)| same([*x, *y])))
+        let stale = |n: usize, r: Both<u64>| self.stale.is_some_and(|s| s[n] == r);
+        let mut all = a.gpr.into_iter().zip(b.gpr).enumerate();
+        Ok(same([a.rip, b.rip]) && all.all(|(n, (x, y))| same([x, y]) || stale(n, [x, y])))
+    }
+
+    /// Goes on to these counts.
+    fn registers(&mut self, to: Both<u64>) -> Result<Both<Box<CpuState>>> {
+        for (side, to) in self.sides.iter().zip(to) {
+            side.order(Order::Go(to))?;
+        }
+        let [a, b] = &mut self.sides;
+        Ok([a.went()?, b.went()?])
     }
 
     /// Compares items. `None`: registers are to be compared from here on.
@@ -315,6 +337,8 @@ impl<'a> Course<'a> {
             if is_long && !self.exact && x.pair().is_none() {
                 self.sides.iter_mut().try_for_each(Side::stop)?;
                 (self.walks, self.at) = (None, [x.count, y.count]);
+                let [a, b] = self.registers(self.at)?;
+                self.stale = Some(std::array::from_fn(|n| [a.gpr[n], b.gpr[n]]));
                 return Ok(None);
             }
             for side in &mut self.sides {

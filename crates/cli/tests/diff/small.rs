@@ -153,3 +153,17 @@ fn threads_are_compared_whoever_came_first() {
     });
     assert_eq!(agrees.count(), 1);
 }
+
+#[test]
+fn signals_may_come_at_any_time() {
+    let s = Scene::new();
+    let program = compile(&s, "alarm.c", "alarm", &[]);
+    let first = record(&s, "1.hst", &[&program]);
+    let second = record(&s, "2.hst", &[&program]);
+    for options in [&[][..], &["--exact"]] {
+        let all = json(&s, &first, &second, options, true);
+        for n in all["handlers"].as_array().unwrap() {
+            assert_ne!(n, 0, "{all:#}");
+        }
+    }
+}
