@@ -398,26 +398,27 @@ fn logs() {
     let only_logs = [false, false, false, true];
     // mov dword fs:[r11d*8 + disp], constant
     let log = with(&[0x64, 0x67, 0x42, 0xc7, 0x04, 0xdd], -24);
-    assert_eq!(code(&[&log[..], &[1, 2, 3, 4]].concat()), only_logs);
-    // Eight bytes, two bytes, one byte, a register, an address of 64 bits, a read.
-    for (at, byte) in [
-        (2, 0x4a),
-        (0, 0x66),
-        (3, 0xc6),
-        (3, 0x89),
-        (1, 0x90),
-        (3, 0x8b),
-    ] {
-        let mut bad = [&log[..], &[1, 2, 3, 4]].concat();
-        if byte == 0x66 {
-            bad.insert(0, byte);
-        } else {
-            bad[at] = byte;
-        }
-        assert_eq!(code(&bad)[3], false, "{bad:02x?}");
+    // Bytes of a constant that are instructions by themselves, should the store end before them.
+    let good = [&log[..], &[0x90; 4]].concat();
+    assert_eq!(code(&good), only_logs);
+    let refused = |bad: &[u8]| {
+        let rules = Rules {
+            marks: Marks::Runs,
+            ..rules(Kind::Replay)
+        };
+        assert_eq!(run(&rules, bad), Err(Wrong::Operand), "{bad:02x?}");
+    };
+    // An address of 64 bits.
+    refused(&[&good[..1], &good[2..]].concat());
+    // Eight bytes, one byte, a register, a read, two bytes.
+    for (at, byte) in [(2, 0x4a), (3, 0xc6), (3, 0x89), (3, 0x8b)] {
+        let mut bad = good.clone();
+        bad[at] = byte;
+        refused(&bad);
     }
+    refused(&[&[0x66], &good[..]].concat());
     // mov dword gs:[r11d*8 + disp], constant: that is the window, which all may write to.
-    let mut window = [&log[..], &[1, 2, 3, 4]].concat();
+    let mut window = good.clone();
     window[0] = 0x65;
     assert_eq!(code(&window), [true; 4]);
 }

@@ -29,12 +29,12 @@ pub struct Named {
 pub struct Evaluated {
     /// As debuggers show it. `?` stands for what is not known.
     pub text: String,
-    /// As a number, if it is one that is known and has 8 bytes at most.
+    /// As a number, if it is one that is known and fits. Computed ones have 64 bits and a sign.
     pub number: Option<i64>,
 }
 
 /// The lowest bytes of a number.
-fn some(value: u64, len: u64) -> Vec<Option<u8>> {
+fn lowest(value: u64, len: u64) -> Vec<Option<u8>> {
     let all = value.to_le_bytes().map(Some);
     all[..len.min(8) as usize].to_vec()
 }
@@ -97,28 +97,28 @@ impl Inspector {
                     memory.bytes.iter().map(|b| b.map(|k| k.value)).collect(),
                 )
             }
-            Operand::Word(value, _) => {
-                let shape = Shape {
-                    kind: Type::Unsigned,
-                    size: 8,
+            Operand::Word(value, of) => {
+                let kind = match of {
+                    // An address, of something of that type.
+                    Some(_) => Type::Pointer {
+                        text: false,
+                        reference: false,
+                        of: None,
+                        to: None,
+                    },
+                    None => Type::Signed,
                 };
-                (shape, some(value, 8))
+                (Shape { kind, size: 8 }, lowest(value, 8))
             }
             Operand::Held(value, (shape, _)) => {
-                let known = some(value, shape.size.min(8));
+                let mut known = lowest(value, shape.size);
+                known.resize(shape.size.min(LARGEST) as usize, None);
                 (shape, known)
             }
         };
-        let whole: Option<Vec<u8>> = bytes.iter().copied().collect();
-        let number = whole.filter(|b| b.len() <= 8 && !matches!(shape.kind, Type::Float));
-        let number = number.map(|b| {
-            let mut word = [0; 8];
-            word[..b.len()].copy_from_slice(&b);
-            extended(u64::from_le_bytes(word), &shape) as i64
-        });
         Ok(Evaluated {
+            number: as_number(&bytes, &shape),
             text: crate::arguments::text(cursor, &shape, &bytes),
-            number,
         })
     }
 
@@ -192,8 +192,43 @@ fn extended(value: u64, shape: &Shape) -> u64 {
     let unused = 64 - 8 * shape.size.clamp(1, 8) as u32;
     match shape.kind {
         _ if shape.size == 0 => value,
-        Type::Signed => ((value << unused) as i64 >> unused) as u64,
+        Type::Signed | Type::Char { signed: true } | Type::Enum { .. } => {
+            ((value << unused) as i64 >> unused) as u64
+        }
         _ => value << unused >> unused,
+    }
+}
+
+/// The same as a number, if it is one.
+fn as_number(bytes: &[Option<u8>], shape: &Shape) -> Option<i64> {
+    let is = matches!(
+        shape.kind,
+        Type::Bool
+            | Type::Signed
+            | Type::Unsigned
+            | Type::Char { .. }
+            | Type::Enum { .. }
+            | Type::Pointer { .. }
+    );
+    if !is || !(1..=8).contains(&shape.size) || bytes.len() as u64 != shape.size {
+        return None;
+    }
+    let bytes: Option<Vec<u8>> = bytes.iter().copied().collect();
+    let mut word = [0; 8];
+    word[..shape.size as usize].copy_from_slice(&bytes?);
+    let value = extended(u64::from_le_bytes(word), shape);
+    match shape.kind {
+        Type::Signed | Type::Char { .. } | Type::Enum { .. } => Some(value as i64),
+        _ => i64::try_from(value).ok(),
+    }
+}
+
+/// Whether values of this type can be computed with.
+fn check_number(shape: &Shape) -> Result<()> {
+    match shape.kind {
+        Type::Float => bad("a floating-point number cannot be computed with"),
+        _ if shape.size > 8 => bad("a structure is no number"),
+        _ => Ok(()),
     }
 }
 
@@ -446,13 +481,14 @@ impl Parser<'_, '_> {
     fn word(&mut self, part: &Operand) -> Result<u64> {
         let (at, shape) = match part {
             Operand::Word(v, _) => return Ok(*v),
-            Operand::Held(v, (shape, _)) => return Ok(extended(*v, shape)),
+            Operand::Held(v, (shape, _)) => {
+                check_number(shape)?;
+                return Ok(extended(*v, shape));
+            }
             Operand::Memory(at, (shape, _)) => (*at, shape),
         };
+        check_number(shape)?;
         let size = if shape.size == 0 { 8 } else { shape.size };
-        if size > 8 {
-            return bad("a structure is no number");
-        }
         let Some(bytes) = self.cursor.known_memory(at, size as usize)?.whole() else {
             return bad(format!("what is at {at:#x} is not known here"));
         };

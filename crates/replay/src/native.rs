@@ -212,6 +212,9 @@ impl Native {
         let ctx = cpu.window.ctx_ptr();
         let marks = cpu.window.has_marks().then(|| cpu.window.read_marks_base());
         let log = cpu.log.as_ref();
+        if log.is_some() != (cpu.marking == Observe::Runs) {
+            return Left::Wrong("it logs, and there is no log");
+        }
         let base = self.cache.base();
         let size = self.cache.range().end - base - Desc::LONG as u64;
         // The instruction was already announced as one that may write to watched memory.

@@ -67,8 +67,8 @@ impl RunLog {
     /// Logs an instruction that is executed alone, outside of translated code.
     pub fn add(&mut self, position: u64, pc: u64) {
         let n = position.wrapping_sub(self.from) as usize;
-        if let (Some(slot), Some(entry)) = (self.slots().get_mut(n), runs::entry(pc, 1)) {
-            *slot = entry;
+        if let Some(slot) = self.slots().get_mut(n) {
+            *slot = runs::entry(pc, 1).unwrap_or(0);
         }
     }
 
@@ -140,7 +140,11 @@ impl Machine<'_> {
     ) -> Result<Stop, Error> {
         if self.gap {
             self.leave_gap(position)?;
-            return Ok(Stop::Position);
+            return Ok(match &self.end {
+                Some(end) => Stop::Ended(end.clone()),
+                None if self.gap && self.cpu.pos < position => Stop::OutOfEvents,
+                None => Stop::Position,
+            });
         }
         let begin = self.cpu.pos;
         match &mut self.cpu.log {

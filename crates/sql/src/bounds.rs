@@ -36,7 +36,7 @@ impl Bounds {
     }
 
     /// Whether something is known of the numbers of a column.
-    pub fn bounds(&self, column: &str) -> bool {
+    pub fn knows(&self, column: &str) -> bool {
         self.numbers.contains_key(column)
     }
 

@@ -91,6 +91,13 @@ impl Clock {
         }
     }
 
+    /// The last position of a time, which is where what follows begins. `None`: the recording does not have that time.
+    pub fn last_position(&self, time: i64) -> Option<Position> {
+        let n = self.stretches.partition_point(|s| s.time <= time);
+        let s = self.stretches.get(n.checked_sub(1)?)?;
+        (time <= s.end()).then(|| s.segment.position(s.segment.from + (time - s.time) as u64))
+    }
+
     /// The position of a time: the earliest one, if there are several. `None`: the recording does not have that time.
     pub fn position(&self, time: i64) -> Option<Position> {
         let s = self.stretches.get(self.first_at(time.max(0)))?;

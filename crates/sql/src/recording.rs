@@ -130,6 +130,11 @@ impl Recording {
         Ok(source.map(|s| format!("{}:{}", s.file, s.line)))
     }
 
+    /// How many files a program image had mapped, one after the other or at the same time.
+    pub fn files(&self, image: u32) -> Result<usize> {
+        Ok(self.loaded(image)?.len())
+    }
+
     /// A file that a program image had mapped, by the number that [`Recording::file`] gives, and what is to be taken from addresses
     /// in memory to get those in the file.
     pub fn module(&self, image: u32, file: usize) -> Result<Option<(Arc<Module>, u64)>> {

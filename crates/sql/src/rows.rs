@@ -198,7 +198,16 @@ impl Rows {
         }
     }
 
-    /// The key of a word in its column, for [`Rows::words`]. Keys hold until the table ends.
+    /// A number that changes when keys of words do. That may happen when a row ends.
+    pub fn generation(&self) -> u32 {
+        let of = |b: &Builder| match b {
+            Builder::Word(w) => w.generation(),
+            _ => 0,
+        };
+        self.builders.iter().flatten().map(of).sum()
+    }
+
+    /// The key of a word in its column, for [`Rows::words`].
     pub fn key(&mut self, column: usize, word: &str) -> i32 {
         match &mut self.builders[column] {
             Some(Builder::Word(b)) => b.key(word),

@@ -61,6 +61,12 @@ fn share<I: Sync, S: Send>(
     })
 }
 
+/// The name of the whole function of which this is the name of a part: the compiler puts what is seldom executed elsewhere.
+pub fn whole(function: &str) -> Option<&str> {
+    let cold = [".cold", " [clone .cold]"];
+    cold.iter().find_map(|end| function.strip_suffix(end))
+}
+
 /// The instructions of a run.
 fn instructions(e: &Executed, run: Run) -> Vec<Instruction> {
     let n = run.instructions() as usize;

@@ -6,9 +6,15 @@ use datafusion::arrow::error::ArrowError;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Makes such a column. Its list only grows, so keys stay valid from batch to batch.
+/// A list with more bytes than this is not carried on.
+const MOST: usize = 1 << 20;
+
+/// Makes such a column. Batches share a list, so keys stay valid, until it is long.
 #[derive(Default)]
 pub struct Words {
+    /// The number of the list.
+    generation: u32,
+    bytes: usize,
     keys: Int32Builder,
     known: HashMap<String, i32>,
     list: Vec<String>,
@@ -25,6 +31,7 @@ impl Words {
         let key = self.list.len() as i32;
         self.known.insert(word.into(), key);
         self.list.push(word.into());
+        self.bytes += word.len();
         self.made = None;
         key
     }
@@ -34,12 +41,24 @@ impl Words {
         &mut self.keys
     }
 
+    /// A number that changes when keys do.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// The rows so far as a column. It begins anew.
     pub fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let list = self
             .made
             .get_or_insert_with(|| Arc::new(StringArray::from_iter_values(&self.list)));
         let column = DictionaryArray::<Int32Type>::try_new(self.keys.finish(), Arc::clone(list))?;
+        if self.bytes > MOST {
+            self.generation += 1;
+            self.bytes = 0;
+            self.known.clear();
+            self.list.clear();
+            self.made = None;
+        }
         Ok(Arc::new(column))
     }
 }
@@ -71,5 +90,12 @@ mod tests {
         assert_eq!(texts(&first), [some("b"), some("a"), some("b")]);
         assert_eq!(texts(&second), [some("c"), None, some("a")]);
         assert_eq!(second.len(), 3);
+        // A long list ends with its batch.
+        assert_eq!(w.generation(), 0);
+        w.key(&"x".repeat(MOST));
+        assert_eq!(w.key("b"), b);
+        w.keys().append_value(b);
+        assert_eq!(texts(&w.finish().unwrap()), [some("b")]);
+        assert_eq!((w.generation(), w.key("c")), (1, 0));
     }
 }

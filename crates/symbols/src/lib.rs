@@ -46,7 +46,7 @@ pub use debugfile::DebugPaths;
 pub use demangle::demangle;
 pub use globals::Global;
 pub use locations::{AtEntry, Location, Registers};
-pub use module::{Function, InlineFrame, LineRange, Module, SourceLine};
+pub use module::{Function, InlineFrame, LineRange, Lines, Module, SourceLine};
 pub use offset::function_at_offset;
 pub use signature::{Class, Parameter, Signature};
 pub use space::{CallFrame, CodeLocation, Mapping, Space};

@@ -7,6 +7,7 @@ use crate::tailcalls::Tails;
 use crate::unwind::Tables;
 use crate::{Error, demangle, names};
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -39,16 +40,30 @@ pub struct SourceLine {
     pub column: u32,
 }
 
+/// What a file's line table says.
+#[derive(Clone, Default, Debug)]
+pub struct Lines {
+    /// Paths of sources.
+    pub files: Vec<String>,
+    /// By address.
+    pub ranges: Vec<LineRange>,
+}
+
 /// Code that was made of a source line.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineRange {
     /// File address.
     pub addr: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// The line.
-    pub source: SourceLine,
+    /// Its source: an index in [`Lines::files`].
+    pub file: u32,
+    /// From 1.
+    pub line: u32,
 }
+
+/// A line table may have this many ranges.
+const MOST_RANGES: usize = 1 << 24;
 
 /// A function that executes at an address. Inlined functions come first, the innermost one before the others. The last
 /// one exists as code of its own.
@@ -318,19 +333,40 @@ impl Module {
         source(dwarf.find_location(addr).ok()??)
     }
 
-    /// All that the line table says, by file address. Empty: there is no debug information.
-    pub fn lines(&self) -> Vec<LineRange> {
+    /// All that the line table says. It is empty where there is no debug information. `None`: it has more than 16 million ranges.
+    pub fn lines(&self) -> Option<Lines> {
+        let mut all = Lines::default();
         let Some(dwarf) = self.dwarf() else {
-            return Vec::new();
+            return Some(all);
         };
         let Ok(ranges) = dwarf.find_location_range(0, u64::MAX) else {
-            return Vec::new();
+            return Some(all);
         };
-        let all = ranges.filter_map(|(addr, len, location)| {
-            let source = source(location).filter(|s| s.line > 0)?;
-            Some(LineRange { addr, len, source })
-        });
-        all.collect()
+        let mut numbers: HashMap<String, u32> = HashMap::new();
+        for (addr, len, location) in ranges {
+            let (Some(file), Some(line @ 1..)) = (location.file, location.line) else {
+                continue;
+            };
+            let file = match numbers.get(file) {
+                Some(n) => *n,
+                None => {
+                    let n = all.files.len() as u32;
+                    numbers.insert(file.into(), n);
+                    all.files.push(file.into());
+                    n
+                }
+            };
+            if all.ranges.len() >= MOST_RANGES {
+                return None;
+            }
+            all.ranges.push(LineRange {
+                addr,
+                len,
+                file,
+                line,
+            });
+        }
+        Some(all)
     }
 
     /// The file addresses at which code for a line begins. If the line has no code, the next one that has some counts.

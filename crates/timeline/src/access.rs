@@ -11,7 +11,7 @@ pub use crate::play::Last;
 pub use done::Done;
 pub use here::{accesses, first_writes};
 pub use last::{Lasts, Target, last_effects};
-pub use runs::{Executed, Runs};
+pub use runs::{Entry, Executed, Runs};
 pub use several::{Asked, last_of_several};
 pub use walk::{FlowControl, Straight, Touch, Walk, Walked};
 

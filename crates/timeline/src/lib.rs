@@ -57,7 +57,7 @@ mod search;
 mod travel;
 mod value;
 
-pub use access::{Executed, FlowControl, Runs, Straight, Touch, Walk, Walked};
+pub use access::{Entry, Executed, FlowControl, Runs, Straight, Touch, Walk, Walked};
 pub use base::similar::{did_you_mean, similar};
 pub use calls::{Call, Return};
 pub use engine::INDEX_CONSTANT;

@@ -40,6 +40,12 @@ fn rules() -> Vec<Rules> {
             });
         }
     }
+    all.push(Rules {
+        kind: Kind::Replay,
+        bits: 32,
+        marks: Marks::Runs,
+        watch: None,
+    });
     all
 }
 

@@ -37,9 +37,14 @@ struct Part {
 /// A block without its count: program image, file, addresses.
 type Code = (u32, Option<usize>, Box<[u64]>);
 
+/// A worker keeps at most this many addresses of instructions.
+const MOST: usize = 1 << 26;
+
 /// What one worker has found.
 #[derive(Default)]
 struct Counted {
+    /// Addresses in blocks.
+    size: usize,
     numbers: Numbers,
     blocks: Vec<Block>,
     /// Of each block. They lie together, as they change all the time.
@@ -128,8 +133,13 @@ impl Counted {
             for run in taken {
                 let found = front.of(run, |old| {
                     old.unwrap_or_default().add(counts);
+                    let size = &mut self.size;
                     let number = self.numbers.find(part.image, e, run, || {
                         blocks.push(block(r, part, e, run)?);
+                        *size += run.instructions() as usize + 1;
+                        if *size > MOST {
+                            return Err(too_much());
+                        }
                         counts.push(0);
                         Ok::<_, Stop>(counts.len() as u32)
                     })?;
@@ -154,6 +164,10 @@ impl Counted {
         front.empty(|hits| hits.add(&mut self.counts));
         failed.map_or(Ok(()), Err)
     }
+}
+
+fn too_much() -> Stop {
+    anyhow::anyhow!("the program changed its code too often to count it").into()
 }
 
 fn block(r: &Recording, part: &Part, e: &Executed, run: Run) -> Result<Block, Stop> {

@@ -39,7 +39,7 @@ impl Numbers {
         make: impl FnOnce() -> Result<u32, E>,
     ) -> Result<u32, E> {
         if self.images.get(self.last).is_none_or(|i| i.0 != image) {
-            self.last = self.place_of(image);
+            self.last = self.at(image);
         }
         let image = &mut self.images[self.last].1;
         image.follow(executed);
@@ -53,7 +53,7 @@ impl Numbers {
         image.look(run, make)
     }
 
-    fn place_of(&mut self, image: u32) -> usize {
+    fn at(&mut self, image: u32) -> usize {
         let found = self.images.iter().position(|i| i.0 == image);
         found.unwrap_or_else(|| {
             self.images.push((image, Image::default()));
@@ -68,6 +68,13 @@ impl Numbers {
     }
 }
 
+/// The place of a run in a table of this size, which is a power of 2. `None`: it has none.
+#[inline]
+fn place_of(id: u64, size: usize) -> Option<usize> {
+    let bits = size.checked_ilog2()?;
+    Some((id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize)
+}
+
 impl Image {
     /// Forgets what has changed.
     #[inline]
@@ -77,18 +84,17 @@ impl Image {
             for page in old.map_or_else(Vec::new, |old| e.changed_since(old)) {
                 for id in self.pages.remove(&page).unwrap_or_default() {
                     self.all.remove(&id);
-                    self.quick
-                        .iter_mut()
-                        .filter(|q| q.0 == id)
-                        .for_each(|q| q.1 = 0);
+                    let place = place_of(id, self.quick.len());
+                    if let Some(q) = place.and_then(|p| self.quick.get_mut(p)) {
+                        *q = (0, 0);
+                    }
                 }
             }
         }
     }
 
     fn place(&self, run: Run) -> Option<usize> {
-        let bits = self.quick.len().checked_ilog2()?;
-        Some((run.id().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize)
+        place_of(run.id(), self.quick.len())
     }
 
     fn look<E>(&mut self, run: Run, make: impl FnOnce() -> Result<u32, E>) -> Result<u32, E> {
@@ -158,8 +164,7 @@ impl<T: Copy + Default> Front<T> {
         run: Run,
         find: impl FnOnce(Option<T>) -> Result<T, E>,
     ) -> Result<&mut T, E> {
-        let hash = run.id().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let place = &mut self.places[(hash >> (64 - PLACES.ilog2())) as usize];
+        let place = &mut self.places[place_of(run.id(), PLACES).unwrap_or(0)];
         if place.0 != run.id() {
             let old = (place.0 != 0).then_some(place.1);
             *place = (run.id(), find(old)?);

@@ -7,24 +7,31 @@
 //! - a return or jump into a function that called this one, as `longjmp` and exceptions make: all functions in between end;
 //! - a signal, whose handler counts as called by the function that it interrupts, until the kernel goes on there.
 //!
-//! Any other jump stays in the function: compilers put rarely used parts of one elsewhere. Functions without a name cannot be told
-//! apart. Where one calls another, both count as one.
+//! A jump into code without a name stays in the function, if that is in the same file: compilers put rarely used parts of one
+//! elsewhere. Functions without a name cannot be told apart. Where one calls another, both count as one.
 
 use super::numbers::{Front, Numbers};
-use super::{file_at, instructions, runs, share, threads};
+use super::{file_at, instructions, runs, share, threads, whole};
 use crate::bounds::Bounds;
 use crate::recording::Recording;
 use crate::rows::Stop;
-use hindsight_timeline::{Cancel, Executed, Run, ThreadId};
+use hindsight_timeline::{Cancel, Entry, Executed, Run, ThreadId};
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Calls that are nested deeper count for the function at this depth.
 pub const DEEPEST: usize = 256;
-/// A tree has at most this many call paths.
+/// All trees have at most this many call paths.
 const MOST: usize = 1 << 22;
 /// So many calls that did not return are looked through for the one that a jump leads back to.
-const LOOK: usize = 1 << 10;
+pub const LOOK: usize = 1 << 14;
+/// At most this many calls that have not returned are remembered. If there are more, half of them are forgotten: the oldest.
+const OPEN: usize = 1 << 20;
+/// Of this many runs something is known at a time.
+const RUNS: usize = 1 << 20;
+/// The number of a function that no code belongs to.
+const NOBODY: u32 = u32::MAX;
 
 /// The call paths of a thread.
 pub struct Tree {
@@ -43,7 +50,7 @@ pub struct Tree {
 pub struct Node {
     /// What called it: a number of a node before this one.
     pub parent: u32,
-    /// Its number in [`Tree::functions`].
+    /// Its number in [`Tree::functions`]. The first node has none.
     pub function: u32,
     /// How deep it is: the thread is at 0.
     pub depth: u32,
@@ -86,25 +93,31 @@ enum End {
     Return,
 }
 
+/// What is known of an address.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    pc: u64,
+    function: u32,
+    /// It is the function's beginning.
+    begins: bool,
+}
+
 /// What is known of a run.
 #[derive(Clone, Copy, Default)]
 struct Known {
-    pc: u64,
+    /// Where it begins.
+    at: Place,
     /// The address behind it.
     behind: u64,
-    function: u32,
-    /// It stands at the function's beginning.
-    begins: bool,
-    /// The function has a name.
-    named: bool,
     end: End,
 }
 
 /// The call paths of all threads within the bounds.
 pub fn tree(r: &Recording, bounds: &Bounds, cancel: &Cancel) -> Result<Vec<Tree>, Stop> {
     let all = threads(r, bounds)?;
+    let paths = AtomicUsize::new(0);
     let made = share(&all, Vec::new, |trees, (thread, image, from, until)| {
-        trees.push(Maker::new(*thread, *image).play(r, (*from, *until), cancel)?);
+        trees.push(Maker::new(*thread, *image, &paths).play(r, (*from, *until), cancel)?);
         Ok(())
     })?;
     let mut trees: Vec<Tree> = made.into_iter().flatten().collect();
@@ -119,10 +132,14 @@ struct Open {
     back: Option<u64>,
     /// The node that called.
     node: u32,
+    /// How the run ended that a handler interrupts.
+    last: (End, u64),
 }
 
-struct Maker {
+struct Maker<'a> {
     tree: Tree,
+    /// How many nodes all trees have.
+    paths: &'a AtomicUsize,
     children: HashMap<(u32, u32), u32>,
     by_function: HashMap<Function, u32>,
     numbers: Numbers,
@@ -132,17 +149,15 @@ struct Maker {
     node: u32,
     /// How the run before ended, and the address behind it.
     last: (End, u64),
+    /// The number of instructions up to the end of the run before.
+    count: u64,
 }
 
-impl Maker {
-    fn new(thread: ThreadId, image: u32) -> Maker {
-        let none = Function {
-            name: None,
-            module: None,
-        };
+impl Maker<'_> {
+    fn new(thread: ThreadId, image: u32, paths: &AtomicUsize) -> Maker<'_> {
         let root = Node {
             parent: 0,
-            function: 0,
+            function: NOBODY,
             depth: 0,
             calls: 1,
             own: 0,
@@ -152,15 +167,17 @@ impl Maker {
                 thread,
                 image,
                 nodes: vec![root],
-                functions: vec![none.clone()],
+                functions: Vec::new(),
             },
+            paths,
             children: HashMap::new(),
-            by_function: HashMap::from([(none, 0)]),
+            by_function: HashMap::new(),
             numbers: Numbers::default(),
             known: Vec::new(),
             open: Vec::new(),
             node: 0,
             last: (End::Within, 0),
+            count: 0,
         }
     }
 
@@ -173,71 +190,102 @@ impl Maker {
                 return true;
             }
             front.begin(e, |_| {});
-            if e.entered {
+            if e.count != self.count {
+                // A gap lies between.
                 self.last = (End::Within, 0);
-                if !e.handler {
-                    self.leave_handler();
-                }
             }
-            let mut handler = e.handler;
+            self.count = e.count;
+            let mut done = self.enter_from_kernel(r, e);
             for run in taken {
-                let known = front.of(run, |_| self.find(r, e, run)).copied();
-                let done = known.and_then(|k| {
-                    if std::mem::take(&mut handler) {
-                        return self.call(None, k);
-                    }
-                    self.arrive(k)
+                let known = done.and_then(|()| front.of(run, |_| self.find(r, e, run)).copied());
+                done = known.and_then(|k| {
+                    self.arrive(k.at)?;
+                    let n = run.instructions();
+                    self.tree.nodes[self.node as usize].own += n;
+                    self.count += n;
+                    self.last = (k.end, k.behind);
+                    Ok(())
                 });
-                match done {
-                    Ok(k) => {
-                        self.tree.nodes[self.node as usize].own += run.instructions();
-                        self.last = (k.end, k.behind);
-                    }
-                    Err(e) => {
-                        failed = Some(e);
-                        return false;
-                    }
+                if done.is_err() {
+                    break;
                 }
             }
-            true
+            failed = done.err();
+            failed.is_none()
         })?;
         failed.map_or(Ok(self.tree), Err)
     }
 
     fn find(&mut self, r: &Recording, e: &Executed, run: Run) -> Result<Known, Stop> {
+        if self.known.len() >= RUNS {
+            self.known.clear();
+            self.numbers.clear();
+        }
         let (known, tree, by_function) = (&mut self.known, &mut self.tree, &mut self.by_function);
         let number = self.numbers.find(tree.image, e, run, || {
-            known.push(know(r, tree, by_function, e, run)?);
+            let list = instructions(e, run);
+            let last = list.last();
+            known.push(Known {
+                at: place(r, tree, by_function, run.pc(), e.count)?,
+                behind: last.map_or(run.pc(), Instruction::next_ip),
+                end: match last.map(|i| (i.flow_control(), i.mnemonic())) {
+                    Some((FlowControl::Call | FlowControl::IndirectCall, Mnemonic::Call)) => {
+                        End::Call
+                    }
+                    Some((FlowControl::Return, Mnemonic::Ret)) => End::Return,
+                    _ => End::Within,
+                },
+            });
             Ok::<_, Stop>(known.len() as u32)
         })?;
         Ok(self.known[number as usize - 1])
     }
 
+    /// Goes to where the kernel lets the thread go on. It may begin handlers, and end them, without an instruction in between.
+    fn enter_from_kernel(&mut self, r: &Recording, e: &Executed) -> Result<(), Stop> {
+        for Entry { pc, handler, .. } in e.entries {
+            let at = place(r, &mut self.tree, &mut self.by_function, *pc, e.count)?;
+            match handler {
+                true => {
+                    let last = std::mem::take(&mut self.last);
+                    self.call(None, last, at)?;
+                }
+                false => self.leave_handler(at),
+            }
+        }
+        Ok(())
+    }
+
     /// Goes to where the next run is.
     #[inline]
-    fn arrive(&mut self, k: Known) -> Result<Known, Stop> {
+    fn arrive(&mut self, at: Place) -> Result<(), Stop> {
         match self.last {
-            (End::Within, _) if self.tree.nodes[self.node as usize].function == k.function => Ok(k),
-            (End::Within, _) => self.jump(k),
-            (End::Call, behind) => self.call(Some(behind), k),
+            (End::Within, _) if self.tree.nodes[self.node as usize].function == at.function => {
+                Ok(())
+            }
+            (End::Within, _) => self.jump(at),
+            (End::Call, behind) => self.call(Some(behind), Default::default(), at),
             (End::Return, _) => match self.open.last() {
-                Some(o) if o.back == Some(k.pc) => {
+                Some(o) if o.back == Some(at.pc) => {
                     self.node = o.node;
                     self.open.pop();
-                    Ok(k)
+                    Ok(())
                 }
-                _ => self.back(k),
+                _ => self.back(at),
             },
         }
     }
 
-    fn call(&mut self, back: Option<u64>, k: Known) -> Result<Known, Stop> {
+    fn call(&mut self, back: Option<u64>, last: (End, u64), at: Place) -> Result<(), Stop> {
+        if self.open.len() >= OPEN {
+            self.open.drain(..OPEN / 2);
+        }
         self.open.push(Open {
             back,
             node: self.node,
+            last,
         });
-        self.enter(self.node, k.function)?;
-        Ok(k)
+        self.enter(self.node, at.function)
     }
 
     /// A function is called from a node.
@@ -253,12 +301,8 @@ impl Maker {
         let new = nodes.len() as u32;
         self.node = *self.children.entry((parent, function)).or_insert(new);
         if self.node == new {
-            if nodes.len() >= MOST {
-                return Err(anyhow::anyhow!(
-                    "thread {} has more than {MOST} call paths",
-                    self.tree.thread
-                )
-                .into());
+            if self.paths.fetch_add(1, Relaxed) >= MOST {
+                return Err(anyhow::anyhow!("there are more than {MOST} call paths").into());
             }
             nodes.push(Node {
                 parent,
@@ -273,98 +317,112 @@ impl Maker {
     }
 
     /// A jump leads into another function than the one that the node stands for.
-    fn jump(&mut self, k: Known) -> Result<Known, Stop> {
-        let caller = self.open.last().map_or(0, |o| o.node);
-        if self.node == 0 {
-            self.enter(0, k.function)?;
-        } else if k.begins {
-            self.enter(caller, k.function)?;
-        } else if k.named {
-            self.back_into(k);
+    fn jump(&mut self, at: Place) -> Result<(), Stop> {
+        let deepest = self.tree.nodes[self.node as usize].depth as usize >= DEEPEST;
+        if deepest && self.open.last().is_some_and(|o| o.node == self.node) {
+            // The node stands for all that is called there.
+            return Ok(());
         }
-        Ok(k)
+        let to = &self.tree.functions[at.function as usize];
+        let now = self.tree.nodes[self.node as usize].function;
+        let from = self.tree.functions.get(now as usize);
+        if to.name.is_none() && from.is_some_and(|f| f.module == to.module) {
+            return Ok(());
+        }
+        if !at.begins && to.name.is_some() && self.back_into(at.function) {
+            return Ok(());
+        }
+        self.enter(self.open.last().map_or(0, |o| o.node), at.function)
     }
 
     /// A return leads elsewhere than the last call says.
-    fn back(&mut self, k: Known) -> Result<Known, Stop> {
-        let near = self.open.iter().rev().take(LOOK);
-        if let Some(n) = near.clone().position(|o| o.back == Some(k.pc)) {
-            let at = self.open.len() - 1 - n;
-            self.node = self.open[at].node;
-            self.open.truncate(at);
-            return Ok(k);
-        }
-        if !k.named || self.tree.nodes[self.node as usize].function == k.function {
-            return Ok(k);
-        }
-        if self.open.is_empty() {
-            // The thread was recorded from its middle on: nobody saw that call.
-            self.enter(0, k.function)?;
-            return Ok(k);
-        }
-        self.jump(k)
-    }
-
-    /// Ends calls up to one of a function, if it is among them.
-    fn back_into(&mut self, k: Known) {
+    fn back(&mut self, at: Place) -> Result<(), Stop> {
         let mut near = self.open.iter().rev().take(LOOK);
-        let of = |o: &Open| self.tree.nodes[o.node as usize].function == k.function;
-        if let Some(n) = near.position(of) {
-            let at = self.open.len() - 1 - n;
-            self.node = self.open[at].node;
-            self.open.truncate(at);
+        if let Some(n) = near.position(|o| o.back == Some(at.pc)) {
+            self.end(n);
+            return Ok(());
+        }
+        match self.tree.nodes[self.node as usize].function == at.function {
+            true => Ok(()),
+            false => self.jump(at),
         }
     }
 
-    /// The kernel goes on where a signal came.
-    fn leave_handler(&mut self) {
-        if let Some(at) = self.open.iter().rposition(|o| o.back.is_none()) {
-            self.node = self.open[at].node;
-            self.open.truncate(at);
+    /// Ends calls up to the last one of a function. Returns whether it is among them.
+    fn back_into(&mut self, function: u32) -> bool {
+        let mut near = self.open.iter().rev().take(LOOK);
+        let of = |o: &Open| self.tree.nodes[o.node as usize].function == function;
+        let found = near.position(of);
+        if let Some(n) = found {
+            self.end(n);
         }
+        found.is_some()
+    }
+
+    /// Ends the last calls, up to the one that has `n` behind it.
+    fn end(&mut self, n: usize) -> Open {
+        let at = self.open.len() - 1 - n;
+        let ended = self.open[at];
+        self.node = ended.node;
+        self.open.truncate(at);
+        ended
+    }
+
+    /// The kernel goes on there, and no handler begins. Most often a handler has ended.
+    fn leave_handler(&mut self, at: Place) {
+        // A call within the handler is made again.
+        if self.tree.nodes[self.node as usize].function == at.function {
+            self.last = (End::Within, 0);
+            return;
+        }
+        let mut near = self.open.iter().rev().take(LOOK).enumerate();
+        let handlers = near.by_ref().filter(|(_, o)| o.back.is_none());
+        let mut first = None;
+        let mut of = None;
+        for (n, o) in handlers {
+            first = first.or(Some(n));
+            if self.tree.nodes[o.node as usize].function == at.function {
+                of = Some(n);
+                break;
+            }
+        }
+        // If it interrupted a call before the function began, that function is not known from its node.
+        self.last = match of.or(first) {
+            Some(n) => self.end(n).last,
+            None => (End::Within, 0),
+        };
     }
 }
 
-fn know(
+/// What is at an address when the tree's thread has completed `count` instructions.
+fn place(
     r: &Recording,
     tree: &mut Tree,
     by_function: &mut HashMap<Function, u32>,
-    e: &Executed,
-    run: Run,
-) -> Result<Known, Stop> {
-    let list = instructions(e, run);
-    let file = file_at(r, tree.image, run.pc(), tree.thread, e.count)?;
+    pc: u64,
+    count: u64,
+) -> Result<Place, Stop> {
+    let file = file_at(r, tree.image, pc, tree.thread, count)?;
     let location = match file {
-        Some(file) => r.location(tree.image, file, run.pc())?,
+        Some(file) => r.location(tree.image, file, pc)?,
         None => None,
     };
     let module = location.as_ref().map(|l| l.module.clone());
     let (mut name, mut begins) = (None, false);
     if let Some((function, past)) = location.and_then(|l| l.function) {
-        // The compiler puts what is seldom executed elsewhere.
-        let cold = [".cold", " [clone .cold]"].iter();
-        let whole = cold.filter_map(|end| function.strip_suffix(end)).next();
-        begins = past == 0 && whole.is_none();
-        name = Some(whole.map(str::to_owned).unwrap_or(function));
+        let main = whole(&function).map(str::to_owned);
+        begins = past == 0 && main.is_none();
+        name = Some(main.unwrap_or(function));
     }
     let function = Function { name, module };
-    let named = function.name.is_some();
     let next = tree.functions.len() as u32;
     let number = *by_function.entry(function.clone()).or_insert(next);
     if number == next {
         tree.functions.push(function);
     }
-    let last = list.last();
-    Ok(Known {
-        pc: run.pc(),
-        behind: last.map_or(run.pc(), Instruction::next_ip),
+    Ok(Place {
+        pc,
         function: number,
         begins,
-        named,
-        end: match last.map(|i| (i.flow_control(), i.mnemonic())) {
-            Some((FlowControl::Call | FlowControl::IndirectCall, Mnemonic::Call)) => End::Call,
-            Some((FlowControl::Return, Mnemonic::Ret)) => End::Return,
-            _ => End::Within,
-        },
     })
 }

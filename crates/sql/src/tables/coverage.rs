@@ -6,7 +6,7 @@ use crate::column::Kind::{Address, Int, Word};
 use crate::column::{Column, PROCESS, column};
 use crate::recording::Recording;
 use crate::rows::{Rows, Stop};
-use crate::sums::{Block, blocks};
+use crate::sums::{Block, blocks, whole};
 use crate::table::Table;
 use hindsight_inspect::symbols::{InlineFrame, Module};
 use std::collections::{BTreeMap, HashSet};
@@ -60,9 +60,16 @@ impl Table for Coverage {
             return Ok(());
         }
         let all = blocks(r, bounds, &out.cancel)?;
-        let mut files: BTreeMap<(u32, Option<usize>), Vec<&Block>> = BTreeMap::new();
+        let mut files: Files = BTreeMap::new();
         for b in &all {
             files.entry((b.image, b.file)).or_default().push(b);
+        }
+        // Of some files nothing was executed.
+        let images: Vec<u32> = files.keys().map(|f| f.0).collect();
+        for image in images {
+            for file in 0..r.files(image)? {
+                files.entry((image, Some(file))).or_default();
+            }
         }
         for ((image, file), blocks) in files {
             check(&out.cancel)?;
@@ -91,6 +98,9 @@ impl Table for Coverage {
 const BLOCK: &str = "block";
 const LINE: &str = "line";
 const FUNCTION: &str = "function";
+
+/// The blocks of each file of each program image.
+type Files<'a> = BTreeMap<(u32, Option<usize>), Vec<&'a Block>>;
 
 /// How often each instruction was executed, ascending by address.
 fn counts(blocks: &[&Block]) -> Vec<(u64, u64)> {
@@ -194,9 +204,15 @@ impl Part<'_> {
         let Some((module, bias)) = self.module else {
             return Ok(());
         };
-        let mut all: BTreeMap<(String, u32), Line> = BTreeMap::new();
-        for range in module.lines() {
-            let its = all.entry((range.source.file, range.source.line));
+        let Some(table) = module.lines() else {
+            return Err(anyhow::anyhow!("the line table of {} is too long", module.path()).into());
+        };
+        let mut all: BTreeMap<(&str, u32), Line> = BTreeMap::new();
+        for (i, range) in table.ranges.iter().enumerate() {
+            if i.is_multiple_of(LOOK) {
+                check(&out.cancel)?;
+            }
+            let its = all.entry((&table.files[range.file as usize], range.line));
             let its = its.or_default();
             let (from, until) = (range.addr.wrapping_add(bias), range.len);
             let first = self.counts.partition_point(|c| c.0 < from);
@@ -233,6 +249,9 @@ impl Part<'_> {
     }
 }
 
+/// After so many ranges it looks whether it was cancelled.
+const LOOK: usize = 1 << 12;
+
 /// A source line.
 #[derive(Default)]
 struct Line {
@@ -243,10 +262,11 @@ struct Line {
 }
 
 /// Tells copies of the same code apart: the function of its own that has it, and the places at which functions are inlined.
-type Copy = (u64, Vec<(String, u32, u32)>);
+type Copy = (String, Vec<(String, u32, u32)>);
 
 fn copy(module: &Module, at: u64, frames: &[InlineFrame]) -> Copy {
-    let function = module.function(at).map_or(0, |(f, _)| f.addr);
+    let function = module.function(at).map_or("", |(f, _)| &f.name);
+    let function = whole(function).unwrap_or(function).to_owned();
     let places = frames.iter().skip(1).filter_map(|f| f.source.as_ref());
     let places = places.map(|s| (s.file.clone(), s.line, s.column));
     (function, places.collect())

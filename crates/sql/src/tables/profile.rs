@@ -18,7 +18,7 @@ const PROFILE: &[Column] = &[
     column(
         "depth",
         Int,
-        "how many functions called each other up to it",
+        "how many calls lead to it; the first function of a thread has 1",
     ),
     column(
         "stack",

@@ -2,18 +2,20 @@
 
 use crate::bounds::Bounds;
 use crate::clock::check;
-use crate::column::Kind::{Int, Text};
+use crate::column::Kind::{Address, Int, Text};
 use crate::column::{COUNT, Column, POSITION, PROCESS, THREAD, TIME, column};
 use crate::recording::Recording;
 use crate::rows::{Rows, Stop};
 use crate::table::Table;
 use crate::tables::{instant, number};
 use anyhow::Context;
-use hindsight_inspect::symbols::{Mapping, Space};
+use hindsight_inspect::symbols::Module;
 use hindsight_timeline::{
     Breakpoint, Cursor, Direction, Position, Reason, Scope, Stops, did_you_mean,
 };
-use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// `values_of(place in the code, expression)`.
 pub struct ValuesOf {
@@ -30,6 +32,12 @@ pub const VALUES: &[Column] = &[
     THREAD,
     PROCESS,
     COUNT,
+    column("pc", Address, "address of the instruction that comes next"),
+    column(
+        "line",
+        Text,
+        "its source line, as FILE:LINE; NULL: not known",
+    ),
     column(
         "value",
         Text,
@@ -38,7 +46,7 @@ pub const VALUES: &[Column] = &[
     column(
         "number",
         Int,
-        "the same as a number; NULL: it is none, has more than 8 bytes, or is not known",
+        "the same as a number; NULL: it is none, does not fit, or is not known",
     ),
     column(
         "error",
@@ -70,9 +78,10 @@ impl Table for ValuesOf {
         let begin = (*times.start()).clamp(0, clock.end().into()) as i64;
         let first = match begin {
             0 => r.timeline.range()?.0,
-            n => clock.position(n).context("no such time")?,
+            // Of several instants with this time the last one: what ends there has no instruction left.
+            n => clock.last_position(n).context("no such time")?,
         };
-        let stops = self.stops(r)?;
+        let stops = self.stops(r, bounds)?;
         let cancel = out.cancel.clone();
         let done = cursor.cancellable(&cancel, |cursor| {
             cursor.seek(first)?;
@@ -82,13 +91,20 @@ impl Table for ValuesOf {
     }
 }
 
+/// Where code for the line is, by program image and file.
+type Files = HashMap<(u32, usize), BTreeSet<u64>>;
+
 /// Where the body of a function begins, as far as that is known: parameters are at their places only there.
-fn body(space: &Space, function: u64) -> u64 {
-    let of = |m: &Mapping| {
-        let signature = m.module.signature(function.wrapping_sub(m.bias));
-        Some(signature.ok()??.body?.wrapping_add(m.bias))
-    };
-    space.mapping(function).and_then(of).unwrap_or(function)
+fn body(r: &Recording, image: u32, function: u64) -> Result<u64, Stop> {
+    for file in 0..r.files(image)? {
+        if let Some((module, bias)) = r.module(image, file)?
+            && let Ok(Some(s)) = module.signature(function.wrapping_sub(bias))
+            && let Some(body) = s.body
+        {
+            return Ok(body.wrapping_add(bias));
+        }
+    }
+    Ok(function)
 }
 
 impl ValuesOf {
@@ -101,9 +117,10 @@ impl ValuesOf {
         mut stops: Stops,
         out: &mut Rows,
     ) -> Result<(), Stop> {
+        let mut known = Files::new();
         // The instant itself counts, and a run begins behind it.
         if self.stands(cursor, &stops)? {
-            self.row(r, cursor, bounds, out)?;
+            self.row(r, cursor, bounds, &mut known, out)?;
         }
         loop {
             check(&out.cancel)?;
@@ -117,33 +134,24 @@ impl ValuesOf {
             if i128::from(time) > *bounds.numbers("time").end() {
                 return Ok(());
             }
-            self.row(r, cursor, bounds, out)?;
+            self.row(r, cursor, bounds, &mut known, out)?;
         }
     }
 
-    /// Breakpoints at the code in all program images.
-    fn stops(&self, r: &Recording) -> Result<Stops<'static>, Stop> {
+    /// Breakpoints at the code in all program images that count.
+    fn stops(&self, r: &Recording, bounds: &Bounds) -> Result<Stops<'static>, Stop> {
         let mut stops = Stops::default();
         let mut similar = Vec::new();
-        let mut inspector = r.inspector();
+        let mut found = false;
         for p in r.timeline.processes()? {
-            let addresses = match number(&self.code) {
-                Some(address) => vec![address],
-                None => match self.code.rsplit_once(':').map(|(f, l)| (f, l.parse())) {
-                    Some((file, Ok(line))) => inspector
-                        .space(p.image, p.end)?
-                        .addresses_of_line(file, line),
-                    _ => {
-                        let found = inspector.functions(p.image, &self.code)?;
-                        if found.is_empty() {
-                            similar.extend(inspector.similar(p.image, &self.code)?);
-                        }
-                        let space = inspector.space(p.image, p.end)?;
-                        found.into_iter().map(|f| body(&space, f.0)).collect()
-                    }
-                },
-            };
-            let addresses: BTreeSet<u64> = addresses.into_iter().collect();
+            let addresses = self.addresses(r, p.image)?;
+            if addresses.is_empty() {
+                similar.extend(r.inspector().similar(p.image, &self.code)?);
+            }
+            found |= !addresses.is_empty();
+            if !bounds.has("process", p.image) {
+                continue;
+            }
             stops
                 .breakpoints
                 .extend(addresses.into_iter().map(|a| Breakpoint {
@@ -151,11 +159,65 @@ impl ValuesOf {
                     ..Breakpoint::at(0, a)
                 }));
         }
-        if stops.breakpoints.is_empty() {
+        if !found {
             let like = did_you_mean(&self.code, &similar);
             return Err(anyhow::anyhow!("there is no code at {}{like}", self.code).into());
         }
         Ok(stops)
+    }
+
+    /// The addresses of the code in a program image, wherever its files were.
+    fn addresses(&self, r: &Recording, image: u32) -> Result<BTreeSet<u64>, Stop> {
+        if let Some(address) = number(&self.code) {
+            return Ok(BTreeSet::from([address]));
+        }
+        let line = self.code.rsplit_once(':');
+        let line = line.and_then(|(file, line)| Some((file, line.parse().ok()?)));
+        let mut all = BTreeSet::new();
+        for file in 0..r.files(image)? {
+            let Some((module, bias)) = r.module(image, file)? else {
+                continue;
+            };
+            let here = match line {
+                Some((file, line)) => module.addresses_of_line(file, line),
+                None => Vec::new(),
+            };
+            all.extend(here.into_iter().map(|a| a.wrapping_add(bias)));
+        }
+        if line.is_none() {
+            for (function, _) in r.inspector().functions(image, &self.code)? {
+                all.insert(body(r, image, function)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether the code is there at a time: another file may have been there at another one.
+    fn is_there(
+        &self,
+        r: &Recording,
+        known: &mut Files,
+        (image, at, time): (u32, u64, i64),
+    ) -> Result<bool, Stop> {
+        let line = self.code.rsplit_once(':');
+        let Some((path, Ok(line))) = line.map(|(f, l)| (f, l.parse())) else {
+            return Ok(true);
+        };
+        let Some(file) = r.file(image, at, time)? else {
+            return Ok(false);
+        };
+        let places = match known.entry((image, file)) {
+            Entry::Occupied(o) => o.into_mut(),
+            Entry::Vacant(v) => {
+                let module = r.module(image, file)?;
+                let of = |(m, bias): (Arc<Module>, u64)| {
+                    let all = m.addresses_of_line(path, line).into_iter();
+                    all.map(|a| a.wrapping_add(bias)).collect()
+                };
+                v.insert(module.map(of).unwrap_or_default())
+            }
+        };
+        Ok(places.contains(&at))
     }
 
     /// Whether the cursor stands before one of the breakpoints.
@@ -170,6 +232,7 @@ impl ValuesOf {
         r: &Recording,
         cursor: &mut Cursor,
         bounds: &Bounds,
+        known: &mut Files,
         out: &mut Rows,
     ) -> Result<(), Stop> {
         let position: Position = cursor.position()?;
@@ -177,14 +240,26 @@ impl ValuesOf {
         if !bounds.has("thread", thread.0) || !bounds.has("process", r.image(thread)?) {
             return Ok(());
         }
-        instant(r, out, position, r.clock()?.time(position), (thread, count))?;
-        if out.wants(&[5, 6, 7]) {
+        let (time, at) = (r.clock()?.time(position), cursor.registers()?.rip);
+        let image = r.image(thread)?;
+        if !self.is_there(r, known, (image, at, time))? {
+            return Ok(());
+        }
+        instant(r, out, position, time, (thread, count))?;
+        out.uint(5, at);
+        if out.wants(&[6]) {
+            let file = r.file(image, at, time)?;
+            let line = file.map(|f| r.line(image, f, at)).transpose()?.flatten();
+            out.maybe(6, line);
+        }
+        if out.wants(&[7, 8, 9]) {
             match r.inspector().evaluate(cursor, &self.expression, 0) {
                 Ok(v) => {
-                    out.text(5, v.text);
-                    out.int(6, v.number);
+                    out.text(7, v.text);
+                    out.int(8, v.number);
                 }
-                Err(e) => out.text(7, e.to_string()),
+                Err(hindsight_inspect::Error::Expression(why)) => out.text(9, why),
+                Err(e) => return Err(e.into()),
             }
         }
         out.end()

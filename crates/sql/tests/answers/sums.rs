@@ -225,3 +225,54 @@ fn all_sums_are_of_the_same_instructions() {
         assert_eq!(some, BTreeMap::from([((one, 0), whole[&(one, 0)])]));
     }
 }
+
+/// Each instruction belongs to the function that has it, whatever signals come in between.
+#[test]
+fn profiles_book_instructions_on_their_functions() {
+    let scene = Scene::new();
+    let timer = scene.compile("values.c", &["-g", "-O1", "-pthread"]);
+    let paths = scene.compile("paths.c", &["-g", "-O0", "-pthread"]);
+    for argv in [words(&timer, &["timer"]), words(&paths, &[])] {
+        let (done, trace) = scene.record(&argv);
+        assert!(done.status.success(), "{}", done.messages());
+        let by = |question: &str| -> BTreeMap<String, u64> {
+            let all = rows(&scene, &trace, question).into_iter();
+            all.map(|r| (r["f"].as_str().unwrap().to_owned(), number(&r["n"])))
+                .collect()
+        };
+        let name = argv[0].to_str().unwrap();
+        let own = "('main', 'first', 'second', 'third', 'tick', 'small', 'thread', 'look', 'deep', 'after', 'last', 'tail', 'handler', 'raises', 'nested')";
+        let each = by(&format!(
+            "select function f, count(*) n from instructions where function in {own} group by 1"
+        ));
+        assert!(each.len() >= 6, "{each:?}");
+        let profile = by(&format!(
+            "select function f, sum(instructions) n from profile where module = '{name}' and function in {own} group by 1"
+        ));
+        assert_eq!(profile, each, "{name}");
+        let coverage = by(&format!(
+            "select function f, sum(instructions) n from coverage where kind = 'function' and function in {own}
+                and instructions > 0 group by 1"
+        ));
+        assert_eq!(coverage, each, "{name}");
+    }
+    // The calls are those that the program makes, signals or not.
+    let (done, trace) = scene.record(&words(&timer, &["timer"]));
+    let ticks: u64 = done.text().trim().parse().unwrap();
+    assert!(ticks >= 40, "{ticks}");
+    let calls = rows(
+        &scene,
+        &trace,
+        "select function f, sum(calls) n from profile where function in ('first', 'second', 'third', 'tick', 'small') group by 1",
+    );
+    let calls: BTreeMap<&str, u64> = (calls.iter())
+        .map(|r| (r["f"].as_str().unwrap(), number(&r["n"])))
+        .collect();
+    assert_eq!(
+        (calls["tick"], calls["small"]),
+        (ticks / 2, ticks),
+        "{calls:?}"
+    );
+    assert_eq!(calls["second"], 2 * calls["first"], "{calls:?}");
+    assert_eq!(calls["third"], 2 * calls["second"], "{calls:?}");
+}

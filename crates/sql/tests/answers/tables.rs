@@ -1,7 +1,10 @@
 //! Each table and function against what the program did.
 
 use super::ask::*;
+use hindsight_lab::{Scene, words};
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 #[test]
 fn calls_are_those_that_the_program_made() {
@@ -343,4 +346,67 @@ fn values_are_those_that_the_program_had() {
         a.wrong("select * from values_of('pay')")
             .contains("EXPRESSION")
     );
+}
+
+#[test]
+fn values_of_all_kinds_and_threads() {
+    let scene = Scene::new();
+    let program = scene.compile("values.c", &["-g", "-O0", "-pthread"]);
+    let (done, trace) = scene.record(&words(&program, &[]));
+    assert!(done.status.success(), "{}", done.messages());
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/programs/values.c");
+    let source = fs::read_to_string(Path::new(source)).unwrap();
+    let line = 1 + source.lines().position(|l| l.ends_with("// here")).unwrap();
+    let all = |expression: &str, condition: &str| {
+        let question = format!(
+            "select time, thread, value, number, error from values_of('values.c:{line}', '{expression}') {condition}"
+        );
+        rows(&scene, &trace, &question)
+    };
+    let first = |expression: &str| all(expression, "limit 1").remove(0);
+    for (expression, number) in [
+        ("c", Some(-1)),
+        ("m", Some(5)),
+        ("big", None),
+        ("d", None),
+        ("p", None),
+        ("w", None),
+        ("p.b", Some(-1)),
+        ("u - 1", Some(-1)),
+        ("c + 3", Some(2)),
+    ] {
+        let row = first(expression);
+        assert_eq!(row["number"].as_i64(), number, "{expression}: {row}");
+        assert!(row["value"].is_string() && row["error"].is_null(), "{row}");
+    }
+    assert_eq!(first("big")["value"], "18446744073709551615");
+    assert_eq!(first("d")["value"], "1.5");
+    assert!(
+        first("d + 1")["error"]
+            .as_str()
+            .unwrap()
+            .contains("floating")
+    );
+    assert!(first("w + 1")["value"].is_null());
+    // Both threads, in the order of time, and from any time on.
+    let whole = all("w.b", "");
+    assert_eq!(whole.len(), 40);
+    assert!(
+        whole
+            .windows(2)
+            .all(|w| w[0]["time"].as_i64() < w[1]["time"].as_i64())
+    );
+    let threads: BTreeSet<i64> = whole
+        .iter()
+        .map(|r| r["thread"].as_i64().unwrap())
+        .collect();
+    assert_eq!(threads.len(), 2);
+    let borders = rows(&scene, &trace, "select time t from segments order by t");
+    let step = (borders.len() / 25).max(1);
+    for border in borders.iter().step_by(step) {
+        let from = border["t"].as_i64().unwrap();
+        let some = all("w.b", &format!("where time >= {from}"));
+        let expected = whole.iter().filter(|r| r["time"].as_i64().unwrap() >= from);
+        assert!(some.iter().eq(expected), "from {from}");
+    }
 }

@@ -13,16 +13,24 @@ use std::sync::Arc;
 pub struct Executed<'a> {
     /// The number of instructions that the thread had completed before.
     pub count: u64,
-    /// The kernel let the thread go on at the first one, as at the beginning of a handler: the instruction before did not lead
-    /// there.
-    pub entered: bool,
-    /// The same, and it begins a handler.
-    pub handler: bool,
+    /// Where the kernel let the thread go on before the first one, in this order: the instruction before did not lead there. The
+    /// first one stands at the last of these.
+    pub entries: &'a [Entry],
     /// A signal came while the only instruction, which is a string instruction, had done a part of its work. What comes next has
     /// the same count.
     pub interrupted: bool,
     machine: &'a Machine<'static>,
     epoch: u64,
+}
+
+/// A place at which the kernel lets a thread go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Entry {
+    /// Its address.
+    pub pc: u64,
+    /// A signal's handler begins there.
+    pub handler: bool,
 }
 
 impl std::fmt::Debug for Executed<'_> {
@@ -127,7 +135,12 @@ impl Runs {
         let mut machine = self.engine.logging(self.thread)?;
         machine.digests_only();
         let all = begins(&self.engine, self.thread, (from, from + 1))?;
-        let Some((_, begin)) = all.range(..=from).next_back() else {
+        // What a string instruction did before a signal, at the same instant as a key frame, comes before that.
+        let before = match self.engine.scan(self.thread)?.interrupts(from) && from > self.from {
+            true => all.range(..from).next_back(),
+            false => all.range(..=from).next_back(),
+        };
+        let Some((_, begin)) = before else {
             return Err(Error::NoThread(self.thread));
         };
         begin.start(&self.engine, self.thread, &mut machine)?;
@@ -151,7 +164,7 @@ impl Runs {
     ) -> Result<bool> {
         let scan = self.engine.scan(self.thread)?;
         let fail = |e| replay(self.thread, e);
-        let (mut entered, mut handler) = (false, false);
+        let mut entries: Vec<Entry> = Vec::new();
         // Up to here nothing but instructions happens.
         let mut turn = scan.next_turn(m.position());
         while m.position() < until {
@@ -163,8 +176,7 @@ impl Runs {
                 {
                     let shown = Executed {
                         count,
-                        entered: std::mem::take(&mut entered),
-                        handler: false,
+                        entries: &entries,
                         interrupted: true,
                         machine: m,
                         epoch: m.epoch(),
@@ -172,25 +184,35 @@ impl Runs {
                     if !visit(&shown, &mut Taken::one(&mut run)) {
                         return Ok(false);
                     }
+                    entries.clear();
                 }
-                entered = scan.entries(count).next().is_some();
+                entries.extend(scan.entries(count).map(|pc| Entry {
+                    pc,
+                    handler: scan.handles(count, pc),
+                }));
                 m.settle().map_err(fail)?;
-                handler = scan.handles(count, m.registers().rip);
                 turn = scan.next_turn(count + 1);
             }
             let epoch = m.epoch();
-            let mut goes_on = true;
+            if m.in_gap() {
+                // What comes behind the gap, nobody led the thread to.
+                entries.clear();
+            }
+            let (mut goes_on, mut shows) = (true, false);
             let stop = m.log_to(until.min(turn), |machine, runs| {
                 let shown = Executed {
                     count,
-                    entered: std::mem::take(&mut entered),
-                    handler: std::mem::take(&mut handler),
+                    entries: &entries,
                     interrupted: false,
                     machine,
                     epoch,
                 };
                 goes_on = visit(&shown, runs);
+                shows = true;
             });
+            if shows {
+                entries.clear();
+            }
             if stop.map_err(fail)? != Stop::Position || !goes_on {
                 return Ok(false);
             }

@@ -30,7 +30,7 @@ fn from_runs(t: &Timeline, thread: ThreadId, ranges: &[(u64, u64)]) -> Vec<Seen>
     let mut all = t.runs(thread, Cancel::new()).unwrap().unwrap();
     for range in ranges {
         all.play(*range, |e, runs| {
-            let (mut count, mut entered) = (e.count, e.entered);
+            let (mut count, mut entered) = (e.count, !e.entries.is_empty());
             for run in runs {
                 let mut code = vec![0; 15 * run.instructions() as usize];
                 let n = e.code(run.pc(), &mut code);

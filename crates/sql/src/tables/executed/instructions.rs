@@ -55,10 +55,12 @@ impl Table for Instructions {
         let mut maker = Maker {
             r,
             bounds,
-            some: bounds.bounds("pc"),
+            some: bounds.knows("pc"),
             names: Names::default(),
             numbers: Numbers::default(),
             known: Vec::new(),
+            size: 0,
+            generation: 0,
         };
         each_run(r, bounds, out, |out, piece, count, run| {
             maker.run(out, piece, count, run)
@@ -66,8 +68,8 @@ impl Table for Instructions {
     }
 }
 
-/// What is known of this many runs at a time.
-const MOST: usize = 1 << 16;
+/// Of this many instructions in runs something is known at a time.
+const MOST: usize = 1 << 18;
 
 /// What is known of a run: of each of its instructions.
 struct Known {
@@ -91,25 +93,29 @@ struct Maker<'a> {
     names: Names,
     numbers: Numbers,
     known: Vec<Known>,
+    /// How many instructions these have together.
+    size: usize,
+    /// See [`Rows::generation`].
+    generation: u32,
 }
 
 impl Maker<'_> {
     fn run(&mut self, out: &mut Rows, piece: &Piece, count: u64, run: Run) -> Result<(), Stop> {
         let known = match piece.logged() {
             None => {
-                self.known.clear();
-                self.numbers.clear();
+                self.forget();
                 self.known.push(know(&mut self.names, out, piece, run)?);
                 0
             }
             Some(executed) => {
-                if self.known.len() >= MOST {
-                    self.known.clear();
-                    self.numbers.clear();
+                if self.size >= MOST || self.generation != out.generation() {
+                    self.forget();
+                    self.generation = out.generation();
                 }
-                let (known, names) = (&mut self.known, &mut self.names);
+                let (known, names, size) = (&mut self.known, &mut self.names, &mut self.size);
                 let number = self.numbers.find(piece.image, executed, run, || {
                     known.push(know(names, out, piece, run)?);
+                    *size += run.instructions() as usize;
                     Ok::<_, Stop>(known.len() as u32)
                 })?;
                 number as usize - 1
@@ -130,6 +136,12 @@ impl Maker<'_> {
                 Ok(())
             }
         }
+    }
+
+    fn forget(&mut self) {
+        self.known.clear();
+        self.numbers.clear();
+        self.size = 0;
     }
 
     /// Finds functions and lines of a run, if other ones hold than the last time.

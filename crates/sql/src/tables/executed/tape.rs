@@ -208,7 +208,7 @@ impl Tape {
             let mut piece = Piece {
                 stretch,
                 image,
-                entered: e.entered,
+                entered: !e.entries.is_empty(),
                 code: Code::Logged(e),
             };
             let mut count = e.count;
