@@ -29,6 +29,7 @@ mod part;
 mod pieces;
 mod ranges;
 pub mod sidecar;
+mod spans;
 mod split;
 mod steps;
 mod summary;

@@ -10,6 +10,7 @@ use super::packer::{Left, Packer};
 use super::pages::PageSet;
 use super::ranges::{Level, PartRange};
 use super::sidecar::Stream;
+use super::spans::Spans;
 use super::steps::{Gathered, Raw};
 use crate::base::STRIDE;
 use crate::model::error::replay;
@@ -19,7 +20,6 @@ use crate::{Error, Result};
 use hindsight_replay::{Lines, Machine, State, Stop};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// This many intervals wait to be packed, besides the one that is being packed and the one that is being played. Each
@@ -64,7 +64,7 @@ pub fn build(
         None if scan.is_based(range.from) => Some(start_of(recording, range)?),
         given => given,
     };
-    let span = AtomicU64::new(range.span(recording));
+    let spans = Spans::new(range.span(recording));
     let content = start.as_ref().map(|s| &s.content);
     let coarse = range.is_coarse().then(|| Coarse::new(content, recording));
     let mut shadow = HashMap::new();
@@ -81,11 +81,13 @@ pub fn build(
     let (give, spare) = sync_channel(WAITING + 2);
     let generating = whole.then(Generating::default);
     let steps = recording.has_steps(range.thread).then(Gathered::default);
-    let mut packer = Packer::new(range, budget, &span, shadow);
+    let mut packer = Packer::new(range, budget, &spans, shadow);
     packer.required &= borders.is_empty();
     (packer.generating, packer.steps, packer.stream) = (generating, steps, stream);
     std::thread::scope(|s| {
+        let ending = spans.ending();
         let packed = s.spawn(move || {
+            let _ending = ending;
             packer.run(&receive, &give, scan)?;
             Ok(packer.part)
         });
@@ -93,7 +95,7 @@ pub fn build(
             recording,
             range,
             scan,
-            (&span, borders),
+            (&spans, borders),
             start,
             Out {
                 send,
@@ -138,7 +140,7 @@ fn play(
     recording: &Arc<Recording>,
     range: PartRange,
     scan: &Scan,
-    (span, borders): (&AtomicU64, &[u64]),
+    (spans, borders): (&Spans, &[u64]),
     start: Option<Start>,
     Out {
         send,
@@ -159,6 +161,7 @@ fn play(
     // Where the present interval ends, and whether it is a short one. After that comes one of the usual length. Otherwise a
     // program that reads many files would have short ones only.
     let (mut end, mut short) = (0, false);
+    let (mut interval, mut usual) = (0, spans.of(0));
     let mut buffers = Buffers::of(spare);
     loop {
         let state = m.state();
@@ -168,7 +171,8 @@ fn play(
             None if !borders.is_empty() => range.to,
             None if from < end => end,
             None => {
-                let usual = span.load(Relaxed);
+                usual = spans.of(interval);
+                interval += 1;
                 let its = match short || !may_be_short {
                     true => usual,
                     false => first_or([&scan.given, &scan.restated], from, usual),
@@ -179,7 +183,7 @@ fn play(
         };
         end = next.min(range.to);
         if stepped {
-            let step = (span.load(Relaxed) / STEPS).max(1);
+            let step = (usual / STEPS).max(1);
             next = next.min(from.saturating_add(step));
         }
         let stop = match &mut coarse {

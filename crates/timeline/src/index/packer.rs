@@ -11,13 +11,13 @@ use super::maker::Maker;
 use super::page_access::PageAccess;
 use super::ranges::{Level, PartRange, SPAN};
 use super::sidecar::Stream;
+use super::spans::Spans;
 use super::steps::{Gathered, Raw};
 use super::summary::{FinalLine, words};
 use crate::Result;
 use crate::scan::Scan;
 use hindsight_replay::State;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender};
 
 /// The size of the whole is predicted only after this many intervals.
@@ -60,7 +60,8 @@ pub(super) struct Packer<'a> {
     /// The claim on the budget.
     taken: u64,
     /// Instructions in the intervals to come.
-    span: &'a AtomicU64,
+    spans: &'a Spans,
+    span: u64,
     /// Their usual number.
     usual: u64,
     /// The intervals are as long as their sizes require.
@@ -82,7 +83,7 @@ impl<'a> Packer<'a> {
     pub(super) fn new(
         range: PartRange,
         budget: &'a Budget,
-        span: &'a AtomicU64,
+        spans: &'a Spans,
         shadow: HashMap<u32, Box<Page>>,
     ) -> Packer<'a> {
         Packer {
@@ -99,8 +100,9 @@ impl<'a> Packer<'a> {
             size: 0,
             budget,
             taken: budget.share(range.to - range.from),
-            span,
-            usual: span.load(Relaxed),
+            spans,
+            span: spans.last(),
+            usual: spans.last(),
             required: range.level != Level::Only,
             coarse: range.is_coarse(),
             longer: (0, range.from, 0),
@@ -145,46 +147,51 @@ impl Packer<'_> {
                     true => self.usual.saturating_mul(LONGEST),
                     false => u64::MAX,
                 };
-                let span = as_required(its, left, rest, self.usual).min(most);
-                self.span.store(span, Relaxed);
+                self.span = as_required(its, left, rest, self.usual).min(most);
             }
             self.part.intervals.push(interval);
             if self.coarse {
                 self.say_by_page(done)?;
+                self.spans.decide(self.span);
                 continue;
             }
-            let n = self.part.intervals.len();
-            let foreseen = self.foreseen(done);
-            let wanted = match foreseen[0] {
-                0.0 if done < self.part.to => self.taken,
-                all => self.size.max(all as u64),
-            };
-            let (taken, mine) = self.budget.claim(self.taken, wanted, self.size);
-            self.taken = taken;
-            let over = |size: f64| n > 1 && size > mine as f64;
-            if !over(self.size as f64) && !over(foreseen[0]) {
-                self.say_by_page(done)?;
-                continue;
-            }
-            // If longer intervals from here on suffice, those that are made need not be joined.
-            if over(self.size as f64) || over(foreseen[1]) {
-                self.part.thin(scan, self.steps.is_some())?;
-                // The sections were about the old intervals.
-                self.generating = self.generating.as_ref().map(|_| Generating::default());
-                self.size = self.part.size() as u64;
-                if let Some(stream) = &mut self.stream {
-                    stream.again();
-                    let sections = self.part.intervals.iter().flat_map(Interval::sections);
-                    sections.for_each(|s| stream.put(s));
-                }
-            }
-            let span = self.span.load(Relaxed);
-            self.span.store(span.saturating_mul(2), Relaxed);
-            self.longer = (self.part.intervals.len(), done, self.size);
+            self.shorten(scan, done)?;
+            self.spans.decide(self.span);
         }
         if let Some(generating) = &mut self.generating {
             self.part.generations = generating.finish()?;
         }
+        Ok(())
+    }
+
+    /// Makes intervals longer, those to come and perhaps those that are there, if the part would become too large.
+    fn shorten(&mut self, scan: &Scan, done: u64) -> Result<()> {
+        let n = self.part.intervals.len();
+        let foreseen = self.foreseen(done);
+        let wanted = match foreseen[0] {
+            0.0 if done < self.part.to => self.taken,
+            all => self.size.max(all as u64),
+        };
+        let (taken, mine) = self.budget.claim(self.taken, wanted, self.size);
+        self.taken = taken;
+        let over = |size: f64| n > 1 && size > mine as f64;
+        if !over(self.size as f64) && !over(foreseen[0]) {
+            return self.say_by_page(done);
+        }
+        // If longer intervals from here on suffice, those that are made need not be joined.
+        if over(self.size as f64) || over(foreseen[1]) {
+            self.part.thin(scan, self.steps.is_some())?;
+            // The sections were about the old intervals.
+            self.generating = self.generating.as_ref().map(|_| Generating::default());
+            self.size = self.part.size() as u64;
+            if let Some(stream) = &mut self.stream {
+                stream.again();
+                let sections = self.part.intervals.iter().flat_map(Interval::sections);
+                sections.for_each(|s| stream.put(s));
+            }
+        }
+        self.span = self.span.saturating_mul(2);
+        self.longer = (self.part.intervals.len(), done, self.size);
         Ok(())
     }
 
