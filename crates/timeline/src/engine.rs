@@ -6,11 +6,13 @@ pub mod interest;
 mod levels;
 mod parts;
 mod patience;
+mod room;
 mod whole;
 
 pub use background::{Asking, Background};
 pub use levels::Looked;
 pub use parts::{Key, Unpacked};
+pub use room::INDEX_CONSTANT;
 pub use whole::{Depth, IndexStatus};
 
 use crate::base::lru::LruCache;
@@ -44,6 +46,9 @@ pub struct Options {
     /// bytes of the program's memory, but at most a GiB of these, and one for
     /// each 512 instructions.
     pub index_size: u64,
+    /// The number of bytes more that the file may have for each interval of the coarse level, where all of the fine level is
+    /// made ahead ([`Depth::Full`]). 0: 16 MiB.
+    pub fine_size: u64,
     /// The number of bytes for parts of the fine level that are not in the file. Those that were used longest ago are
     /// made again when they are needed. 0: 256 MiB.
     pub fine_memory: usize,
@@ -63,8 +68,6 @@ pub struct Engine {
     options: Options,
     /// The index beside the trace.
     pub sidecar: Sidecar,
-    /// The number of bytes that the index may have.
-    most: u64,
     /// The indexed parts of threads, by their first instruction.
     parts: Mutex<BTreeMap<(ThreadId, u64), Arc<IndexPart>>>,
     /// Parts of the fine level.
@@ -117,36 +120,6 @@ pub type Teller = Box<dyn Fn(Option<u64>) + Send + Sync>;
 const UNPACKED: usize = 128 << 20;
 /// Parts of the fine level that are not in the file have at most this many bytes together.
 const FINE: usize = 256 << 20;
-/// A part of the fine level has at most this share of the file.
-const FINE_SHARE: u64 = 2;
-/// An index may have twice the bytes of its trace, and this many more, besides what follows from the program's memory and its
-/// instructions.
-pub const INDEX_CONSTANT: u64 = 256 << 20;
-
-/// It may have a byte for `PER_MEMORY` bytes of memory that the program had, and at most `MOST_FOR_MEMORY` of these. A large
-/// program may change all of its memory at random.
-const PER_MEMORY: u64 = 4;
-const MOST_FOR_MEMORY: u64 = 1 << 30;
-/// It may have one more byte for this many instructions. A program that changes all of its memory again and again needs
-/// them.
-const PER_BYTE: u64 = 512;
-
-/// The number of bytes that the index of a trace may have.
-fn most(trace: &Trace) -> u64 {
-    let lengths = trace.threads().into_iter().map(|t| length(trace, t));
-    let had = (trace.summary()).map_or(0, |s| s.peak_memory_kib.saturating_mul(1024));
-    let for_memory = (had / PER_MEMORY).min(MOST_FOR_MEMORY);
-    2 * trace.len() + INDEX_CONSTANT + for_memory + lengths.fold(0, u64::saturating_add) / PER_BYTE
-}
-
-/// The number of instructions of a thread.
-fn length(trace: &Trace, thread: u32) -> u64 {
-    match trace.chunks(thread) {
-        [first, .., last] => last.last_pos - first.first_pos,
-        _ => 0,
-    }
-}
-
 impl Deref for Engine {
     type Target = Recording;
 
@@ -176,15 +149,10 @@ impl Engine {
             spans,
             options.processor,
         )?;
-        let trace = &recording.trace;
-        let most = match options.index_size {
-            0 => most(trace),
-            n => n,
-        };
         let sidecar = Sidecar::open(
             hindsight_trace::files::index_path(path),
-            trace.identity(),
-            most,
+            recording.trace.identity(),
+            room::limits(&recording, &options),
         );
         let fine = match options.fine_memory {
             0 => FINE,
@@ -195,7 +163,6 @@ impl Engine {
             unsaved: options.unsaved,
             options,
             sidecar,
-            most,
             parts: Mutex::default(),
             fine: Mutex::new(LruCache::new(fine)),
             at_border: Mutex::default(),
@@ -419,23 +386,6 @@ impl Engine {
         let all = self.threads.iter();
         all.flat_map(|t| index::part_ranges(&self.recording, *t))
             .collect()
-    }
-
-    /// The number of bytes that the index of a part may have: its share of the whole.
-    pub fn budget(&self, range: PartRange) -> u64 {
-        if let Level::Fine { .. } = range.level {
-            return self.most / FINE_SHARE;
-        }
-        let lengths = self.threads.iter().map(|t| length(&self.trace, t.0));
-        let total = lengths.fold(0, u64::saturating_add);
-        let share = range.len() as f64 / total.max(1) as f64;
-        // Some parts of a long thread change much memory, and others next to none.
-        let share = match range.level {
-            Level::Coarse => (share * 1.5).min(1.0),
-            _ => share,
-        };
-        // The rest of the file, around the parts, is small.
-        (self.most as f64 * 0.9 * share) as u64
     }
 
     /// The error for a frame that does not decode: somebody changed the index while it was in use.

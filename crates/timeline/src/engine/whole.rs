@@ -1,12 +1,19 @@
 //! Builds the index of a whole recording.
 
 use super::Engine;
+use super::room::Room;
 use crate::base::sync::{joined, lock};
 use crate::index::{self, Budget, For, Level, PartRange};
 use crate::{Cancel, Result};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+
+/// A part of the fine level with fewer intervals than this is not kept, unless it is short. Questions in it would be slow each
+/// time. One that they make themselves has more.
+const FEW: u64 = 2;
+/// When this many parts in a row found no room, there is none.
+const MISSES: usize = 8;
 
 /// How much of the index of a long recording is made ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -17,28 +24,6 @@ pub enum Depth {
     Coarse,
     /// The fine level too, from the end backwards, as far as the file has room.
     Full,
-}
-
-/// The room that parts share which are still to be made.
-struct Room {
-    bytes: u64,
-    instructions: u64,
-}
-
-impl Room {
-    /// The share of a part of so many instructions: at most `most` bytes.
-    fn take(&mut self, instructions: u64, most: u64) -> u64 {
-        let share = self.bytes as u128 * instructions as u128 / self.instructions.max(1) as u128;
-        let share = u64::try_from(share).unwrap_or(u64::MAX).min(most);
-        self.bytes = self.bytes.saturating_sub(share);
-        self.instructions = self.instructions.saturating_sub(instructions);
-        share
-    }
-
-    /// Notes how much of its share a part took. It may have taken more.
-    fn give_back(&mut self, share: u64, took: u64) {
-        self.bytes = self.bytes.saturating_add(share).saturating_sub(took);
-    }
 }
 
 /// The state of the index beside a trace.
@@ -175,8 +160,7 @@ impl Engine {
         })
     }
 
-    /// Builds parts of the fine level, one after the other. Each has its share of the file's room. Where that is
-    /// little, their intervals are longer. It ends when one does not fit all the same.
+    /// Builds parts of the fine level, one after the other. What does not fit the file is not kept.
     fn build_fine(
         self: &Arc<Self>,
         ranges: &[PartRange],
@@ -184,32 +168,38 @@ impl Engine {
     ) -> Result<()> {
         let engine = self;
         let next = AtomicUsize::new(0);
+        let missed = AtomicUsize::new(0);
+        let jobs = engine.affordable_jobs().min(ranges.len());
         let room = Mutex::new(Room {
             bytes: engine.sidecar.room(),
             instructions: ranges.iter().map(PartRange::len).sum(),
+            jobs: jobs as u64,
         });
         let work = || -> Result<()> {
-            loop {
-                let Some(range) = ranges.get(next.fetch_add(1, Relaxed)) else {
-                    return Ok(());
-                };
-                let share = lock(&room).take(range.len(), engine.budget(*range));
+            while missed.load(Relaxed) < MISSES
+                && let Some(range) = ranges.get(next.fetch_add(1, Relaxed))
+            {
+                let share = lock(&room).take(range.len());
                 if share == 0 {
                     return Ok(());
                 }
                 let budget = Budget::new(share, range.len());
-                let part = index::encode(&engine.draft(*range, &budget, 1, None, progress)?)?;
+                let draft = engine.draft(*range, &budget, 1, None, progress)?;
+                let few = (draft.intervals.len() as u64) < FEW;
+                let useful = !few || range.len() <= FEW * range.span(engine);
+                let part = index::encode(&draft)?;
                 let bytes = part.1.iter().map(|s| s.len() as u64).sum::<u64>();
-                let saved = engine.sidecar.add(*range, &part, For::Rest)?;
+                let saved = useful && engine.sidecar.add(*range, &part, For::Rest)?;
+                lock(&room).give_back(share, if saved { bytes } else { 0 });
                 match saved {
-                    true => lock(&room).give_back(share, bytes),
-                    false => lock(&room).bytes = 0,
+                    true => missed.store(0, Relaxed),
+                    false => drop(missed.fetch_add(1, Relaxed)),
                 }
             }
+            Ok(())
         };
         std::thread::scope(|s| {
-            let n = engine.affordable_jobs().min(ranges.len());
-            let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
+            let all: Vec<_> = (0..jobs).map(|_| s.spawn(work)).collect();
             all.into_iter().try_for_each(joined)
         })
     }
@@ -218,26 +208,5 @@ impl Engine {
     fn affordable_jobs(&self) -> usize {
         let most = index::affordable_coarse(&self.recording);
         self.jobs.min(most).max(1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_follow_what_earlier_parts_took() {
-        let mut room = Room {
-            bytes: 1000,
-            instructions: 100,
-        };
-        assert_eq!(room.take(10, u64::MAX), 100);
-        assert_eq!(room.take(30, 50), 50, "a part has a limit too");
-        // The first took less than its share, the second more.
-        room.give_back(100, 20);
-        room.give_back(50, 80);
-        assert_eq!(room.take(60, u64::MAX), 900);
-        room.give_back(900, 2000);
-        assert_eq!((room.bytes, room.take(1, u64::MAX)), (0, 0));
     }
 }

@@ -27,7 +27,7 @@ pub enum Level {
 }
 
 /// Instructions in an interval of the coarse level.
-fn coarse_span(recording: &Recording) -> u64 {
+pub fn coarse_span(recording: &Recording) -> u64 {
     match recording.coarse {
         0 => COARSE,
         n => n,

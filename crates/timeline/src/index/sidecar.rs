@@ -37,9 +37,26 @@ pub struct Sidecar {
     /// The path of the file. The file need not exist.
     pub path: PathBuf,
     identity: u128,
-    /// The largest size that the file may have, in bytes.
-    most: u64,
+    pub limits: Limits,
     state: Mutex<State>,
+}
+
+/// The largest sizes that the file may have, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// With what questions need.
+    pub usual: u64,
+    /// With what is made ahead since somebody wants all of it. A file that has become larger than usual keeps this limit.
+    pub full: u64,
+}
+
+impl Limits {
+    fn of(&self, why: For, contents: &Contents) -> u64 {
+        match why == For::Rest || contents.live() > self.usual {
+            true => self.full,
+            false => self.usual,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -59,7 +76,7 @@ pub enum For {
     Question,
     /// Somebody builds the index. It is to be saved.
     Index,
-    /// Somebody builds the index. Nothing else has to make room for it.
+    /// Somebody builds all of the index. Nothing else has to make room for it, and the file may become larger.
     Rest,
     /// Nobody asked for it. Nothing has to make room for it, and nobody waits for it.
     Background,
@@ -95,12 +112,11 @@ impl State {
 
 impl Sidecar {
     /// Reads which parts a file has. A missing or foreign file has none. A damaged one has those before the damage.
-    /// `most` is the largest size that the file may have, in bytes.
-    pub fn open(path: PathBuf, identity: u128, most: u64) -> Sidecar {
+    pub fn open(path: PathBuf, identity: u128, limits: Limits) -> Sidecar {
         let s = Sidecar {
             path,
             identity,
-            most,
+            limits,
             state: Mutex::default(),
         };
         s.refresh();
@@ -143,9 +159,10 @@ impl Sidecar {
         lock(&self.state).contents.end
     }
 
-    /// The number of bytes that the file may still get.
+    /// The number of bytes that the file may still get [for the rest](For::Rest).
     pub fn room(&self) -> u64 {
-        self.most.saturating_sub(lock(&self.state).contents.live())
+        let live = lock(&self.state).contents.live();
+        self.limits.full.saturating_sub(live)
     }
 
     /// Whether the file has a part.
@@ -249,7 +266,7 @@ impl Sidecar {
         // all of it at once.
         if let Some(b) = &mut begun
             && let Ok(contents) = b.finish(self.identity, key, what)
-            && contents.end <= self.most
+            && contents.end <= self.limits.usual
             && b.become_first(&self.path).is_ok()
         {
             s.take(outside::open(&self.path)?, contents);
@@ -291,14 +308,15 @@ impl Sidecar {
         s.contents.forget(key);
         if let Some(begun) = begun {
             // It can fail, for example if the disk has no room for both files. Then the part is appended.
-            if let Ok(true) = self.replace(&mut s, &alone, key, what, begun) {
+            if let Ok(true) = self.replace(&mut s, &alone, (key, what, why), begun) {
                 return Ok(true);
             }
         }
         let len = what.1.iter().map(|s| s.len()).sum::<usize>() + what.0.len();
         let len = len as u64 + RECORD;
         let unused = s.contents.end - s.contents.live();
-        let fits = |c: &Contents| c.end + len <= self.most;
+        let most = self.limits.of(why, &s.contents);
+        let fits = |c: &Contents| c.end + len <= most;
         if unused > s.contents.live() + len || unused > 0 && !fits(&s.contents) {
             // If that fails, the part may still fit.
             let _ = self.rewrite(&mut s, &mut alone);
@@ -310,7 +328,7 @@ impl Sidecar {
             self.rewrite(&mut s, &mut alone)?;
         }
         let may_drop = !matches!(why, For::Rest | For::Background) && !is_calls(&key);
-        if may_drop && !fits(&s.contents) && s.contents.drop_fine(self.most, len) {
+        if may_drop && !fits(&s.contents) && s.contents.drop_fine(most, len) {
             self.rewrite(&mut s, &mut alone)?;
         }
         if !fits(&s.contents) {
@@ -327,13 +345,13 @@ impl Sidecar {
         &self,
         s: &mut State,
         alone: &File,
-        key: Key,
-        what: &Encoded,
+        (key, what, why): (Key, &Encoded, For),
         mut begun: Stream,
     ) -> io::Result<bool> {
+        let most = self.limits.of(why, &s.contents);
         let contents = begun.finish(self.identity, key, what)?;
         let others = s.contents.live() - file::HEADER;
-        if others > contents.end / LITTLE || contents.end + others > self.most {
+        if others > contents.end / LITTLE || contents.end + others > most {
             return Ok(false);
         }
         let contents = s.contents.copy(alone, &begun.file, contents)?;

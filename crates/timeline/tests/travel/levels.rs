@@ -153,12 +153,15 @@ fn parts_make_room_for_others_and_nothing_is_refused() {
     let all = fs::read(&index).unwrap();
     let coarse = only(&all, |kind| kind != FINE_PART).len() as u64;
     let whole = all.len() as u64;
+    let its = records(&all).into_iter().filter(|r| r.0 == FINE_PART);
+    let largest = its.map(|r| r.2 - r.1).max().unwrap() as u64;
     // Half of the fine level, next to nothing of it, not even the coarse level.
     for most in [(coarse + whole) / 2, coarse + 100, coarse / 2] {
         fs::remove_file(&index).unwrap();
         let tight = || {
             let options = Options {
                 index_size: most,
+                fine_size: 1,
                 fine_memory: 1,
                 ..options()
             };
@@ -167,19 +170,23 @@ fn parts_make_room_for_others_and_nothing_is_refused() {
         let t = tight();
         build(&t);
         let made = t.index_status();
-        assert!(made.bytes <= most && made.problem.is_none());
+        let limit = most + made.fine as u64;
+        assert!(made.bytes <= limit && made.problem.is_none());
         assert_eq!(answers(&t), want, "{most}");
         assert_eq!(answers(&tight()), want, "{most}");
-        assert!(fs::metadata(&index).unwrap().len() <= most, "{most}");
+        assert!(fs::metadata(&index).unwrap().len() <= limit, "{most}");
         if most > coarse {
             assert_eq!(made.present, made.parts);
             assert!(made.fine_present < made.fine, "{most}");
+            // Parts that did not fit left room for others.
+            assert!(made.bytes + largest > limit, "{made:?}, of {limit}");
         }
     }
     // Parts near the beginning take the room of others when questions need them. Those near the end are made first.
     fs::remove_file(&index).unwrap();
     let options = Options {
         index_size: coarse + (whole - coarse) / 6,
+        fine_size: 1,
         ..options()
     };
     let t = Timeline::open(&trace, options.clone()).unwrap();
@@ -218,6 +225,39 @@ fn parts_make_room_for_others_and_nothing_is_refused() {
     let after = fs::read(&index).unwrap();
     assert!(begins(&before) > 2 * COARSE, "{}", begins(&before));
     assert!(begins(&after) < 2 * COARSE, "{}", begins(&after));
+}
+
+/// The file grows with the number of coarse intervals where all of the fine level is wanted. Questions add to it later.
+#[test]
+fn all_of_the_fine_level_has_room_of_its_own() {
+    let s = Scene::new();
+    let trace = record(&s, "40");
+    let want = answers(&crate::open(&trace, 1000));
+    let index = index_path(&trace);
+    let t = open(&trace);
+    build(&t);
+    let all = fs::read(&index).unwrap();
+    let coarse = only(&all, |kind| kind != FINE_PART).len() as u64;
+    let fine = t.index_status().fine as u64;
+    drop(t);
+    fs::remove_file(&index).unwrap();
+    let options = Options {
+        index_size: coarse * 5 / 4,
+        // Without these it would have room for little more than the coarse level.
+        fine_size: all.len() as u64 / fine,
+        ..options()
+    };
+    let limit = options.index_size + (fine + 1) * options.fine_size;
+    let again = || Timeline::open(&trace, options.clone()).unwrap();
+    build(&again());
+    let made = again().index_status();
+    assert!(made.fine > 8 && made.fine_present == made.fine, "{made:?}");
+    assert!(options.index_size < made.bytes && made.bytes <= limit);
+    // What a question adds makes nothing else go.
+    assert_eq!(answers(&again()), want);
+    let now = again().index_status();
+    assert_eq!(now.fine_present, made.fine);
+    assert!(made.bytes < now.bytes && now.bytes <= limit, "calls");
 }
 
 #[test]
