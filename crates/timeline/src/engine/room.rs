@@ -24,7 +24,7 @@ const PER_BYTE: u64 = 512;
 /// take 0.1 to 10 MB, and where it works through a large memory up to 400 MB.
 const FINE: u64 = 16 << 20;
 /// A part of the fine level that is made ahead has at most this many times an even share.
-const UNEVEN: u64 = 16;
+const UNEVEN: u64 = 32;
 
 /// The number of bytes that the index of a recording may have.
 pub fn limits(recording: &Recording, options: &Options) -> Limits {
@@ -120,16 +120,16 @@ mod tests {
             instructions: 100,
             jobs: 2,
         };
-        assert_eq!(room.take(1), 160);
+        assert_eq!(room.take(1), 320);
         // While that one is made, another one takes from the rest.
-        assert_eq!(room.take(11), 420, "the others have a half");
+        assert_eq!(room.take(11), 340, "the others have a half");
         // The first took less than its share, the second more.
-        room.give_back(160, 20);
-        room.give_back(420, 470);
-        assert_eq!((room.bytes, room.instructions), (510, 88));
+        room.give_back(320, 20);
+        room.give_back(340, 390);
+        assert_eq!((room.bytes, room.instructions), (590, 88));
         room.jobs = 1;
-        assert_eq!(room.take(88), 510, "there is no more");
-        room.give_back(510, 2000);
+        assert_eq!(room.take(88), 590, "there is no more");
+        room.give_back(590, 2000);
         assert_eq!((room.bytes, room.take(1)), (0, 0));
     }
 }
