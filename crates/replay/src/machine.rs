@@ -513,6 +513,11 @@ impl<'a> Machine<'a> {
         self.cpu.window.read(addr, buf);
     }
 
+    /// The cells of a page of the window, by its number.
+    pub fn window_page(&self, page: u32) -> &[u8; 4096] {
+        self.cpu.window.page(page)
+    }
+
     /// Writes to the cells of the addresses from `addr` on.
     pub fn write_window(&mut self, addr: u64, buf: &[u8]) {
         self.cpu.window.write_from_outside(addr, buf);

@@ -194,17 +194,7 @@ fn play(
             }
         };
         let done = m.position();
-        let more = match stop {
-            Ok(Stop::Position | Stop::Break) => done < range.to,
-            Ok(_) => false,
-            // The code is missing because the trace is cut.
-            Err(hindsight_replay::Error::MissingCode { .. })
-                if recording.trace.completeness() != hindsight_trace::Completeness::Complete =>
-            {
-                false
-            }
-            Err(e) => return Err(fail(e)),
-        };
+        let more = goes_on(recording, stop).map_err(fail)? && done < range.to;
         let mut raw = Raw::default();
         match &mut coarse {
             Some(c) => c.take(&mut m, scan, &mut known).map_err(fail)?,
@@ -215,10 +205,17 @@ fn play(
                 raw.last = !more || done >= end;
             }
         }
-        changed_outside(&m, scan, &mut known, (from, done), &mut raw.changed);
+        let mut changed = Vec::new();
+        changed_outside(&m, scan, &mut known, (from, done), &mut changed);
         let left = match &mut coarse {
-            Some(c) => Left::Change(Box::new(c.finish(&m, state, raw.changed))),
+            Some(c) => {
+                // If nobody receives any more, that shows below.
+                let mut some = |d| drop(send.send(Left::Differences(d)));
+                Left::Change(Box::new(c.finish(&m, state, changed, &mut some)))
+            }
             None => {
+                let whole = changed.iter().map(|p| (*p, Box::new(*m.window_page(*p))));
+                raw.changed.extend(whole);
                 raw.state = Some(state);
                 buffers.away += 1;
                 Left::Marks(Box::new(raw))
@@ -233,6 +230,23 @@ fn play(
         if !more {
             return Ok(());
         }
+    }
+}
+
+/// Whether the stream goes on where a machine stopped.
+fn goes_on(
+    recording: &Recording,
+    stop: std::result::Result<Stop, hindsight_replay::Error>,
+) -> std::result::Result<bool, hindsight_replay::Error> {
+    match stop {
+        Ok(stop) => Ok(matches!(stop, Stop::Position | Stop::Break)),
+        // The code is missing because the trace is cut.
+        Err(hindsight_replay::Error::MissingCode { .. })
+            if recording.trace.completeness() != hindsight_trace::Completeness::Complete =>
+        {
+            Ok(false)
+        }
+        Err(e) => Err(e),
     }
 }
 
@@ -349,14 +363,14 @@ fn harvest(
     })
 }
 
-/// Adds what known pages hold that something else than the thread changed between two positions. Each page is told once,
-/// however often it changed: only its content at the end matters.
+/// Adds known pages that something else than the thread changed between two positions. Each page is told once, however often
+/// it changed: only its content at the end matters.
 fn changed_outside(
     m: &Machine,
     scan: &Scan,
     known: &mut PageSet,
     (from, to): (u64, u64),
-    changed: &mut Vec<(u32, Box<Page>)>,
+    changed: &mut Vec<u32>,
 ) {
     let between = |all: &[(u64, u64, u64)]| {
         let first = |n| all.partition_point(|z| z.0 < n);
@@ -364,7 +378,7 @@ fn changed_outside(
     };
     let mut told = HashSet::new();
     for (_, addr, len) in &scan.zeros[between(&scan.zeros)] {
-        renew(m, known, (*addr, *len), &mut told, changed);
+        renew(known, (*addr, *len), &mut told, changed);
     }
     let restated = &scan.restated[between(&scan.restated)];
     for (_, addr, len) in scan.given[between(&scan.given)].iter().chain(restated) {
@@ -372,23 +386,19 @@ fn changed_outside(
     }
 }
 
-/// Adds what known pages of a range hold now.
+/// Adds the known pages of a range.
 fn renew(
-    m: &Machine,
     known: &PageSet,
     (addr, len): (u64, u64),
     told: &mut HashSet<u32>,
-    changed: &mut Vec<(u32, Box<Page>)>,
+    changed: &mut Vec<u32>,
 ) {
     let first = addr / PAGE as u64;
     let last = addr.saturating_add(len).div_ceil(PAGE as u64);
     let mut one = |page: u32| {
-        if !told.insert(page) {
-            return;
+        if told.insert(page) {
+            changed.push(page);
         }
-        let mut now = Box::new([0; PAGE]);
-        m.read_window(page as u64 * PAGE as u64, &mut now[..]);
-        changed.push((page, now));
     };
     if last - first > known.len() as u64 {
         let inside = |p: &u32| (*p as u64).wrapping_sub(first) & 0xf_ffff < last - first;
@@ -403,24 +413,22 @@ fn renew(
     }
 }
 
-/// Adds what a range holds now. Its pages are known from then on. Zero pages that were not known are left out.
+/// Adds the pages of a range, which are known from then on. Zero pages that were not known are left out.
 fn take(
     m: &Machine,
     known: &mut PageSet,
     (addr, len): (u64, u64),
     told: &mut HashSet<u32>,
-    changed: &mut Vec<(u32, Box<Page>)>,
+    changed: &mut Vec<u32>,
 ) {
-    let mut now = [0; PAGE];
     for number in addr / PAGE as u64..addr.saturating_add(len).div_ceil(PAGE as u64) {
         let page = number as u32 & 0xf_ffff;
         if !told.insert(page) {
             continue;
         }
-        m.read_window(number * PAGE as u64, &mut now);
-        if now != [0; PAGE] || known.contains(page) {
+        if *m.window_page(page) != [0; PAGE] || known.contains(page) {
             known.insert(page);
-            changed.push((page, Box::new(now)));
+            changed.push(page);
         }
     }
 }

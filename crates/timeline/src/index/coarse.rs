@@ -3,26 +3,31 @@
 //! Marks take as much memory as what they are about, twice. So they are taken whenever there are many, however long the
 //! interval is. What they said is kept as bits.
 
-use super::codec::{LEVEL, LINE, PAGE, Page, bits};
+use super::codec::{LEVEL, PAGE, Page, bits};
 use super::draft::Interval;
 use super::frame::IndexFrame;
 use super::history::History;
 use super::maker::Maker;
 use super::page_access::{PageAccess, whole, words_of};
 use super::pages::PageSet;
+use super::pieces::{PIECE, Packing};
 use super::summary::covered;
 use super::told::Told;
 use crate::Result;
+use crate::base::sync::lock;
 use crate::recording::Recording;
 use crate::scan::Scan;
 use hindsight_replay::{LineMarks, Lines, Machine, State, page_faults};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
 
 /// Marks are taken when the thread that plays has got this many pages since the last time: 4 GiB. To get them again takes longer
 /// than all else, so there must be many.
 const MANY: u64 = 1 << 20;
 /// The same where somebody chose the length of coarse intervals. The programs of tests are small.
 const MANY_IF_CHOSEN: u64 = 256;
+/// Differences are packed while more are found, this many bytes at a time.
+const SOME: usize = 1024 * PIECE;
 /// Pages in memory, by number. Numbers of cells go up to here.
 const PAGES: u64 = 1 << 20;
 
@@ -31,6 +36,10 @@ pub struct Coarse {
     /// What pages held at the last border.
     shadow: HashMap<u32, Box<Page>>,
     touched: BTreeMap<u32, Box<Touched>>,
+    /// To be used again: to get memory takes long.
+    #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
+    idle: Vec<Box<Touched>>,
+    spare: Spare,
     /// Where marks were taken last, and how many pages the thread had got by then.
     since: u64,
     faults: u64,
@@ -48,17 +57,36 @@ pub struct Change {
     /// All that changed in memory. A program that works through all of its memory again and again changes little of it.
     /// So that is much smaller than what the interval reads.
     summary: Maker,
+    spare: Spare,
+}
+
+/// Some of the differences of the interval whose [`Change`] follows.
+pub struct Differences {
+    bytes: Vec<u8>,
+    spare: Spare,
+}
+
+impl Differences {
+    pub fn pack(self, to: &mut Packing) -> Result<()> {
+        to.add(&self.bytes, LEVEL)?;
+        self.spare.give(self.bytes);
+        Ok(())
+    }
 }
 
 impl Change {
-    pub fn pack(mut self) -> Result<Interval> {
-        Ok(Interval {
+    /// Packs it. `begun` has the differences that came before.
+    pub fn pack(mut self, begun: Packing) -> Result<Interval> {
+        self.summary.begun = begun;
+        let interval = Interval {
             from: self.state.position,
             to: self.to,
             frame: IndexFrame::made(&self.state, &self.accessed, &[], LEVEL)?,
             history: Told::packed(&self.history)?,
             summary: self.summary.pack(LEVEL)?,
-        })
+        };
+        self.spare.give(self.summary.bytes);
+        Ok(interval)
     }
 }
 
@@ -75,6 +103,8 @@ impl Coarse {
         Coarse {
             shadow,
             touched: BTreeMap::new(),
+            idle: Vec::new(),
+            spare: Spare::default(),
             since: 0,
             faults: page_faults(),
             many: match recording.coarse {
@@ -114,10 +144,15 @@ impl Coarse {
             }
         }
         self.since = m.position();
-        let touched = &mut self.touched;
+        let (touched, idle) = (&mut self.touched, &mut self.idle);
         m.take_marks(&mut |page, lines, marks, _| {
             known.insert(page);
-            touched.entry(page).or_default().add(lines, marks);
+            let its = touched.entry(page).or_insert_with(|| {
+                let mut its = idle.pop().unwrap_or_default();
+                its.begin();
+                its
+            });
+            its.add(lines, marks);
         })
     }
 
@@ -135,8 +170,14 @@ impl Coarse {
     }
 
     /// What the interval left that begins with `state` and ends where the machine is. `changed` has pages that something else
-    /// changed. Call [`Coarse::take`] before.
-    pub fn finish(&mut self, m: &Machine, state: State, changed: Vec<(u32, Box<Page>)>) -> Change {
+    /// changed. `send` gets some of the differences, if there are many. Call [`Coarse::take`] before.
+    pub fn finish(
+        &mut self,
+        m: &Machine,
+        state: State,
+        changed: Vec<u32>,
+        send: &mut dyn FnMut(Differences),
+    ) -> Change {
         let touched = std::mem::take(&mut self.touched);
         let mut out = Change {
             state,
@@ -144,42 +185,57 @@ impl Coarse {
             accessed: touched.keys().map(|page| (*page, 0)).collect(),
             history: History::of(touched.len()),
             summary: Maker::default(),
+            spare: self.spare.clone(),
         };
-        let given: BTreeMap<u32, Box<Page>> = changed.into_iter().collect();
+        let mut given = changed;
+        given.sort_unstable();
         let mut given = given.into_iter().peekable();
-        let shadow = &mut self.shadow;
-        let summary = &mut out.summary;
-        let mut change = |page, to: &mut dyn FnMut(&mut Page)| {
+        let (shadow, spare, summary) = (&mut self.shadow, &self.spare, &mut out.summary);
+        summary.bytes = spare.take();
+        // What something else changed is told with all that the page holds at the end. Otherwise some lines can differ.
+        let mut change = |page, lines| {
             let held = shadow.entry(page);
             let held = held.or_insert_with(|| Box::new([0; PAGE]));
-            let old = **held;
-            to(held);
-            summary.changed(page, &old, held);
+            summary.changed(page, lines, held, m.window_page(page));
+            if summary.bytes.len() >= SOME {
+                let mut next = spare.take();
+                next.extend_from_slice(&summary.bytes[SOME..]);
+                summary.bytes.truncate(SOME);
+                send(Differences {
+                    bytes: std::mem::replace(&mut summary.bytes, next),
+                    spare: spare.clone(),
+                });
+            }
         };
-        let mut now = [0; PAGE];
         for (page, t) in touched {
-            while let Some((other, now)) = given.next_if(|g| g.0 < page) {
-                change(other, &mut |held| *held = *now);
+            while let Some(other) = given.next_if(|g| *g < page) {
+                change(other, u64::MAX);
             }
             let its = t.access(page);
             out.history.push(&its);
-            // What something else changed is told with all that the page holds at the end.
-            let whole = given.next_if(|g| g.0 == page);
-            m.read_window(page as u64 * PAGE as u64, &mut now);
-            change(page, &mut |held| match &whole {
-                Some((_, now)) => *held = **now,
-                None => {
-                    for i in bits(its.any()) {
-                        let line = i * LINE..(i + 1) * LINE;
-                        held[line.clone()].copy_from_slice(&now[line]);
-                    }
-                }
-            });
+            match given.next_if_eq(&page) {
+                Some(_) => change(page, u64::MAX),
+                None => change(page, its.any()),
+            }
+            self.idle.push(t);
         }
-        for (other, now) in given {
-            change(other, &mut |held| *held = *now);
-        }
+        given.for_each(|other| change(other, u64::MAX));
         out
+    }
+}
+
+/// A buffer that comes back from the packer.
+#[derive(Clone, Default)]
+struct Spare(Arc<Mutex<Vec<u8>>>);
+
+impl Spare {
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut lock(&self.0))
+    }
+
+    fn give(&self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        *lock(&self.0) = bytes;
     }
 }
 
@@ -202,6 +258,13 @@ impl Default for Touched {
 }
 
 impl Touched {
+    /// Forgets all.
+    fn begin(&mut self) {
+        self.words = [[0; 2]; 64];
+        self.odd = 0;
+        self.masks.clear();
+    }
+
     fn rank(&self, line: usize) -> usize {
         (self.odd & ((1 << line) - 1)).count_ones() as usize
     }

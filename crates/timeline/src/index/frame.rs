@@ -1,7 +1,7 @@
 //! Frames: states from which replay can begin, with the memory that it needs.
 
 use super::codec::{LINE, Lines, PAGE, Reader, pack, put, unpack};
-use super::pieces::{self, Pieces};
+use super::pieces::{self, Packing, Pieces};
 use crate::Result;
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use hindsight_isa::{CpuState, VecState};
@@ -167,11 +167,24 @@ thread_local! {
 
 /// Packs a head, which is read as a whole, and parts that can be read piece by piece.
 pub fn parts(head: &[u8], rest: &[&[u8]], level: i32) -> Result<Arc<[u8]>> {
+    parts_with(head, None, rest, level)
+}
+
+/// The same, with a first part that is packed already.
+pub fn parts_with(
+    head: &[u8],
+    first: Option<&Packing>,
+    rest: &[&[u8]],
+    level: i32,
+) -> Result<Arc<[u8]>> {
     let head = pack(head, level)?;
     PARTS.with_borrow_mut(|out| {
         out.clear();
         put(out, head.len() as u64);
         out.extend_from_slice(&head);
+        if let Some(first) = first {
+            first.finish(out);
+        }
         for bytes in rest {
             pieces::pack(bytes, level, out)?;
         }

@@ -1,9 +1,10 @@
 //! Makes the summary of an interval, with one step or several.
 
 use super::codec::{LINE, Page, bits, put};
-use super::frame::{parts, put_state};
+use super::frame::{parts, parts_with, put_state};
 use super::given::Given;
 use super::page_access::PageAccess;
+use super::pieces::Packing;
 use super::summary::{Changed, FinalLine, IntervalStep, IntervalSummary, MASK, framed, words};
 use crate::Result;
 use hindsight_replay::State;
@@ -19,6 +20,8 @@ pub struct Maker {
     steps: Vec<IntervalStep>,
     /// The differences of the steps.
     pub bytes: Vec<u8>,
+    /// Those that come before them, and are packed already.
+    pub begun: Packing,
     /// Whether each step says what it accessed.
     pub stepped: bool,
     /// The access masks of each line that a step accessed ([`Changed::accessed`]).
@@ -108,13 +111,17 @@ impl Maker {
         self.lines_differ(touched.page, new, before);
     }
 
-    /// Adds the next page to a summary that says how all of memory changed in an interval.
-    pub fn changed(&mut self, page: u32, old: &Page, now: &Page) {
+    /// Adds the next page to a summary that says how all of memory changed in an interval. Only these lines can differ.
+    /// `held` is what they held, and gets what they hold now.
+    pub fn changed(&mut self, page: u32, lines: u64, held: &mut Page, now: &Page) {
         let before = self.bytes.len() / LINE;
         let mut new = 0u64;
-        let lines = old.as_chunks().0.iter().zip(now.as_chunks().0);
-        for (i, (old, now)) in lines.enumerate() {
-            new |= (self.line(old, now) as u64) << i;
+        let (held, now) = (held.as_chunks_mut().0, now.as_chunks().0);
+        for i in bits(lines) {
+            if self.line(&held[i], &now[i]) {
+                new |= 1 << i;
+                held[i] = now[i];
+            }
         }
         self.lines_differ(page, new, before);
     }
@@ -248,6 +255,10 @@ impl Maker {
                 }
             }
         }
-        parts(&head, &[&self.bytes, &self.masks], level)
+        if self.begun.is_empty() {
+            return parts(&head, &[&self.bytes, &self.masks], level);
+        }
+        self.begun.add(&self.bytes, level)?;
+        parts_with(&head, Some(&self.begun), &[&self.masks], level)
     }
 }

@@ -2,13 +2,14 @@
 
 use super::budget::Budget;
 use super::by_page::{Generating, Generations};
-use super::coarse::Change;
+use super::coarse::{Change, Differences};
 use super::codec::{LEVEL, LINE, PAGE, Page, bits};
 use super::draft::{Draft, Interval};
 use super::frame::IndexFrame;
 use super::history::History;
 use super::maker::Maker;
 use super::page_access::PageAccess;
+use super::pieces::Packing;
 use super::ranges::{Level, PartRange, SPAN};
 use super::sidecar::Stream;
 use super::spans::Spans;
@@ -45,6 +46,7 @@ pub(super) enum Left {
     Marks(Box<Raw>),
     /// Of an interval of the coarse level.
     Change(Box<Change>),
+    Differences(Differences),
 }
 
 /// Makes intervals from what the replay sends.
@@ -55,6 +57,8 @@ pub(super) struct Packer<'a> {
     /// The lines of a frame while it is made. Then the differences.
     bodies: Vec<u8>,
     differences: Vec<u8>,
+    /// Those of the interval of the coarse level that is being made.
+    begun: Packing,
     size: u64,
     budget: &'a Budget,
     /// The claim on the budget.
@@ -97,6 +101,7 @@ impl<'a> Packer<'a> {
             shadow,
             bodies: Vec::new(),
             differences: Vec::new(),
+            begun: Packing::default(),
             size: 0,
             budget,
             taken: budget.share(range.to - range.from),
@@ -122,7 +127,11 @@ impl Packer<'_> {
     ) -> Result<()> {
         while let Ok(left) = left.recv() {
             let interval = match left {
-                Left::Change(change) => Some(change.pack()?),
+                Left::Change(change) => Some(change.pack(std::mem::take(&mut self.begun))?),
+                Left::Differences(some) => {
+                    some.pack(&mut self.begun)?;
+                    None
+                }
                 Left::Marks(mut raw) => {
                     let interval = self.pack_marks(&mut raw, scan)?;
                     let _ = used.try_send(*raw);

@@ -8,7 +8,7 @@ use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::compress_bound;
 
 /// Bytes in a piece, before compression.
-const PIECE: usize = 16 << 10;
+pub const PIECE: usize = 16 << 10;
 /// From this many pieces on, two threads unpack them.
 const MANY: usize = 64;
 /// A buffer that has grown beyond this is not used again.
@@ -20,7 +20,7 @@ thread_local! {
     static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
     static PIECE_OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    static PIECES_OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static PIECES_OUT: RefCell<Packing> = RefCell::default();
 }
 
 /// Appends one zstd frame.
@@ -48,17 +48,51 @@ pub fn compress(raw: &[u8], level: i32, out: &mut Vec<u8>) -> Result<()> {
 
 /// Appends bytes, compressed: their number, the lengths of the pieces, and the pieces.
 pub fn pack(raw: &[u8], level: i32, out: &mut Vec<u8>) -> Result<()> {
-    put(out, raw.len() as u64);
     PIECES_OUT.with_borrow_mut(|all| {
         all.clear();
-        for p in raw.chunks(PIECE) {
-            let before = all.len();
-            compress(p, level, all)?;
-            put(out, (all.len() - before) as u64);
-        }
-        out.extend_from_slice(all);
+        all.add(raw, level)?;
+        all.finish(out);
         Ok(())
     })
+}
+
+/// What [`pack`] does, for bytes that come bit by bit.
+#[derive(Default)]
+pub struct Packing {
+    len: usize,
+    lengths: Vec<u8>,
+    pieces: Vec<u8>,
+}
+
+impl Packing {
+    fn clear(&mut self) {
+        self.len = 0;
+        self.lengths.clear();
+        self.pieces.clear();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds bytes: a multiple of a [`PIECE`], unless they are the last ones.
+    pub fn add(&mut self, raw: &[u8], level: i32) -> Result<()> {
+        assert!(self.len.is_multiple_of(PIECE));
+        self.len += raw.len();
+        for p in raw.chunks(PIECE) {
+            let before = self.pieces.len();
+            compress(p, level, &mut self.pieces)?;
+            put(&mut self.lengths, (self.pieces.len() - before) as u64);
+        }
+        Ok(())
+    }
+
+    /// Appends what [`pack`] does.
+    pub fn finish(&self, out: &mut Vec<u8>) {
+        put(out, self.len as u64);
+        out.extend_from_slice(&self.lengths);
+        out.extend_from_slice(&self.pieces);
+    }
 }
 
 /// Unpacks a piece. Returns its length in bytes.
@@ -269,6 +303,12 @@ mod tests {
         let mut blob = Vec::new();
         pack(&raw, -1, &mut blob).unwrap();
         assert!(blob.len() < raw.len() / 4);
+        let (mut packing, mut same) = (Packing::default(), Vec::new());
+        for some in [&raw[..2 * PIECE], &raw[2 * PIECE..]] {
+            packing.add(some, -1).unwrap();
+        }
+        packing.finish(&mut same);
+        assert!(same == blob && !packing.is_empty());
         let p = new(&blob).unwrap();
         assert_eq!(p.all().unwrap(), raw);
         let mut opened = Opened::default();
