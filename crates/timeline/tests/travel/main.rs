@@ -16,6 +16,7 @@ mod interrupted;
 mod known;
 mod levels;
 mod lists;
+mod memory;
 mod out;
 mod places;
 mod questions;
