@@ -95,23 +95,29 @@ struct Fidelity {
 
 #[derive(Args)]
 struct Travel {
-    /// Trace file to use instead of recordings of sqlite and of pigz with eight threads. Its index is made
-    /// beside it if it does not exist.
-    trace: Option<PathBuf>,
+    /// Trace files to use instead of recordings of sqlite and of pigz with eight threads. Their indexes are made
+    /// beside them if they do not exist.
+    traces: Vec<PathBuf>,
     /// The hindsight program to use [default: beside this one].
     #[arg(long, env = "HINDSIGHT")]
     hindsight: Option<PathBuf>,
     /// How often the program runs and its index is made, in turn.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Measure how travel grows with the length of a recording and the size of the process. The goals are not compared.
-    #[arg(long, conflicts_with = "trace")]
+    /// Measure how travel grows with the length of a recording and the size of the process, one line for each recording. The
+    /// goals are not compared. Indexes beside trace files stay as they are.
+    #[arg(long)]
     scale: bool,
     /// With --scale: also recordings that take hours.
-    #[arg(long, requires = "scale")]
+    #[arg(long, requires = "scale", conflicts_with = "traces")]
     long: bool,
     /// With --scale: only recordings whose names contain this text.
-    #[arg(long, requires = "scale", default_value = "")]
+    #[arg(
+        long,
+        requires = "scale",
+        conflicts_with = "traces",
+        default_value = ""
+    )]
     only: String,
     /// Number of random places.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
@@ -166,20 +172,22 @@ fn main() -> ExitCode {
 
 fn travel(o: &Travel) -> io::Result<ExitCode> {
     let rounds = o.rounds as usize;
-    let met = match &o.trace {
-        Some(trace) => travel::one(trace, rounds).map_err(io::Error::other)?,
-        None => {
-            let tool = Hindsight::find(o.hindsight.clone(), Vec::new())?;
-            let scratch = tempfile::Builder::new()
-                .prefix("hindsight-travel-")
-                .tempdir()?;
-            if o.scale {
-                scale::programs(&tool, scratch.path(), o.long, &o.only, rounds)?;
-                return Ok(ExitCode::SUCCESS);
-            }
-            travel::programs(&tool, scratch.path(), o.pairs, rounds)?
+    let mut met = true;
+    if o.traces.is_empty() || o.scale {
+        let tool = Hindsight::find(o.hindsight.clone(), Vec::new())?;
+        let scratch = tempfile::Builder::new()
+            .prefix("hindsight-travel-")
+            .tempdir()?;
+        match (o.scale, o.traces.is_empty()) {
+            (true, true) => scale::programs(&tool, scratch.path(), o.long, &o.only, rounds)?,
+            (true, false) => scale::recordings(&tool, scratch.path(), &o.traces, rounds)?,
+            _ => met = travel::programs(&tool, scratch.path(), o.pairs, rounds)?,
         }
-    };
+    } else {
+        for trace in &o.traces {
+            met &= travel::one(trace, rounds).map_err(io::Error::other)?;
+        }
+    }
     Ok(match met {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

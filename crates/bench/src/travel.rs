@@ -231,23 +231,22 @@ fn nearby(c: &mut Cursor) -> Result<u64> {
     Ok(c.registers()?.gpr[RSP])
 }
 
-fn reverse_continue(
+/// Bytes that were written early, and if possible never again: the best of so many. Returns their address, and when they were
+/// written last.
+pub fn written_early(
     c: &mut Cursor,
     id: ThreadId,
-    from: u64,
-    to: u64,
-    table: &mut Table,
-) -> Result<()> {
-    let cancel = Cancel::new();
-    // Bytes that were written early, and if possible never again.
+    (from, to): (u64, u64),
+    tries: u64,
+) -> Result<Option<(u64, u64)>> {
     let mut best: Option<(u64, u64)> = None;
-    for step in 0..200 {
+    for step in 0..tries {
         c.seek_count(id, from + EARLY.min(to - from) + 1000 * step)?;
         let written = c.accesses()?.into_iter().find(|a| a.write);
         let Some(a) = written else { continue };
         let count = c.count();
         c.seek_count(id, to)?;
-        let last = c.cancellable(&cancel, |c| c.last_write(a.address, a.len.min(8)))?;
+        let last = c.last_write(a.address, a.len.min(8))?;
         let at = last.map_or(u64::MAX, |w| w.count);
         if best.is_none_or(|b| at < b.1) {
             best = Some((a.address, at));
@@ -256,24 +255,37 @@ fn reverse_continue(
             break;
         }
     }
-    if let Some((address, at)) = best {
-        c.seek_count(id, to)?;
-        let mut stops = Stops {
-            watchpoints: vec![Watchpoint {
-                id: 0,
-                address,
-                len: 1,
-                watch: Access::Write,
-                image: None,
-            }],
-            ..Stops::default()
-        };
-        let watch = Watch::begin();
-        let stop = c.cancellable(&cancel, |c| {
-            c.run(Direction::Backward, Scope::Thread, &mut stops)
-        })?;
-        let spent = watch.end();
-        let hit = matches!(stop.reason, Reason::Watchpoint { .. });
+    Ok(best)
+}
+
+/// Runs back from `to` to the last write of a byte. Says whether there was one.
+pub fn watch_back(c: &mut Cursor, id: ThreadId, to: u64, address: u64) -> Result<(Spent, bool)> {
+    c.seek_count(id, to)?;
+    let mut stops = Stops {
+        watchpoints: vec![Watchpoint {
+            id: 0,
+            address,
+            len: 1,
+            watch: Access::Write,
+            image: None,
+        }],
+        ..Stops::default()
+    };
+    let watch = Watch::begin();
+    let stop = c.run(Direction::Backward, Scope::Thread, &mut stops)?;
+    let hit = matches!(stop.reason, Reason::Watchpoint { .. });
+    Ok((watch.end(), hit))
+}
+
+fn reverse_continue(
+    c: &mut Cursor,
+    id: ThreadId,
+    from: u64,
+    to: u64,
+    table: &mut Table,
+) -> Result<()> {
+    if let Some((address, at)) = written_early(c, id, (from, to), 200)? {
+        let (spent, hit) = watch_back(c, id, to, address)?;
         let hit = match hit {
             true => format!("hit at {at}"),
             false => "no hit".into(),
@@ -401,8 +413,8 @@ pub struct Question {
 /// Milliseconds of elapsed time and of processor time.
 #[derive(Clone, Copy)]
 pub struct Spent {
-    wall: f64,
-    cpu: f64,
+    pub wall: f64,
+    pub cpu: f64,
 }
 
 impl Spent {
