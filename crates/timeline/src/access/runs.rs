@@ -164,7 +164,7 @@ impl Runs {
     ) -> Result<bool> {
         let scan = self.engine.scan(self.thread)?;
         let fail = |e| replay(self.thread, e);
-        let mut entries: Vec<Entry> = Vec::new();
+        let (mut entries, mut later): (Vec<Entry>, Vec<Entry>) = Default::default();
         // Up to here nothing but instructions happens.
         let mut turn = scan.next_turn(m.position());
         while m.position() < until {
@@ -186,12 +186,19 @@ impl Runs {
                     }
                     entries.clear();
                 }
+                entries.append(&mut later);
                 entries.extend(scan.entries(count).map(|pc| Entry {
                     pc,
                     handler: scan.handles(count, pc),
                 }));
                 m.settle().map_err(fail)?;
                 turn = scan.next_turn(count + 1);
+                // The call that returns from a handler comes first.
+                let here = m.registers().rip;
+                if let Some(last) = entries.pop_if(|e| !e.handler && e.pc != here) {
+                    later.push(last);
+                    turn = count + 1;
+                }
             }
             let epoch = m.epoch();
             if m.in_gap() {
