@@ -143,8 +143,8 @@ pub struct Inspector {
     timeline: Timeline,
     paths: DebugPaths,
     modules: HashMap<ModuleHash, Option<Arc<Module>>>,
-    /// The address space of the last question.
-    last: Option<(u32, Position, Arc<Space>)>,
+    /// The address space of the last question: its program image, and how often its mappings had changed.
+    last: Option<(u32, usize, Arc<Space>)>,
 }
 
 impl Inspector {
@@ -165,8 +165,9 @@ impl Inspector {
 
     /// The modules of a program image at a position.
     pub fn space(&mut self, image: u32, at: Position) -> Result<Arc<Space>> {
-        if let Some((i, p, s)) = &self.last
-            && (*i, *p) == (image, at)
+        let changes = self.timeline.mapping_changes(image, at)?;
+        if let Some((i, n, s)) = &self.last
+            && (*i, *n) == (image, changes)
         {
             return Ok(Arc::clone(s));
         }
@@ -182,7 +183,7 @@ impl Inspector {
             }
         }
         let space = Arc::new(space);
-        self.last = Some((image, at, Arc::clone(&space)));
+        self.last = Some((image, changes, Arc::clone(&space)));
         Ok(space)
     }
 

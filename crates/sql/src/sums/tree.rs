@@ -84,7 +84,9 @@ impl Function {
 }
 
 /// How a run ends.
+// As wide as what stands beside it. It is copied for each run, and a copy of smaller fields would wait for their stores.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u32)]
 enum End {
     /// Control stays in the function, or nobody knows better.
     #[default]
@@ -98,8 +100,8 @@ enum End {
 struct Place {
     pc: u64,
     function: u32,
-    /// It is the function's beginning.
-    begins: bool,
+    /// 1 if it is the function's beginning, otherwise 0: as wide as the number beside it, like [`End`].
+    begins: u32,
 }
 
 /// What is known of a run.
@@ -329,7 +331,7 @@ impl Maker<'_> {
         if to.name.is_none() && from.is_some_and(|f| f.module == to.module) {
             return Ok(());
         }
-        if !at.begins && to.name.is_some() && self.back_into(at.function) {
+        if at.begins == 0 && to.name.is_some() && self.back_into(at.function) {
             return Ok(());
         }
         self.enter(self.open.last().map_or(0, |o| o.node), at.function)
@@ -423,6 +425,6 @@ fn place(
     Ok(Place {
         pc,
         function: number,
-        begins,
+        begins: u32::from(begins),
     })
 }

@@ -74,6 +74,11 @@ impl Recording {
         Ok(maps::at(&self.changes(image)?, Some(at)))
     }
 
+    /// How often mappings have changed up to a position.
+    pub fn mapping_changes(&self, image: u32, at: Position) -> Result<usize> {
+        Ok(maps::made(&self.changes(image)?, at))
+    }
+
     pub fn changes(&self, image: u32) -> Result<Arc<Vec<Change>>> {
         let mut all = lock(&self.changes);
         if let Some(c) = all.get(&image) {

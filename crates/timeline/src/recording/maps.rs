@@ -239,6 +239,11 @@ pub fn at(changes: &[Change], position: Option<Position>) -> Vec<Mapping> {
     layout.0.into_values().map(|(m, ())| m).collect()
 }
 
+/// How many of these changes have been made at a position.
+pub fn made(changes: &[Change], position: Position) -> usize {
+    changes.partition_point(|c| c.when.is_none_or(|w| w <= position))
+}
+
 /// Flag of a mapping that grows downwards.
 const GROWS_DOWN: u32 = 0x100;
 

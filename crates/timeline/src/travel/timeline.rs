@@ -109,6 +109,12 @@ impl Timeline {
         self.0.mappings(image, at)
     }
 
+    /// How often the mappings of a program image have changed up to a position. Where two positions have the same number, they have
+    /// the same mappings.
+    pub fn mapping_changes(&self, image: u32, at: Position) -> Result<usize> {
+        self.0.mapping_changes(image, at)
+    }
+
     /// The content of a module.
     pub fn module_bytes(&self, hash: ModuleHash) -> Result<Vec<u8>> {
         Ok(self.0.trace.module_bytes(hash)?)
