@@ -477,21 +477,6 @@ impl<'a> Machine<'a> {
         self.cpu.code_at(addr, buf)
     }
 
-    /// Copies known code bytes at `addr`, as of this epoch.
-    pub fn code_in(&self, epoch: u64, addr: u64, buf: &mut [u8]) -> usize {
-        self.cpu.code.fetch(addr, epoch, buf)
-    }
-
-    /// The epoch of code that counts now. It changes when the program changes code.
-    pub fn epoch(&self) -> u64 {
-        self.cpu.epoch
-    }
-
-    /// The pages (addresses) with code that differs between two epochs.
-    pub fn changed_code(&self, from: u64, to: u64) -> Vec<u64> {
-        self.cpu.code.changed(from, to).collect()
-    }
-
     /// Number of instructions completed.
     pub fn position(&self) -> u64 {
         self.cpu.pos

@@ -130,6 +130,21 @@ impl Iterator for Taken<'_> {
 }
 
 impl Machine<'_> {
+    /// Copies known code bytes at `addr`, as of this epoch.
+    pub fn code_in(&self, epoch: u64, addr: u64, buf: &mut [u8]) -> usize {
+        self.cpu.code.fetch(addr, epoch, buf)
+    }
+
+    /// The epoch of code that counts now. It changes when the program changes code.
+    pub fn epoch(&self) -> u64 {
+        self.cpu.epoch
+    }
+
+    /// The pages (addresses) with code that differs between two epochs.
+    pub fn changed_code(&self, from: u64, to: u64) -> Vec<u64> {
+        self.cpu.code.changed(from, to).collect()
+    }
+
     /// Plays on, at most to `position`, and shows what is executed, if that is anything. Ends early, with [`Stop::Position`]:
     /// behind a number of instructions, at both ends of a gap, and where other code counts from now on. All runs are of the code
     /// that counted before ([`Machine::epoch`]). Only for a machine that logs ([`Machine::logging`]).
