@@ -241,7 +241,7 @@ pub fn written_early(
 ) -> Result<Option<(u64, u64)>> {
     let mut best: Option<(u64, u64)> = None;
     for step in 0..tries {
-        c.seek_count(id, from + EARLY.min(to - from) + 1000 * step)?;
+        c.seek_count(id, (from + EARLY.min(to - from) + 1000 * step).min(to))?;
         let written = c.accesses()?.into_iter().find(|a| a.write);
         let Some(a) = written else { continue };
         let count = c.count();

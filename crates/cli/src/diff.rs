@@ -17,7 +17,10 @@ const PROCESSORS: usize = 3;
 
 /// Compares two recordings. The status is 0 if they agree to the end, and 1 if they part.
 pub fn run(a: &args::Diff, files: &[PathBuf; 2]) -> Result<i32> {
-    let options = hindsight_timeline::Options::default;
+    let options = || hindsight_timeline::Options {
+        jobs: PROCESSORS,
+        ..Default::default()
+    };
     let allow = |t: &_| limits::allow(t, PROCESSORS);
     let first = travel::open_path(&files[0], options(), allow)?;
     let allow = |t: &_| limits::allow_more(t, PROCESSORS);

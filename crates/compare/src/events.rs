@@ -13,8 +13,8 @@ const WINDOW: usize = 1024;
 /// Where events of a window have nothing in common, so many are looked through for as many equal ones in a row.
 const AHEAD: usize = 1 << 16;
 const ROW: usize = 4;
-/// Values from here on are taken to be addresses.
-const ADDRESSES: u64 = 1 << 32;
+/// Values from here on are taken to be addresses: files and blocks of memory are smaller.
+const ADDRESSES: u64 = 1 << 44;
 /// Numbers from here on are errors, or small negative numbers.
 const NEGATIVE: u64 = -(1i64 << 31) as u64;
 

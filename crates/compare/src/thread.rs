@@ -159,8 +159,9 @@ impl Work<'_> {
             let full = self.found.differences.len() >= self.options.limit;
             match next {
                 Next::End => {
-                    if !full {
-                        self.end()?;
+                    match full {
+                        true => self.found.more |= self.ends_differ(),
+                        false => self.end()?,
                     }
                     break;
                 }
@@ -192,14 +193,19 @@ impl Work<'_> {
         Ok(())
     }
 
+    /// Whether the threads end otherwise.
+    fn ends_differ(&self) -> bool {
+        let [a, b] = [0, 1].map(|s| &self.pair.threads[s].ending);
+        // Whether the recording says how a thread ended that another one killed depends on who was faster.
+        a != b && [a, b].iter().all(|e| **e != Ending::Unknown)
+    }
+
     /// Both threads end.
     fn end(&mut self) -> Result<()> {
-        let [a, b] = [0, 1].map(|s| &self.pair.threads[s]);
-        // Whether the recording says how a thread ended that another one killed depends on who was faster.
-        let is_known = [a, b].iter().all(|t| t.ending != Ending::Unknown);
-        if !is_known || a.ending == b.ending {
+        if !self.ends_differ() {
             return Ok(());
         }
+        let [a, b] = [0, 1].map(|s| &self.pair.threads[s]);
         let to = [a.to, b.to];
         let mut trail = None;
         if let [Ending::Exit(x), Ending::Exit(y)] = [&a.ending, &b.ending] {
@@ -290,8 +296,9 @@ impl Work<'_> {
             }
             _ => None,
         };
-        let signal = self.signals(p)?.is_some();
-        let reason = match (&trail, signal) {
+        // Who sends a signal chooses when. Not so an instruction that raises one.
+        let sent = self.signals(p)?.is_some() && !self.raised(p);
+        let reason = match (&trail, sent) {
             (_, true) => Reason::Schedule,
             (Some(t), _) => t.reason,
             (None, _) => Reason::Unknown,

@@ -129,7 +129,9 @@ fn pair(sides: &Both<Side>, options: &Options) -> Result<Pairing> {
         let events = events(timelines, [threads[0].id, threads[1].id])?;
         for made in made(sides, &threads, &events)? {
             let [a, b] = made;
-            if taken[0].insert(a.id) && taken[1].insert(b.id) {
+            if !taken[0].contains(&a.id) && !taken[1].contains(&b.id) {
+                taken[0].insert(a.id);
+                taken[1].insert(b.id);
                 todo.push_back([a, b]);
             }
         }

@@ -66,6 +66,17 @@ impl Work<'_> {
         Ok(names.iter().any(Option::is_some).then_some(names))
     }
 
+    /// Whether an instruction raised one of these signals.
+    pub(super) fn raised(&self, p: &Parting) -> bool {
+        let raised = |s: usize| {
+            let item = p.next[s]?;
+            let pair = item.pair().map(|n| self.pair.events.pairs[n][s]);
+            let h = self.pair.events.each[s].get(item.lone().or(pair)?)?;
+            Some(h.kind.is_exception())
+        };
+        (0..2).any(|s| raised(s) == Some(true))
+    }
+
     pub(super) fn kind(&mut self, p: &Parting, last: Option<At>) -> Result<Kind> {
         if let Some(signals) = self.signals(p)? {
             return Ok(Kind::Signal { signals });

@@ -233,6 +233,8 @@ fn in_steps(
 ) -> Result<Since> {
     let part = p.index(end - 1)?;
     let interval = part.interval(end - 1);
+    // The part may have been made again since, with other borders.
+    let begin = begin.max(part.bounds(interval).0);
     // The steps cannot have accessed what the whole interval did not access.
     let bytes = past::accessed(p.engine(), &part, interval, q.m.address, bytes)?;
     let summary = part.summary(p.engine(), interval)?;

@@ -163,6 +163,8 @@ fn parts_make_room_for_others_and_nothing_is_refused() {
                 index_size: most,
                 fine_size: 1,
                 fine_memory: 1,
+                // Parts that are made at the same time hold room for each other.
+                jobs: 1,
                 ..options()
             };
             Timeline::open(&trace, options).unwrap()
