@@ -8,14 +8,14 @@ use crate::cause::{At, Causes, Family, Trail};
 use crate::code::{Codes, Keys, codes};
 use crate::course::{Course, Next, Parting, Shifts};
 use crate::details::{Said, compare};
+use crate::events::Events;
 use crate::model::{Datum, Difference, Input, Kind, Point, Reason};
 use crate::side::Side;
 use crate::start;
 use crate::stream::Worker;
-use crate::whole::Pair;
 use crate::{Both, Options, Result};
 use hindsight_timeline::{
-    Cancel, Ending, Happening, Kind as Event, Position, ThreadId, error_name, syscall_name,
+    Cancel, Ending, Happening, Kind as Event, Position, Thread, ThreadId, error_name, syscall_name,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,6 +25,14 @@ use std::sync::atomic::AtomicBool;
 const ASKED: u64 = 8;
 /// Inputs that are kept.
 const INPUTS: usize = 100;
+
+/// A thread of each recording.
+pub struct Pair {
+    /// The threads.
+    pub threads: Both<Thread>,
+    /// Their events.
+    pub events: Events,
+}
 
 /// What comparing two threads has found.
 #[derive(Default)]

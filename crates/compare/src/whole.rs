@@ -5,7 +5,7 @@ use crate::cause::Family;
 use crate::events::{Events, events};
 use crate::model::Report;
 use crate::side::Side;
-use crate::thread::{Found, compare_threads};
+use crate::thread::{Found, Pair, compare_threads};
 use crate::{Both, Error, Options, Result};
 use hindsight_timeline::{Kind, Thread, ThreadId, Timeline, syscall_name};
 use std::collections::{HashSet, VecDeque};
@@ -74,14 +74,6 @@ pub fn compare(
     reasons.sort_unstable();
     report.passed_over = reasons;
     Ok(report)
-}
-
-/// A thread of each recording.
-pub struct Pair {
-    /// The threads.
-    pub threads: Both<Thread>,
-    /// Their events.
-    pub events: Events,
 }
 
 struct Pairing {

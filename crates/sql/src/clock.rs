@@ -1,7 +1,7 @@
 //! Instants as single numbers.
 
 use anyhow::Result;
-use hindsight_timeline::{Cancel, Error, Position, Segment, Timeline};
+use hindsight_timeline::{Position, Segment, Timeline};
 
 /// A segment, and when it begins.
 #[derive(Clone, Copy, Debug)]
@@ -105,13 +105,5 @@ impl Clock {
             let count = s.segment.from.saturating_add((time - s.time) as u64);
             s.segment.position(count)
         })
-    }
-}
-
-/// Fails if it was cancelled.
-pub fn check(cancel: &Cancel) -> Result<(), Error> {
-    match cancel.is_cancelled() {
-        true => Err(Error::Cancelled),
-        false => Ok(()),
     }
 }

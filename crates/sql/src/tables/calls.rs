@@ -1,7 +1,6 @@
 //! The calls of a function.
 
 use crate::bounds::Bounds;
-use crate::clock::check;
 use crate::column::Kind::{Address, Bool, Int, Text};
 use crate::column::{COUNT, Column, POSITION, PROCESS, THREAD, TIME, column};
 use crate::recording::Recording;
@@ -82,7 +81,7 @@ impl Table for Calls {
         let mut known: HashMap<(u32, u64), Option<Callee>> = HashMap::new();
         let cancel = out.cancel.clone();
         for (name, c) in list {
-            check(&cancel)?;
+            cancel.check()?;
             let time = clock.time(c.position);
             if !bounds.has("time", time) || !bounds.has("thread", c.thread.0) {
                 continue;

@@ -1,7 +1,6 @@
 //! What was executed, and how often.
 
 use crate::bounds::Bounds;
-use crate::clock::check;
 use crate::column::Kind::{Address, Int, Word};
 use crate::column::{Column, PROCESS, column};
 use crate::recording::Recording;
@@ -72,7 +71,7 @@ impl Table for Coverage {
             }
         }
         for ((image, file), blocks) in files {
-            check(&out.cancel)?;
+            out.cancel.check()?;
             let module = file.map(|f| r.module(image, f)).transpose()?.flatten();
             let part = Part {
                 image,
@@ -210,7 +209,7 @@ impl Part<'_> {
         let mut all: BTreeMap<(&str, u32), Line> = BTreeMap::new();
         for (i, range) in table.ranges.iter().enumerate() {
             if i.is_multiple_of(LOOK) {
-                check(&out.cancel)?;
+                out.cancel.check()?;
             }
             let its = all.entry((&table.files[range.file as usize], range.line));
             let its = its.or_default();

@@ -1,7 +1,6 @@
 //! What happened: events of all kinds, and what lies between them.
 
 use crate::bounds::Bounds;
-use crate::clock::check;
 use crate::column::Kind::{Address, Bool, Bytes, Float, Int, Text, Word};
 use crate::column::{COUNT, Column, POSITION, PROCESS, THREAD, TIME, column};
 use crate::recording::Recording;
@@ -46,7 +45,7 @@ fn each(
         from = None;
     }
     loop {
-        check(&out.cancel)?;
+        out.cancel.check()?;
         at = at.saturating_add(TOGETHER);
         let next = all.get(at).map(|s| Position::new(s.segment.opens, 0));
         let filter = Filter {
@@ -65,7 +64,7 @@ fn each(
         };
         for (i, h) in list.into_iter().enumerate() {
             if i % 1024 == 0 {
-                check(&out.cancel)?;
+                out.cancel.check()?;
             }
             let time = clock.time(h.position);
             if bounds.has("time", time) && bounds.has("thread", h.thread.0) {

@@ -1,7 +1,6 @@
 //! Tables that need to be told where to look.
 
 use crate::bounds::Bounds;
-use crate::clock::check;
 use crate::column::Kind::{Address, Bool, Bytes, Int, Text, Uint, Word};
 use crate::column::{COUNT, Column, POSITION, PROCESS, THREAD, TIME, column};
 use crate::recording::Recording;
@@ -72,7 +71,7 @@ impl Table for MemoryAt {
         let mut cursor = self.at.cursor(r)?;
         let mut done = 0;
         while done < self.length {
-            check(&out.cancel)?;
+            out.cancel.check()?;
             let len = (self.length - done).min(AT_A_TIME);
             let address = self.address.wrapping_add(done);
             let cancel = out.cancel.clone();

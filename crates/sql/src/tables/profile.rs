@@ -1,7 +1,6 @@
 //! What calls cost, in instructions.
 
 use crate::bounds::Bounds;
-use crate::clock::check;
 use crate::column::Kind::{Int, Text, Word};
 use crate::column::{Column, PROCESS, THREAD, column};
 use crate::recording::Recording;
@@ -71,7 +70,7 @@ fn rows(t: &Tree, out: &mut Rows) -> Result<(), Stop> {
     let mut stack = String::new();
     let mut next: Vec<(u32, usize)> = children[0].iter().rev().map(|c| (*c, 0)).collect();
     while let Some((i, keep)) = next.pop() {
-        check(&out.cancel)?;
+        out.cancel.check()?;
         let n = &t.nodes[i as usize];
         stack.truncate(keep);
         if keep > 0 {

@@ -1,7 +1,6 @@
 //! Bytes that went through descriptors.
 
 use crate::bounds::Bounds;
-use crate::clock::check;
 use crate::column::Kind::{Bool, Bytes, Int, Text, Word};
 use crate::column::{COUNT, Column, POSITION, PROCESS, THREAD, TIME, column};
 use crate::recording::Recording;
@@ -87,7 +86,7 @@ impl Table for Transfers {
         let cancel = out.cancel.clone();
         let mut stopped = None;
         let done = r.timeline.flow(Paths::All, until, &mut |cursor, flow| {
-            check(&cancel)?;
+            cancel.check()?;
             let Flow::Moved(t) = flow else { return Ok(()) };
             let time = clock.time(t.position);
             let wanted = t.way == self.0
@@ -128,7 +127,7 @@ fn say(
         let mut full = false;
         let cancel = out.cancel.clone();
         let read = t.bytes(cursor, &mut |part| {
-            check(&cancel)?;
+            cancel.check()?;
             let room = MOST - bytes.len();
             bytes.extend(&part[..part.len().min(room)]);
             full = bytes.len() == MOST;

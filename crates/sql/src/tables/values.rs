@@ -1,7 +1,6 @@
 //! What an expression is, each time a place in the code is reached.
 
 use crate::bounds::Bounds;
-use crate::clock::check;
 use crate::column::Kind::{Address, Int, Text};
 use crate::column::{COUNT, Column, POSITION, PROCESS, THREAD, TIME, column};
 use crate::recording::Recording;
@@ -123,7 +122,7 @@ impl ValuesOf {
             self.row(r, cursor, bounds, &mut known, out)?;
         }
         loop {
-            check(&out.cancel)?;
+            out.cancel.check()?;
             let stop = cursor.run(Direction::Forward, Scope::All, &mut stops)?;
             match stop.reason {
                 Reason::Breakpoint { .. } => {}

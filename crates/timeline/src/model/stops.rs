@@ -54,8 +54,11 @@ impl Cancel {
         self.0.load(Relaxed)
     }
 
-    /// Fails with [`crate::Error::Cancelled`] if the flag is set.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Goes on only if the flag is not set.
+    ///
+    /// # Errors
+    /// [`crate::Error::Cancelled`]
+    pub fn check(&self) -> Result<()> {
         match self.is_cancelled() {
             true => Err(crate::Error::Cancelled),
             false => Ok(()),

@@ -30,6 +30,25 @@ pub struct Names {
     mnemonics: Vec<String>,
 }
 
+/// What is known of an address of a file, or what `find` finds.
+fn remembered(
+    known: &mut HashMap<(u32, usize, u64), Option<String>>,
+    (image, file, at): (u32, Option<usize>, u64),
+    find: impl FnOnce(usize) -> anyhow::Result<Option<String>>,
+) -> Result<Option<&str>, Stop> {
+    let Some(file) = file else {
+        return Ok(None);
+    };
+    if known.len() >= MOST_KNOWN {
+        known.clear();
+    }
+    let found = match known.entry((image, file, at)) {
+        Entry::Occupied(o) => o.into_mut(),
+        Entry::Vacant(v) => v.insert(find(file)?),
+    };
+    Ok(found.as_deref())
+}
+
 impl Names {
     pub fn instruction(&mut self, walked: &Walked) -> Instruction {
         let mut code = [0; 15];
@@ -68,20 +87,11 @@ impl Names {
         file: Option<usize>,
         at: u64,
     ) -> Result<Option<&str>, Stop> {
-        let Some(file) = file else {
-            return Ok(None);
+        let find = |file| {
+            let location = r.location(image, file, at)?;
+            Ok(location.and_then(|l| Some(l.function?.0)))
         };
-        if self.functions.len() >= MOST_KNOWN {
-            self.functions.clear();
-        }
-        let found = match self.functions.entry((image, file, at)) {
-            Entry::Occupied(o) => o.into_mut(),
-            Entry::Vacant(v) => {
-                let location = r.location(image, file, at)?;
-                v.insert(location.and_then(|l| Some(l.function?.0)))
-            }
-        };
-        Ok(found.as_deref())
+        remembered(&mut self.functions, (image, file, at), find)
     }
 
     /// The source line at an address that belongs to a file.
@@ -92,17 +102,9 @@ impl Names {
         file: Option<usize>,
         at: u64,
     ) -> Result<Option<&str>, Stop> {
-        let Some(file) = file else {
-            return Ok(None);
-        };
-        if self.lines.len() >= MOST_KNOWN {
-            self.lines.clear();
-        }
-        let found = match self.lines.entry((image, file, at)) {
-            Entry::Occupied(o) => o.into_mut(),
-            Entry::Vacant(v) => v.insert(r.line(image, file, at)?),
-        };
-        Ok(found.as_deref())
+        remembered(&mut self.lines, (image, file, at), |file| {
+            r.line(image, file, at)
+        })
     }
 
     /// The name of an instruction in small letters.
