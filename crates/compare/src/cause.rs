@@ -4,8 +4,7 @@
 //! recordings matters. The instruction that wrote that is the next one to look at, until something comes from outside.
 
 mod inputs;
-mod origin;
-mod window;
+mod reasons;
 
 use crate::align::{Alignment, Like};
 use crate::code::Code;
@@ -13,12 +12,11 @@ use crate::course::Shifts;
 use crate::model::{Cause, Datum, Hop, Reason};
 use crate::side::Side;
 use crate::{Both, Result};
+use hindsight_origin::{Past, Source, Step, tell};
 use hindsight_timeline::{Direction, Found, ThreadId, Watch, regs};
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic};
 use inputs::{Pair, Place, Taken};
-use origin::Source;
 use std::collections::HashMap;
-use window::{Past, Step};
 
 /// The most instructions on the way back.
 const MOST: usize = 256;
@@ -260,7 +258,7 @@ impl Causes {
             }
             Later::Unknown => {}
         }
-        trail.reason = origin::reason(sides, &sources)?;
+        trail.reason = reasons::reason(sides, &sources)?;
         trail.ends = sources;
         Ok(None)
     }
@@ -395,10 +393,7 @@ impl Causes {
             });
         }
         let [a, b] = sides;
-        let origins = [
-            origin::tell(a, &trail.ends[0])?,
-            origin::tell(b, &trail.ends[1])?,
-        ];
+        let origins = [tell(a, &trail.ends[0])?, tell(b, &trail.ends[1])?];
         Ok(Cause {
             hops,
             origins,

@@ -27,7 +27,6 @@ mod details;
 mod events;
 mod model;
 mod side;
-mod start;
 mod stream;
 mod thread;
 mod whole;
@@ -77,6 +76,9 @@ pub enum Error {
     /// A place cannot be shown.
     #[error(transparent)]
     Inspect(#[from] hindsight_inspect::Error),
+    /// Where a value came from cannot be found.
+    #[error(transparent)]
+    Origin(#[from] hindsight_origin::Error),
     /// The first recording has no thread, or no program image, with this number.
     #[error("the first recording has no {0}")]
     Nothing(String),

@@ -11,7 +11,6 @@ use crate::details::{Said, compare};
 use crate::events::Events;
 use crate::model::{Datum, Difference, Input, Kind, Point, Reason};
 use crate::side::Side;
-use crate::start;
 use crate::stream::Worker;
 use crate::{Both, Options, Result};
 use hindsight_timeline::{
@@ -87,7 +86,7 @@ pub fn compare_threads(
     }
     shifts.add(stacks[0].wrapping_sub(stacks[1]));
     if let [Some(a), Some(b)] = [sides[0].start(images[0])?, sides[1].start(images[1])?] {
-        start::shifts([&a, &b])
+        hindsight_origin::shifts([&a, &b])
             .into_iter()
             .for_each(|by| shifts.add(by));
     }

@@ -1,10 +1,10 @@
 //! What an instruction takes in that differs between two recordings.
 
-use super::window::Step;
 use crate::course::Shifts;
 use crate::model::Datum;
 use crate::side::Side;
 use crate::{Both, Result};
+use hindsight_origin::Step;
 use hindsight_timeline::{ThreadId, Touch};
 use iced_x86::{InstructionInfoFactory, OpAccess, Register};
 

@@ -1,6 +1,6 @@
 //! What a program finds on its stack when it begins: arguments, environment, what the kernel tells it.
 
-use crate::{Both, Result};
+use crate::Result;
 use hindsight_timeline::{Cursor, Process, regs};
 
 /// Words of the stack that are read.
@@ -99,7 +99,7 @@ impl Start {
 
 /// By how much what two programs began with is shifted: their arguments, variables with the same name, what the kernel
 /// points to.
-pub fn shifts(starts: Both<&Start>) -> Vec<u64> {
+pub fn shifts(starts: [&Start; 2]) -> Vec<u64> {
     let [a, b] = starts;
     let mut out = vec![a.sp.wrapping_sub(b.sp)];
     let arguments = a.arguments.iter().zip(&b.arguments);

@@ -29,7 +29,7 @@ pub struct Step {
 /// Looks back in one recording.
 pub struct Past {
     timeline: Timeline,
-    walks: HashMap<ThreadId, Walk>,
+    walk: Option<(ThreadId, Walk)>,
     /// Of this thread, up to this count.
     thread: ThreadId,
     until: u64,
@@ -42,7 +42,7 @@ impl Past {
     pub fn new(timeline: &Timeline) -> Past {
         Past {
             timeline: timeline.clone(),
-            walks: HashMap::new(),
+            walk: None,
             thread: ThreadId(0),
             until: 0,
             steps: Vec::new(),
@@ -50,13 +50,12 @@ impl Past {
     }
 
     fn walk(&mut self, thread: ThreadId) -> Result<&mut Walk> {
-        if !self.walks.contains_key(&thread) {
-            // Each of them has the memory of the thread's program.
-            self.walks.clear();
-            let walk = self.timeline.walk(thread, Cancel::new())?;
-            self.walks.insert(thread, walk);
-        }
-        self.walks.get_mut(&thread).ok_or(crate::Error::Stopped)
+        let walk = match self.walk.take().filter(|w| w.0 == thread) {
+            Some(walk) => walk,
+            // One has the memory of the thread's program, so only one is kept.
+            None => (thread, self.timeline.walk(thread, Cancel::new())?),
+        };
+        Ok(&mut self.walk.insert(walk).1)
     }
 
     /// The instruction that a thread executes after `count` others. `None`: the recording does not have it.
