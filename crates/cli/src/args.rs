@@ -46,8 +46,8 @@ impl Command {
         match self {
             Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Cut(_)
             | Waits(_) | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_) | Maps(_)
-            | Symbol(_) | Writes(_) | Calls(_) | Diff(_) | Sql(_) | Audit(_) | Index(_) | Ls(_)
-            | Rm(_) | Export(_) | Rerun(_) => true,
+            | Symbol(_) | Writes(_) | Origin(_) | Calls(_) | Diff(_) | Sql(_) | Audit(_)
+            | Index(_) | Ls(_) | Rm(_) | Export(_) | Rerun(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -101,6 +101,8 @@ pub enum Command {
     Symbol(Symbol),
     /// List the instructions that wrote to some memory, the last one first.
     Writes(Writes),
+    /// Show where a value came from: each copy of it, back to the input or the computation that made it.
+    Origin(Origin),
     /// List the calls of a function, with arguments and what they returned.
     Calls(Calls),
     /// Find where two recordings of a program part, and which value made them.

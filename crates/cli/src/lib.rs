@@ -24,6 +24,7 @@ mod interrupts;
 mod limits;
 mod maps;
 mod numbers;
+mod origin;
 mod out;
 mod output;
 mod parse;
@@ -136,6 +137,10 @@ fn run_with(sql: impl FnOnce(args::Sql) -> anyhow::Result<i32>) -> i32 {
         Command::Writes(mut a) => {
             let file = words::take(&mut a.words, 1, 2);
             confine::run(file.as_deref(), || travel::writes(&a))
+        }
+        Command::Origin(mut a) => {
+            let file = words::take(&mut a.words, 2, 3);
+            confine::run(file.as_deref(), || origin::run(&a))
         }
         Command::Ls(a) => limits::within(|| store::list(&a)),
         Command::Rm(a) => limits::within(|| store::remove(&a)),

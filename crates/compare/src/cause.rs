@@ -12,8 +12,8 @@ use crate::course::Shifts;
 use crate::model::{Cause, Datum, Hop, Reason};
 use crate::side::Side;
 use crate::{Both, Result};
-use hindsight_origin::{Past, Source, Step, tell};
-use hindsight_timeline::{Direction, Found, ThreadId, Watch, regs};
+use hindsight_origin::{Past, Source, Step, Wrote, stored, tell};
+use hindsight_timeline::{Cancel, ThreadId, regs};
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic};
 use inputs::{Pair, Place, Taken};
 use std::collections::HashMap;
@@ -82,7 +82,7 @@ impl Causes {
     /// For two program images.
     pub fn new(sides: &Both<Side>, code: Both<Code>, shifts: Shifts, family: Family) -> Causes {
         Causes {
-            past: [0, 1].map(|s| Past::new(&sides[s].timeline)),
+            past: [0, 1].map(|s| Past::new(&sides[s].timeline, Cancel::new())),
             code,
             shifts,
             family,
@@ -240,11 +240,13 @@ impl Causes {
                     None => Source::Unknown,
                 },
                 Place::Register(r) => match self.past[s].wrote(thread, count, r)? {
-                    Some(count) => Source::Written((thread, count)),
-                    None => Source::Unknown,
+                    Wrote::At(count) => Source::Written((thread, count)),
+                    _ => Source::Unknown,
                 },
                 Place::Memory { at, len } => {
-                    self.stored(&mut sides[s], s, (thread, count), (at[s], len))?
+                    let what = (at[s], len);
+                    let past = &self.past[s];
+                    stored(&mut sides[s], past, (thread, count), what, &Cancel::new())?.source
                 }
             };
         }
@@ -331,51 +333,6 @@ impl Causes {
         };
         let aligned = self.family.aligned(s, *thread);
         aligned.is_some_and(|(_, a)| a.is_handler(s, *count))
-    }
-
-    /// Who wrote some bytes last.
-    fn stored(
-        &mut self,
-        side: &mut Side,
-        s: usize,
-        (thread, count): (ThreadId, u64),
-        (at, len): (u64, u64),
-    ) -> Result<Source> {
-        let image = side.threads.iter().find(|t| t.id == thread);
-        let image = image.map_or(0, |t| t.image);
-        let others = side.threads.iter().filter(|t| t.image == image).count() > 1;
-        if !others && let Some(count) = self.past[s].stored(thread, count, at, len) {
-            return Ok(Source::Written((thread, count)));
-        }
-        side.cursor.seek_count(thread, count)?;
-        for _ in 0..=MOST {
-            let found = side
-                .cursor
-                .find(Direction::Backward, at, len, Watch::Write)?;
-            let Some(f) = found else {
-                if side.go_to_parent()? {
-                    continue;
-                }
-                return Ok(Source::Beginning {
-                    thread: side.cursor.thread(),
-                    address: at,
-                });
-            };
-            let Found {
-                thread,
-                count,
-                kernel,
-                ..
-            } = f;
-            return Ok(match kernel {
-                true => Source::Kernel {
-                    at: (thread, count),
-                    address: at.max(f.address),
-                },
-                false => Source::Written((thread, count)),
-            });
-        }
-        Ok(Source::Unknown)
     }
 
     /// Puts a trail into words.

@@ -2,17 +2,25 @@
 
 #![deny(missing_docs)]
 
+mod copies;
+mod join;
 mod model;
 mod past;
+mod place;
 mod recorded;
+mod signal;
 mod source;
 mod start;
+mod streams;
+mod trail;
 
-pub use model::{Origin, Point};
-pub use past::{Past, Step};
+pub use model::{Hop, How, Operand, Origin, Piece as OriginPiece, Point};
+pub use past::{Past, Step, Wrote};
+pub use place::Place;
 pub use recorded::{Moved, Recorded};
 pub use source::{Source, tell};
 pub use start::{Piece, Start, shifts};
+pub use trail::{LONGEST, Limits, Stored, origins, stored};
 
 /// Why an origin cannot be found.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +32,9 @@ pub enum Error {
     /// A place cannot be shown.
     #[error(transparent)]
     Inspect(#[from] hindsight_inspect::Error),
+    /// No byte was asked for, or too many were.
+    #[error("the origin of 1 to {0} bytes can be asked for")]
+    Length(usize),
 }
 
 /// The result of a question.

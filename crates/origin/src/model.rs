@@ -1,8 +1,10 @@
 //! Places, and where values come from.
 
+use crate::place::Place;
 use hindsight_inspect::Line;
 use hindsight_inspect::symbols::{CodeLocation, InlineFrame};
 use hindsight_timeline::{Position, ThreadId};
+use std::ops::Range;
 
 /// A place in one recording.
 #[derive(Clone, Debug)]
@@ -92,6 +94,93 @@ pub enum Origin {
     },
     /// It is an address: another one in each run.
     Address,
+    /// An instruction computed it.
+    Computed {
+        /// Where.
+        point: Box<Point>,
+        /// What it took in.
+        from: Vec<Operand>,
+    },
+    /// An instruction has it in itself, or makes it of nothing.
+    Constant {
+        /// Where.
+        point: Box<Point>,
+    },
+    /// The thread began with it in a register.
+    ThreadStart,
+    /// It comes from further back. That was not looked through.
+    Further {
+        /// Up to where it was followed.
+        point: Box<Point>,
+    },
+    /// This instruction left it, and nobody knows from what.
+    Untold {
+        /// Where.
+        point: Box<Point>,
+        /// Why.
+        why: String,
+    },
     /// It was not found.
     Unknown,
+}
+
+/// Something that an instruction took in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Operand {
+    /// A register, or a place in memory.
+    pub name: String,
+    /// Its bytes, least significant first. Empty: they are not known.
+    pub bytes: Vec<u8>,
+}
+
+/// How a value got from one place to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum How {
+    /// An instruction copied it.
+    Instruction,
+    /// A system call took it in, which another one had given out.
+    Channel {
+        /// The thread that gave it out.
+        thread: ThreadId,
+        /// The instructions that this thread had completed.
+        count: u64,
+    },
+    /// The kernel saved registers for a signal's handler, or restored them behind it.
+    Signal,
+}
+
+/// An instruction or a call that only handed a value on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Hop {
+    /// The thread.
+    pub thread: ThreadId,
+    /// The instructions that the thread had completed before.
+    pub count: u64,
+    /// The address of the instruction.
+    pub pc: u64,
+    /// How.
+    pub how: How,
+    /// Where the value was before.
+    pub from: Place,
+    /// Where it was then.
+    pub to: Place,
+}
+
+/// Bytes that came the same way.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Piece {
+    /// Which of the bytes that were asked for.
+    pub bytes: Range<usize>,
+    /// What they are, as far as that is known.
+    pub value: Vec<Option<u8>>,
+    /// Where they were at first.
+    pub place: Place,
+    /// Their way, from the last instruction or call back to the first one.
+    pub hops: Vec<Hop>,
+    /// Where they came from.
+    pub origin: Origin,
 }

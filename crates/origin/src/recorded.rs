@@ -2,13 +2,16 @@
 
 use crate::Result;
 use crate::model::Point;
+use crate::place::Place;
 use crate::start::Start;
+use crate::streams::{Gave, Streams, Stretch};
 use hindsight_inspect::Inspector;
 use hindsight_inspect::symbols::CallFrame;
 use hindsight_timeline::{
     Content, Cursor, Error, Flow, Happening, Kind, Paths, Thread, ThreadId, Timeline, Way,
 };
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a call moved through a descriptor.
@@ -24,6 +27,7 @@ pub struct Moved {
     pub way: Way,
     /// What finds the bytes.
     pub content: Content,
+    stretch: Option<Stretch>,
 }
 
 /// A recording, with what its calls moved.
@@ -38,6 +42,8 @@ pub struct Recorded {
     pub threads: Vec<Thread>,
     /// What calls moved.
     moved: HashMap<(ThreadId, u64), Moved>,
+    /// Which calls gave out what others took in.
+    streams: Streams,
     /// The ids of processes and threads.
     ids: HashSet<String>,
     /// What program images began with.
@@ -49,7 +55,7 @@ impl Recorded {
     pub fn new(timeline: &Timeline) -> Result<Recorded> {
         let threads = timeline.threads()?;
         let ids = threads.iter().flat_map(|t| [t.tid, t.pid]);
-        let mut moved = HashMap::new();
+        let (mut moved, mut streams) = (HashMap::new(), Streams::default());
         let mut files: HashMap<u64, Arc<str>> = HashMap::new();
         timeline.flow(Paths::All, None, &mut |_, flow| {
             if let Flow::Moved(t) = flow {
@@ -62,6 +68,7 @@ impl Recorded {
                     len: t.len,
                     way: t.way,
                     content: t.content(),
+                    stretch: streams.add(t),
                 };
                 moved.insert((t.thread, t.count), m);
             }
@@ -73,6 +80,7 @@ impl Recorded {
             cursor: timeline.cursor()?,
             ids: ids.map(|n| n.to_string()).collect(),
             moved,
+            streams,
             threads,
             starts: HashMap::new(),
         })
@@ -91,6 +99,23 @@ impl Recorded {
         };
         self.starts.insert(image, start.clone());
         Ok(start)
+    }
+
+    /// What memory held when a program image began, as far as that is known. The cursor stays.
+    pub(crate) fn at_beginning(
+        &mut self,
+        image: u32,
+        address: u64,
+        len: usize,
+    ) -> Result<Vec<Option<u8>>> {
+        let all = self.timeline.processes()?;
+        let Some(p) = all.iter().find(|p| p.image == image) else {
+            return Ok(Vec::new());
+        };
+        let mut cursor = self.timeline.cursor()?;
+        cursor.seek_within(p.begin, Some(image), None)?;
+        let known = cursor.known_memory(address, len)?;
+        Ok(known.bytes.iter().map(|b| b.map(|k| k.value)).collect())
     }
 
     /// What a call moved.
@@ -132,6 +157,55 @@ impl Recorded {
             Err(Error::Cancelled) if out.len() as u64 == len => Ok(out),
             done => Ok(done.map(|()| out)?),
         }
+    }
+
+    /// The call that gave out a byte that another call took in, and as which of its bytes. The byte is at this address behind the
+    /// call. `None`: no recorded call did.
+    pub(crate) fn gave(&mut self, h: &Happening, address: u64) -> Result<Option<(Gave, u64)>> {
+        let moved = self.moved(h).filter(|m| m.way == Way::In);
+        let Some((content, stretch)) = moved.and_then(|m| Some((m.content, m.stretch.clone()?)))
+        else {
+            return Ok(None);
+        };
+        let mut before = 0;
+        for (at, len) in content.buffers(&mut self.cursor)? {
+            let within = address.wrapping_sub(at);
+            if within < len {
+                let found = self.streams.giver(&stretch, before + within);
+                return Ok(found.map(|(g, n)| (g.clone(), n)));
+            }
+            before += len;
+        }
+        Ok(None)
+    }
+
+    /// Where bytes of a call are in memory, from the `n`th one on: which of `len` bytes, and where these are.
+    pub(crate) fn in_memory(
+        &mut self,
+        gave: &Gave,
+        n: u64,
+        len: usize,
+    ) -> Result<Option<(Range<usize>, Place)>> {
+        let mut before = 0;
+        for (at, size) in gave.content.buffers(&mut self.cursor)? {
+            if let Some(within) = n.checked_sub(before)
+                && within < size
+            {
+                let len = len.min(usize::try_from(size - within).unwrap_or(len));
+                let at = at.wrapping_add(within);
+                return Ok(Some((0..len, Place::Memory { at, len })));
+            }
+            before += size;
+        }
+        Ok(None)
+    }
+
+    /// What memory holds before a call.
+    pub(crate) fn before(&mut self, at: (ThreadId, u64), place: &Place) -> Result<Vec<Option<u8>>> {
+        let Place::Memory { at: address, len } = *place else {
+            return Ok(Vec::new());
+        };
+        Ok(self.cursor.around_call(at, (address, len), false)?)
     }
 
     /// A call or signal in words.

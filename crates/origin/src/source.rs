@@ -4,7 +4,7 @@ use crate::Result;
 use crate::model::Origin;
 use crate::recorded::Recorded;
 use crate::start::Piece;
-use hindsight_timeline::{Kind, ThreadId, Way};
+use hindsight_timeline::{Kind, Mapping, ThreadId, Way};
 
 /// An end of the way back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,10 +85,18 @@ fn beginning(from: &mut Recorded, thread: ThreadId, address: u64) -> Result<Orig
         true => from.cursor.position()?,
         false => from.timeline.thread(thread)?.last,
     };
+    let has = |m: &&Mapping| m.start <= address && address < m.end;
+    let all = from.timeline.processes()?;
+    if let Some(p) = all.iter().find(|p| p.image == image) {
+        let first = from.timeline.mappings(image, p.begin)?;
+        if let Some(m) = first.iter().find(has)
+            && from.timeline.cleared(m, address)?
+        {
+            return Ok(Origin::Fresh);
+        }
+    }
     let mappings = from.timeline.mappings(image, at)?;
-    let here = mappings
-        .iter()
-        .find(|m| m.start <= address && address < m.end);
+    let here = mappings.iter().find(has);
     match here {
         Some(m) if m.path.starts_with('/') || m.path.starts_with("[v") => Ok(Origin::File {
             path: m.path.clone(),

@@ -15,6 +15,7 @@ mod query;
 mod races;
 mod restated;
 
+pub use files::cleared;
 pub use just::{behind, nothing_between, stays};
 
 use crate::engine::Engine;

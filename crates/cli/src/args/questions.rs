@@ -405,6 +405,31 @@ pub struct Mem {
 }
 
 #[derive(ClapArgs)]
+pub struct Origin {
+    #[arg(
+        value_name = "[FILE] PLACE ADDRESS [LENGTH]",
+        num_args = 2..=4,
+        required = true,
+        help = recording_and_place!(
+            ". Then where the value is there: an address, a variable, or an expression such as `p->next`, `table[3]`, `*p`, \
+             `$rsp+8`. Last, the number of bytes, at most 4096; default: as many as the variable has, or 8"
+        )
+    )]
+    pub words: Vec<String>,
+    #[command(flatten)]
+    pub at: Within,
+    /// Follow the value through at most this many instructions and calls.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub hops: u32,
+    /// Show all of them. Otherwise the middle of a long way is left out.
+    #[arg(long)]
+    pub all: bool,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
 pub struct Writes {
     /// The recording (a file, or a name in the store; default: the latest one). Then what was written to: an address, a
     /// variable, or an expression such as `p->next`, `table[3]`, `*p`, `$rsp+8`. It has its value at the place before which

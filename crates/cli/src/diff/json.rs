@@ -1,8 +1,8 @@
 //! What `hindsight diff --json` tells scripts.
 
-use crate::at::{frame_json, place_json, stack_json};
-use crate::hex::hex;
-use hindsight_compare::{Cause, Datum, Difference, Input, Kind, Origin, Point, Report};
+use crate::at::stack_json;
+use crate::origin::json::{origin, point};
+use hindsight_compare::{Cause, Datum, Difference, Input, Kind, Point, Report};
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 
@@ -74,19 +74,6 @@ fn kind(k: &Kind) -> (&'static str, Json) {
     }
 }
 
-fn point(p: &Point) -> Json {
-    json!({
-        "position": p.position.to_string(),
-        "thread": p.thread.0,
-        "image": p.image,
-        "count": p.count,
-        "pc": hex(p.pc),
-        "place": p.location.as_ref().map(place_json),
-        "frames": p.frames.iter().map(frame_json).collect::<Vec<_>>(),
-        "instruction": p.instruction.as_ref().map(|i| &i.text),
-    })
-}
-
 fn cause(c: &Cause) -> Json {
     json!({
         "reason": c.reason.to_string(),
@@ -103,37 +90,4 @@ fn cause(c: &Cause) -> Json {
 fn datum(d: &Datum) -> Json {
     let side = |s: usize| json!({ "name": d.names[s], "bytes": d.bytes[s] });
     json!([side(0), side(1)])
-}
-
-fn origin(o: &Origin) -> Json {
-    match o {
-        Origin::Read {
-            call,
-            point: at,
-            file,
-            offset,
-            within,
-        } => json!({
-            "kind": "read", "call": call, "point": point(at), "file": file,
-            "offset": offset, "within": within,
-        }),
-        Origin::Result { call, point: at } => {
-            json!({ "kind": "result", "call": call, "point": point(at) })
-        }
-        Origin::Signal { point: at } => json!({ "kind": "signal", "point": point(at) }),
-        Origin::Argument { index, text } => {
-            json!({ "kind": "argument", "index": index, "text": text })
-        }
-        Origin::Variable { text } => json!({ "kind": "variable", "text": text }),
-        Origin::Start => json!({ "kind": "start" }),
-        Origin::StartRandom => json!({ "kind": "start-random" }),
-        Origin::File { path, offset } => {
-            json!({ "kind": "file", "path": path, "offset": offset })
-        }
-        Origin::Fresh => json!({ "kind": "fresh" }),
-        Origin::Processor { point: at } => json!({ "kind": "processor", "point": point(at) }),
-        Origin::Written { point: at } => json!({ "kind": "written", "point": point(at) }),
-        Origin::Address => json!({ "kind": "address" }),
-        _ => json!({ "kind": "unknown" }),
-    }
 }

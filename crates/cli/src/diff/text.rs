@@ -1,8 +1,9 @@
 //! What `hindsight diff` tells people.
 
-use crate::at::{frame_text, stack_text};
+use crate::at::stack_text;
 use crate::numbers::grouped;
-use hindsight_compare::{Cause, Datum, Difference, Hop, Input, Kind, Origin, Point, Report};
+use crate::origin::text::{named, origin, place};
+use hindsight_compare::{Cause, Datum, Difference, Hop, Input, Kind, Point, Report};
 use hindsight_text::line;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -230,17 +231,6 @@ fn points(out: &mut String, points: [Option<&Point>; 2]) {
     }
 }
 
-/// The innermost function with its line, and the instruction.
-fn place(p: &Point) -> String {
-    let place = match (p.frames.first(), &p.location) {
-        (Some(f), _) if f.source.is_some() => frame_text(f),
-        (_, Some(l)) => l.to_string(),
-        _ => "?".into(),
-    };
-    let code = p.instruction.as_ref().map_or("", |i| i.text.as_str());
-    format!("{:#x} {place}  {}", p.pc, line(code))
-}
-
 fn cause(out: &mut String, c: &Cause) {
     let Some(first) = c.hops.first() else {
         return;
@@ -270,60 +260,5 @@ fn hop(out: &mut String, n: usize, h: &Hop) {
 }
 
 fn value(d: &Datum, s: usize) -> String {
-    let b = &d.bytes[s];
-    let name = line(&d.names[s]);
-    if b.is_empty() {
-        return format!("{name} is not known");
-    }
-    if b.len() > 8 {
-        let all: Vec<String> = b.iter().map(|b| format!("{b:02x}")).collect();
-        return format!("{name} is {}", all.join(" "));
-    }
-    let number = b.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
-    let text = match number {
-        0x20..0x7f => format!(", '{}'", number as u8 as char),
-        _ => String::new(),
-    };
-    match number < 10 {
-        true => format!("{name} is {number}"),
-        false => format!("{name} is {number:#x} ({}{text})", grouped(number)),
-    }
-}
-
-fn origin(o: &Origin) -> String {
-    match o {
-        Origin::Read {
-            call,
-            point,
-            file,
-            offset,
-            within,
-        } => {
-            let byte = match (offset, within) {
-                (Some(o), _) => format!("byte {} of ", grouped(*o)),
-                (None, Some(w)) => format!("byte {} of what it read of ", grouped(*w)),
-                _ => String::new(),
-            };
-            let file = file.as_deref().unwrap_or("memory that a call wrote");
-            format!("{byte}{file}: {} at {}", line(call), point.position)
-        }
-        Origin::Result { call, point } => {
-            format!("the result of {} at {}", line(call), point.position)
-        }
-        Origin::Signal { point } => format!("a signal at {}", point.position),
-        Origin::Argument { index, text } => format!("argument {index}: {}", line(text)),
-        Origin::Variable { text } => format!("the environment: {}", line(text)),
-        Origin::Start => "what the kernel told the program at its beginning".into(),
-        Origin::StartRandom => "random bytes from the kernel at the program's beginning".into(),
-        Origin::File { path, offset } => {
-            format!("{} at offset {offset:#x}, mapped", line(path))
-        }
-        Origin::Fresh => "memory that nobody had written to".into(),
-        Origin::Processor { point } => {
-            format!("the processor: {} {}", point.position, place(point))
-        }
-        Origin::Written { point } => format!("written at {} {}", point.position, place(point)),
-        Origin::Address => "only where things are in memory".into(),
-        _ => "not found".into(),
-    }
+    named(&d.names[s], &d.bytes[s])
 }

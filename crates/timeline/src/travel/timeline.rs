@@ -4,6 +4,7 @@ use crate::calls::{self, Call};
 use crate::engine::interest::Dense;
 use crate::engine::{Asking, Background, Depth, Engine, IndexStatus, Options, interest};
 use crate::model::contents::*;
+use crate::value;
 use crate::{Cancel, Cursor, Position, Result, Runs, Walk};
 use hindsight_trace::{Completeness, ModuleHash, Trace};
 use std::path::Path;
@@ -107,6 +108,15 @@ impl Timeline {
     /// What a program image has mapped at a position, in order of address.
     pub fn mappings(&self, image: u32, at: Position) -> Result<Vec<Mapping>> {
         self.0.mappings(image, at)
+    }
+
+    /// Whether the kernel cleared an address when it loaded a program, although the mapping's file has something else there: the rest
+    /// of the page behind a writable segment. The mapping is one that is there when the program image begins.
+    ///
+    /// # Errors
+    /// The file's recorded copy cannot be read.
+    pub fn cleared(&self, mapping: &Mapping, address: u64) -> Result<bool> {
+        value::cleared(&self.0, mapping, address)
     }
 
     /// How often the mappings of a program image have changed up to a position. Where two positions have the same number, they have

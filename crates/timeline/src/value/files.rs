@@ -9,6 +9,7 @@ use crate::recording::maps::{self, Change, What};
 use crate::scan::When;
 use crate::scan::{Origin, Source};
 use crate::{Mapping, Position, Result, ThreadId};
+use std::sync::Arc;
 
 const WRITE: u32 = 2;
 const PRIVATE: u32 = 2;
@@ -183,13 +184,9 @@ pub fn mapped(view: &Viewpoint, image: u32, here: Position, q: &mut Query) -> Re
 /// What a mapped file has at an address. `loaded`: the kernel's loader made the mapping, or the recorder in its place.
 /// They clear the rest of the page after the file's part of a segment.
 fn of_module(view: &Viewpoint, r: &Mapping, at: u64, loaded: bool) -> Result<Option<(u8, Ground)>> {
-    let engine = view.engine();
-    let modules = engine.trace.modules().iter();
-    let named = modules
-        .rev()
-        .find(|i| i.path.as_bytes() == r.path.as_bytes());
-    let Some(info) = named else { return Ok(None) };
-    let file = engine.file(info.hash)?;
+    let Some(file) = file_of(view.engine(), r)? else {
+        return Ok(None);
+    };
     let offset = (at - r.start).wrapping_add(r.offset);
     if loaded && r.prot & WRITE != 0 && behind_segment(&file, offset) {
         return Ok(Some((0, Ground::Fresh)));
@@ -200,6 +197,25 @@ fn of_module(view: &Viewpoint, r: &Mapping, at: u64, loaded: bool) -> Result<Opt
         None if offset < (file.len() as u64).next_multiple_of(4096) => Some((0, Ground::Module)),
         None => None,
     })
+}
+
+/// The content of a mapping's file.
+fn file_of(engine: &Engine, r: &Mapping) -> Result<Option<Arc<Vec<u8>>>> {
+    let modules = engine.trace.modules().iter();
+    let named = modules
+        .rev()
+        .find(|i| i.path.as_bytes() == r.path.as_bytes());
+    named.map(|i| engine.file(i.hash)).transpose()
+}
+
+/// Whether the kernel's loader, which made a mapping, cleared an address there although the file has something else.
+pub fn cleared(engine: &Engine, r: &Mapping, at: u64) -> Result<bool> {
+    let offset = at.wrapping_sub(r.start).wrapping_add(r.offset);
+    let file = match r.prot & WRITE {
+        0 => None,
+        _ => file_of(engine, r)?,
+    };
+    Ok(file.is_some_and(|f| behind_segment(&f, offset)))
 }
 
 /// Whether this offset of an executable file is in a writable page only because mappings consist of whole pages. The

@@ -99,19 +99,12 @@ impl Content {
         cursor: &mut Cursor,
         each: &mut dyn FnMut(&[Option<u8>]) -> Result<()>,
     ) -> Result<()> {
-        let Some(parts) = self.parts else {
+        if self.parts.is_none() {
             return Ok(());
-        };
+        }
         let mut left = self.len;
-        match parts {
-            Parts::Buffer(at) => self.part(cursor, (at, self.len), &mut left, each)?,
-            Parts::List(at, count) => self.list(cursor, (at, count), &mut left, each)?,
-            Parts::Message(at) => {
-                let mut field = |n| number(cursor, self.at(), (at.wrapping_add(n), 8), false);
-                if let (Some(list), Some(count)) = (field(16)?, field(24)?) {
-                    self.list(cursor, (list, count), &mut left, each)?;
-                }
-            }
+        for buffer in self.buffers(cursor)? {
+            self.part(cursor, buffer, &mut left, each)?;
         }
         // The list was not known, or shorter than the call says.
         while left > 0 {
@@ -126,25 +119,55 @@ impl Content {
         (self.thread, self.count)
     }
 
+    /// Where the bytes are in memory: address and length of each buffer, in order. Fewer bytes than were moved: of the others
+    /// that is not known.
+    ///
+    /// # Errors
+    /// The recording does not answer.
+    pub fn buffers(&self, cursor: &mut Cursor) -> Result<Vec<(u64, u64)>> {
+        let mut out = Vec::new();
+        match self.parts {
+            None => {}
+            Some(Parts::Buffer(at)) => out.push((at, self.len)),
+            Some(Parts::List(at, count)) => self.listed(cursor, (at, count), &mut out)?,
+            Some(Parts::Message(at)) => {
+                if let Some(list) = self.message(cursor, at)? {
+                    self.listed(cursor, list, &mut out)?;
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// The list of buffers of a message, and how many it has.
+    fn message(&self, cursor: &mut Cursor, at: u64) -> Result<Option<(u64, u64)>> {
+        let mut field = |n| number(cursor, self.at(), (at.wrapping_add(n), 8), false);
+        Ok(match (field(16)?, field(24)?) {
+            (Some(list), Some(count)) => Some((list, count)),
+            _ => None,
+        })
+    }
+
     /// The buffers of a list. It stands in memory before the call, which may have overwritten it.
-    fn list(
+    fn listed(
         &self,
         cursor: &mut Cursor,
         (at, count): (u64, u64),
-        left: &mut u64,
-        each: &mut dyn FnMut(&[Option<u8>]) -> Result<()>,
+        out: &mut Vec<(u64, u64)>,
     ) -> Result<()> {
+        let mut left = self.len;
         for i in 0..count.min(MOST_BUFFERS) {
-            if *left == 0 {
-                break;
-            }
             let entry = at.wrapping_add(ENTRY * i);
             let base = number(cursor, self.at(), (entry, 8), false)?;
             let len = number(cursor, self.at(), (entry.wrapping_add(8), 8), false)?;
             let (Some(base), Some(len)) = (base, len) else {
                 break;
             };
-            self.part(cursor, (base, len), left, each)?;
+            out.push((base, len.min(left)));
+            left -= len.min(left);
+            if left == 0 {
+                break;
+            }
         }
         Ok(())
     }

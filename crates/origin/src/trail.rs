@@ -1,0 +1,491 @@
+//! The way back of a value: each instruction and call that only handed it on, to where it came from.
+
+use crate::copies::{Gives, gives};
+use crate::model::{Hop, How, Operand, Origin, Piece};
+use crate::past::{Past, Step, Wrote};
+use crate::place::{Place, bytes_of, whole};
+use crate::recorded::Recorded;
+use crate::source::{Source, tell};
+use crate::{Error, Result, join, signal};
+use hindsight_timeline::{Cancel, Direction, Found, Kind, ThreadId, VecState, Watch};
+use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess};
+use std::ops::Range;
+
+/// The most bytes that can be asked for.
+pub const LONGEST: usize = 4096;
+/// A value may consist of so many pieces that came from elsewhere each.
+const PIECES: usize = 512;
+/// So many processes, each made by the one before, are looked through for who wrote memory.
+const PARENTS: usize = 256;
+
+/// How far to go.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The most instructions and calls on the way of a piece.
+    pub hops: usize,
+    /// Ends the search.
+    pub cancel: Cancel,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            hops: 1000,
+            cancel: Cancel::new(),
+        }
+    }
+}
+
+/// A piece of the value on its way.
+struct Pending {
+    /// Which of the bytes that were asked for.
+    bytes: Range<usize>,
+    /// What they are, as far as that is known.
+    value: Vec<Option<u8>>,
+    place: Place,
+    /// They are there when the thread has completed so many instructions.
+    at: (ThreadId, u64),
+    hops: Vec<Hop>,
+}
+
+impl Pending {
+    /// Some of its bytes, which were somewhere else before.
+    fn part(&self, of: Range<usize>, hop: Hop, at: (ThreadId, u64)) -> Pending {
+        let mut hops = self.hops.clone();
+        hops.push(hop);
+        Pending {
+            bytes: self.bytes.start + of.start..self.bytes.start + of.end,
+            value: self.value[of].to_vec(),
+            place: hop.from,
+            at,
+            hops,
+        }
+    }
+}
+
+/// Who wrote memory last.
+pub struct Stored {
+    /// What did.
+    pub source: Source,
+    /// Which bytes of memory it wrote, address and length. All of them, if nobody did.
+    pub bytes: (u64, u64),
+}
+
+/// Who wrote any of these bytes last before an instant. The cursor stands anywhere afterwards.
+///
+/// # Errors
+/// The recording does not answer, or it was cancelled.
+pub fn stored(
+    recorded: &mut Recorded,
+    past: &Past,
+    (thread, count): (ThreadId, u64),
+    (at, len): (u64, u64),
+    cancel: &Cancel,
+) -> Result<Stored> {
+    let image = recorded.threads.iter().find(|t| t.id == thread);
+    let image = image.map_or(0, |t| t.image);
+    let others = recorded.threads.iter().filter(|t| t.image == image).count() > 1;
+    if !others && let Some((count, bytes)) = past.stored(thread, count, at, len) {
+        let source = Source::Written((thread, count));
+        return Ok(Stored { source, bytes });
+    }
+    recorded.cursor.seek_count(thread, count)?;
+    for _ in 0..=PARENTS {
+        let found = recorded.cursor.cancellable(cancel, |c| {
+            c.find(Direction::Backward, at, len, Watch::Write)
+        })?;
+        cancel.check()?;
+        if let Some(f) = found {
+            let Found {
+                thread,
+                count,
+                kernel,
+                address,
+                len,
+                ..
+            } = f;
+            let source = match kernel {
+                true => Source::Kernel {
+                    at: (thread, count),
+                    address: at.max(address),
+                },
+                false => Source::Written((thread, count)),
+            };
+            let bytes = (address, len);
+            return Ok(Stored { source, bytes });
+        }
+        if !recorded.go_to_parent()? {
+            let source = Source::Beginning {
+                thread: recorded.cursor.thread(),
+                address: at,
+            };
+            let bytes = (at, len);
+            return Ok(Stored { source, bytes });
+        }
+    }
+    Ok(Stored {
+        source: Source::Unknown,
+        bytes: (at, len),
+    })
+}
+
+/// Where bytes of memory came from that are there before a thread executes an instruction: piece by piece, in the order of their
+/// addresses.
+///
+/// # Errors
+/// The recording does not answer, it was cancelled, or more bytes are asked for than [`LONGEST`].
+pub fn origins(
+    recorded: &mut Recorded,
+    at: (ThreadId, u64),
+    (address, len): (u64, usize),
+    limits: &Limits,
+) -> Result<Vec<Piece>> {
+    if len == 0 || len > LONGEST {
+        return Err(Error::Length(LONGEST));
+    }
+    recorded.cursor.seek_count(at.0, at.1)?;
+    let known = recorded.cursor.known_memory(address, len)?;
+    let first = Pending {
+        bytes: 0..len,
+        value: known.bytes.iter().map(|b| b.map(|k| k.value)).collect(),
+        place: Place::Memory { at: address, len },
+        at,
+        hops: Vec::new(),
+    };
+    let mut finder = Finder {
+        past: Past::new(&recorded.timeline, limits.cancel.clone()),
+        recorded,
+        limits,
+        left: vec![first],
+        out: Vec::new(),
+    };
+    while let Some(p) = finder.left.pop() {
+        limits.cancel.check()?;
+        finder.follow(p)?;
+    }
+    let mut all = finder.out;
+    all.sort_by_key(|p| p.bytes.start);
+    let mut out: Vec<Piece> = Vec::new();
+    for p in all {
+        if !out.last_mut().is_some_and(|last| join::join(last, &p)) {
+            out.push(p);
+        }
+    }
+    Ok(out)
+}
+
+struct Finder<'a> {
+    recorded: &'a mut Recorded,
+    past: Past,
+    limits: &'a Limits,
+    left: Vec<Pending>,
+    out: Vec<Piece>,
+}
+
+impl Finder<'_> {
+    /// Follows a piece by one instruction or call.
+    fn follow(&mut self, p: Pending) -> Result<()> {
+        if p.hops.len() >= self.limits.hops || self.left.len() + self.out.len() > PIECES {
+            let end = Origin::Further {
+                point: self.point(p.at)?,
+            };
+            return self.end(p, end);
+        }
+        match p.place {
+            Place::Memory { at, len } => self.memory(p, at, len),
+            Place::Register { register, .. } => match self.past.wrote(p.at.0, p.at.1, register)? {
+                Wrote::At(count) => self.instruction(p, count),
+                Wrote::Kernel(count) => self.set_by_kernel(p, count),
+                Wrote::Begin => self.end(p, Origin::ThreadStart),
+                Wrote::Before(count) => {
+                    let thread = p.at.0;
+                    let end = Origin::Further {
+                        point: self.point((thread, count))?,
+                    };
+                    self.end(p, end)
+                }
+            },
+        }
+    }
+
+    fn end(&mut self, p: Pending, origin: Origin) -> Result<()> {
+        self.out.push(Piece {
+            bytes: p.bytes,
+            value: p.value,
+            place: p.place,
+            hops: p.hops,
+            origin,
+        });
+        Ok(())
+    }
+
+    fn point(&mut self, (thread, count): (ThreadId, u64)) -> Result<Box<crate::Point>> {
+        self.recorded.point(thread, count).map(Box::new)
+    }
+
+    /// Follows bytes of memory to what wrote them last. What wrote some of them is one piece, the others are further ones.
+    fn memory(&mut self, p: Pending, at: u64, len: usize) -> Result<()> {
+        // The instructions right before it may be the ones, and are then at hand.
+        self.past.step(p.at.0, p.at.1)?;
+        let what = (at, len as u64);
+        let found = stored(self.recorded, &self.past, p.at, what, &self.limits.cancel)?;
+        let (from, to) = (found.bytes.0, found.bytes.0.saturating_add(found.bytes.1));
+        let end = at.saturating_add(len as u64);
+        let (from, to) = (from.clamp(at, end), to.clamp(at, end));
+        let within = (from - at) as usize..(to - at) as usize;
+        if within.is_empty() {
+            return self.end(p, Origin::Unknown);
+        }
+        for other in [0..within.start, within.end..len] {
+            if !other.is_empty() {
+                self.left.push(Pending {
+                    bytes: p.bytes.start + other.start..p.bytes.start + other.end,
+                    value: p.value[other.clone()].to_vec(),
+                    place: p.place.part(other),
+                    at: p.at,
+                    hops: p.hops.clone(),
+                });
+            }
+        }
+        let piece = Pending {
+            bytes: p.bytes.start + within.start..p.bytes.start + within.end,
+            value: p.value[within.clone()].to_vec(),
+            place: p.place.part(within),
+            ..p
+        };
+        match found.source {
+            Source::Written(by) => self.instruction(
+                Pending {
+                    at: (by.0, piece.at.1),
+                    ..piece
+                },
+                by.1,
+            ),
+            Source::Kernel { at, .. } => self.by_kernel(piece, at, from),
+            source => {
+                let source = match source {
+                    Source::Beginning { thread, .. } => Source::Beginning {
+                        thread,
+                        address: from,
+                    },
+                    other => other,
+                };
+                let origin = self.beginning(&source, &piece)?;
+                self.end(piece, origin)
+            }
+        }
+    }
+
+    /// Where bytes came from that nobody is known to have written. Something that is not recorded may have.
+    fn beginning(&mut self, source: &Source, p: &Pending) -> Result<Origin> {
+        let origin = tell(self.recorded, source)?;
+        let is_zero = |b: &Option<u8>| b.is_none_or(|b| b == 0);
+        if matches!(origin, Origin::Fresh) && !p.value.iter().all(is_zero) {
+            return Ok(Origin::Unknown);
+        }
+        if let (Origin::File { .. }, Source::Beginning { thread, address }) = (&origin, source) {
+            let image = self.recorded.timeline.thread(*thread)?.image;
+            let was = self.recorded.at_beginning(image, *address, p.value.len())?;
+            let differ = |(a, b): (&Option<u8>, &Option<u8>)| a.is_some() && b.is_some() && a != b;
+            if was.iter().zip(&p.value).any(differ) {
+                return Ok(Origin::Unknown);
+            }
+        }
+        Ok(origin)
+    }
+
+    /// Follows what an instruction of the piece's thread left.
+    fn instruction(&mut self, p: Pending, count: u64) -> Result<()> {
+        let at = (p.at.0, count);
+        let Some(step) = self.past.step(at.0, at.1)? else {
+            return self.end(p, Origin::Unknown);
+        };
+        if step.instruction.mnemonic() == Mnemonic::Syscall {
+            if signal::restored(&step, &p.place).is_some() {
+                return self.set_by_kernel(p, count);
+            }
+            let origin = tell(self.recorded, &Source::Result(at))?;
+            return self.end(p, origin);
+        }
+        let vec = self.vectors(&step, at)?;
+        let gives = gives(&step, &vec, &p.place, &p.value);
+        let hop = |from: Place, to: Place| Hop {
+            thread: at.0,
+            count: at.1,
+            pc: step.cpu.rip,
+            how: How::Instruction,
+            from,
+            to,
+        };
+        let origin = match gives {
+            Gives::Copies(all) => {
+                // The last one that is put there is followed first.
+                for (part, from) in all.into_iter().rev() {
+                    let to = p.place.part(part.clone());
+                    self.left.push(p.part(part, hop(from, to), at));
+                }
+                return Ok(());
+            }
+            Gives::Constant => Origin::Constant {
+                point: self.point(at)?,
+            },
+            Gives::Computed => Origin::Computed {
+                point: self.point(at)?,
+                from: taken_in(&step, &vec),
+            },
+            Gives::Processor => Origin::Processor {
+                point: self.point(at)?,
+            },
+            Gives::Unknown(why) => Origin::Untold {
+                point: self.point(at)?,
+                why,
+            },
+        };
+        self.end(p, origin)
+    }
+
+    /// The vector registers that an instruction found, if it has any.
+    fn vectors(&mut self, step: &Step, (thread, count): (ThreadId, u64)) -> Result<VecState> {
+        let mut info = InstructionInfoFactory::new();
+        let used = info.info(&step.instruction).used_registers().iter();
+        let mut all = used.filter_map(|u| whole(u.register()));
+        if !all.any(|r| !r.is_gpr()) {
+            return Ok(VecState::default());
+        }
+        self.recorded.cursor.seek_count(thread, count)?;
+        Ok(self.recorded.cursor.vectors()?)
+    }
+
+    /// Follows bytes that the kernel wrote, from this address on.
+    fn by_kernel(&mut self, p: Pending, at: (ThreadId, u64), address: u64) -> Result<()> {
+        let event = self.recorded.event(at.0, at.1)?;
+        if let Some(h) = &event
+            && matches!(h.kind, Kind::Signal { .. })
+            && let Some(step) = self.past.step(at.0, at.1)?
+            && let Some((part, from)) = signal::saved(&step, &p.place)
+        {
+            let hop = Hop {
+                thread: at.0,
+                count: at.1,
+                pc: step.cpu.rip,
+                how: How::Signal,
+                from,
+                to: p.place.part(part.clone()),
+            };
+            self.left.push(p.part(part.clone(), hop, at));
+            return self.rest(p, part, at);
+        }
+        if let Some(h) = event
+            && let Some((giver, n)) = self.recorded.gave(&h, address)?
+            && let Some((part, from)) = self.recorded.in_memory(&giver, n, p.place.len())?
+        {
+            let hop = Hop {
+                thread: at.0,
+                count: at.1,
+                pc: 0,
+                how: How::Channel {
+                    thread: giver.at.0,
+                    count: giver.at.1,
+                },
+                from,
+                to: p.place.part(part.clone()),
+            };
+            let next = p.part(part.clone(), hop, giver.at);
+            let there = self.recorded.before(giver.at, &next.place)?;
+            let differ = |(a, b): (&Option<u8>, &Option<u8>)| a.is_some() && b.is_some() && a != b;
+            if !there.iter().zip(&next.value).any(differ) {
+                self.left.push(next);
+                return self.rest(p, part, at);
+            }
+        }
+        let source = Source::Kernel { at, address };
+        let origin = tell(self.recorded, &source)?;
+        self.end(p, origin)
+    }
+
+    /// Bytes of a piece behind the first ones, which are followed already: the kernel wrote all of them.
+    fn rest(&mut self, p: Pending, done: Range<usize>, at: (ThreadId, u64)) -> Result<()> {
+        let rest = done.end..p.place.len();
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let Place::Memory { at: address, .. } = p.place.part(rest.clone()) else {
+            return Ok(());
+        };
+        let p = Pending {
+            bytes: p.bytes.start + rest.start..p.bytes.end,
+            value: p.value[rest.clone()].to_vec(),
+            place: p.place.part(rest),
+            ..p
+        };
+        self.by_kernel(p, at, address)
+    }
+
+    /// Follows a register that the kernel set when it let the thread go on at an instant.
+    fn set_by_kernel(&mut self, p: Pending, count: u64) -> Result<()> {
+        let thread = p.at.0;
+        // The call that ends a handler is itself where the kernel lets the thread go on elsewhere.
+        for count in [Some(count), count.checked_sub(1)].into_iter().flatten() {
+            let Some(step) = self.past.step(thread, count)? else {
+                continue;
+            };
+            if let Some(from) = signal::restored(&step, &p.place) {
+                let hop = Hop {
+                    thread,
+                    count,
+                    pc: step.cpu.rip,
+                    how: How::Signal,
+                    from,
+                    to: p.place,
+                };
+                let next = p.part(0..p.place.len(), hop, (thread, count));
+                self.left.push(next);
+                return Ok(());
+            }
+        }
+        let origin = Origin::Signal {
+            point: self.point((thread, count))?,
+        };
+        self.end(p, origin)
+    }
+}
+
+/// What an instruction took in.
+fn taken_in(step: &Step, vec: &VecState) -> Vec<Operand> {
+    let mut info = InstructionInfoFactory::new();
+    let used = info.info(&step.instruction);
+    let mut out: Vec<Operand> = Vec::new();
+    let reads = |a: OpAccess| {
+        matches!(
+            a,
+            OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+        )
+    };
+    for u in used.used_registers().iter().filter(|u| reads(u.access())) {
+        let r = u.register();
+        let Some(full) = whole(r) else { continue };
+        let high = usize::from(r.is_gpr8() && matches!(r.number(), 4..=7) && is_high(r));
+        let bytes = bytes_of(full, &step.cpu, vec);
+        let bytes = bytes[high..].iter().take(r.size()).copied().collect();
+        let name = format!("{r:?}").to_lowercase();
+        if !out.iter().any(|o| o.name == name) {
+            out.push(Operand { name, bytes });
+        }
+    }
+    for t in step.touches.iter().filter(|t| t.access.read) {
+        out.push(Operand {
+            name: Place::Memory {
+                at: t.access.address,
+                len: t.access.len as usize,
+            }
+            .to_string(),
+            bytes: t.bytes.clone().unwrap_or_default(),
+        });
+    }
+    out
+}
+
+fn is_high(r: iced_x86::Register) -> bool {
+    use iced_x86::Register::{AH, BH, CH, DH};
+    matches!(r, AH | BH | CH | DH)
+}
