@@ -148,6 +148,9 @@ pub(crate) fn hand_over(_: args::Sql) -> Result<i32> {
     }
 }
 
+/// Where a value came from, in words.
+pub use crate::origin::text::origin as origin_in_words;
+
 /// Runs the command line of `hindsight-sql`, which is that of `hindsight`; the exit status. `answer` runs in a confined
 /// process, `prompt` in one with the terminal.
 pub fn run(

@@ -124,6 +124,48 @@ pub enum Origin {
     Unknown,
 }
 
+impl Origin {
+    /// What kind it is, in a word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Origin::Read { .. } => "read",
+            Origin::Result { .. } => "result",
+            Origin::Signal { .. } => "signal",
+            Origin::Argument { .. } => "argument",
+            Origin::Variable { .. } => "variable",
+            Origin::Start => "start",
+            Origin::StartRandom => "start-random",
+            Origin::File { .. } => "file",
+            Origin::Fresh => "fresh",
+            Origin::Processor { .. } => "processor",
+            Origin::Written { .. } => "written",
+            Origin::Address => "address",
+            Origin::Computed { .. } => "computed",
+            Origin::Constant { .. } => "constant",
+            Origin::ThreadStart => "thread-start",
+            Origin::Further { .. } => "further",
+            Origin::Untold { .. } => "untold",
+            Origin::Unknown => "unknown",
+        }
+    }
+
+    /// The instruction or call that made the value, if it is one.
+    pub fn point(&self) -> Option<&Point> {
+        match self {
+            Origin::Read { point, .. }
+            | Origin::Result { point, .. }
+            | Origin::Signal { point }
+            | Origin::Processor { point }
+            | Origin::Written { point }
+            | Origin::Computed { point, .. }
+            | Origin::Constant { point }
+            | Origin::Further { point }
+            | Origin::Untold { point, .. } => Some(point),
+            _ => None,
+        }
+    }
+}
+
 /// Something that an instruction took in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]

@@ -1,6 +1,6 @@
 //! The way back of a value: each instruction and call that only handed it on, to where it came from.
 
-use crate::copies::{Gives, gives};
+use crate::copies::{Gives, Part, gives};
 use crate::model::{Hop, How, Operand, Origin, Piece};
 use crate::past::{Past, Step, Wrote};
 use crate::place::{Place, bytes_of, whole};
@@ -49,16 +49,25 @@ struct Pending {
 }
 
 impl Pending {
-    /// Some of its bytes, which were somewhere else before.
-    fn part(&self, of: Range<usize>, hop: Hop, at: (ThreadId, u64)) -> Pending {
-        let mut hops = self.hops.clone();
-        hops.push(hop);
+    /// Some of its bytes.
+    fn some(&self, of: Range<usize>) -> Pending {
         Pending {
             bytes: self.bytes.start + of.start..self.bytes.start + of.end,
-            value: self.value[of].to_vec(),
+            value: self.value[of.clone()].to_vec(),
+            place: self.place.part(of),
+            at: self.at,
+            hops: self.hops.clone(),
+        }
+    }
+
+    /// Some of its bytes, which were somewhere else before.
+    fn part(&self, of: Range<usize>, hop: Hop, at: (ThreadId, u64)) -> Pending {
+        let mut part = self.some(of);
+        part.hops.push(hop);
+        Pending {
             place: hop.from,
             at,
-            hops,
+            ..part
         }
     }
 }
@@ -238,21 +247,10 @@ impl Finder<'_> {
         }
         for other in [0..within.start, within.end..len] {
             if !other.is_empty() {
-                self.left.push(Pending {
-                    bytes: p.bytes.start + other.start..p.bytes.start + other.end,
-                    value: p.value[other.clone()].to_vec(),
-                    place: p.place.part(other),
-                    at: p.at,
-                    hops: p.hops.clone(),
-                });
+                self.left.push(p.some(other));
             }
         }
-        let piece = Pending {
-            bytes: p.bytes.start + within.start..p.bytes.start + within.end,
-            value: p.value[within.clone()].to_vec(),
-            place: p.place.part(within),
-            ..p
-        };
+        let piece = p.some(within);
         match found.source {
             Source::Written(by) => self.instruction(
                 Pending {
@@ -320,9 +318,24 @@ impl Finder<'_> {
         let origin = match gives {
             Gives::Copies(all) => {
                 // The last one that is put there is followed first.
-                for (part, from) in all.into_iter().rev() {
-                    let to = p.place.part(part.clone());
-                    self.left.push(p.part(part, hop(from, to), at));
+                for (bytes, part) in all.into_iter().rev() {
+                    let to = p.place.part(bytes.clone());
+                    let computed = match part {
+                        Part::From(from) => {
+                            self.left.push(p.part(bytes, hop(from, to), at));
+                            continue;
+                        }
+                        Part::Made { computed } => computed,
+                    };
+                    let point = self.point(at)?;
+                    let origin = match computed {
+                        true => Origin::Computed {
+                            point,
+                            from: taken_in(&step, &vec),
+                        },
+                        false => Origin::Constant { point },
+                    };
+                    self.end(p.some(bytes), origin)?;
                 }
                 return Ok(());
             }
@@ -373,7 +386,8 @@ impl Finder<'_> {
                 to: p.place.part(part.clone()),
             };
             self.left.push(p.part(part.clone(), hop, at));
-            return self.rest(p, part, at);
+            self.rest(&p, part);
+            return Ok(());
         }
         if let Some(h) = event
             && let Some((giver, n)) = self.recorded.gave(&h, address)?
@@ -395,7 +409,8 @@ impl Finder<'_> {
             let differ = |(a, b): (&Option<u8>, &Option<u8>)| a.is_some() && b.is_some() && a != b;
             if !there.iter().zip(&next.value).any(differ) {
                 self.left.push(next);
-                return self.rest(p, part, at);
+                self.rest(&p, part);
+                return Ok(());
             }
         }
         let source = Source::Kernel { at, address };
@@ -403,22 +418,12 @@ impl Finder<'_> {
         self.end(p, origin)
     }
 
-    /// Bytes of a piece behind the first ones, which are followed already: the kernel wrote all of them.
-    fn rest(&mut self, p: Pending, done: Range<usize>, at: (ThreadId, u64)) -> Result<()> {
+    /// Puts back the bytes of a piece behind these: what they are is asked anew.
+    fn rest(&mut self, p: &Pending, done: Range<usize>) {
         let rest = done.end..p.place.len();
-        if rest.is_empty() {
-            return Ok(());
+        if !rest.is_empty() {
+            self.left.push(p.some(rest));
         }
-        let Place::Memory { at: address, .. } = p.place.part(rest.clone()) else {
-            return Ok(());
-        };
-        let p = Pending {
-            bytes: p.bytes.start + rest.start..p.bytes.end,
-            value: p.value[rest.clone()].to_vec(),
-            place: p.place.part(rest),
-            ..p
-        };
-        self.by_kernel(p, at, address)
     }
 
     /// Follows a register that the kernel set when it let the thread go on at an instant.

@@ -4,8 +4,8 @@ use crate::column::Column;
 use crate::recording::Recording;
 use crate::table::{Provider, Table};
 use crate::tables::{
-    At, Calls, LastWrite, MemoryAt, RegistersAt, Stack, ValuesOf, Variables, Writes, columns,
-    number,
+    At, Calls, LastWrite, MemoryAt, OriginOf, RegistersAt, Stack, ValuesOf, Variables, Writes,
+    columns, number,
 };
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
@@ -74,6 +74,20 @@ pub const TABLES: &[TableOf] = &[
         form: "nnTN",
         make: |a| {
             Ok(Arc::new(MemoryAt {
+                address: a.number(0)?,
+                length: a.number(1)?,
+                at: a.at(2, None)?,
+            }))
+        },
+    },
+    TableOf {
+        name: "origin",
+        parameters: "ADDRESS, LENGTH [, 'PLACE' [, PROCESS]]",
+        about: "where some memory at a place (default: the end) came from: each copy, back to an input or a computation",
+        columns: || columns::ORIGIN,
+        form: "nnTN",
+        make: |a| {
+            Ok(Arc::new(OriginOf {
                 address: a.number(0)?,
                 length: a.number(1)?,
                 at: a.at(2, None)?,

@@ -6,6 +6,7 @@ mod events;
 mod executed;
 mod lists;
 mod memory;
+mod origin;
 mod profile;
 mod transfers;
 mod values;
@@ -16,6 +17,7 @@ pub use events::{Events, Gaps, Marks, Segments, Signals, Syscalls};
 pub use executed::{Accesses, Branches, Instructions};
 pub use lists::{Modules, Processes, Threads};
 pub use memory::{At, LastWrite, MemoryAt, RegistersAt, Stack, Variables, Writes};
+pub use origin::OriginOf;
 pub use profile::Profile;
 pub use transfers::Transfers;
 pub use values::ValuesOf;
@@ -24,6 +26,7 @@ pub use values::ValuesOf;
 pub mod columns {
     pub use super::calls::CALLS;
     pub use super::memory::{MEMORY, REGISTERS, STACK, VARIABLES, WRITES};
+    pub use super::origin::ORIGIN;
     pub use super::values::VALUES;
 }
 

@@ -55,46 +55,40 @@ pub fn point(p: &Point) -> Json {
 
 /// Where a value came from.
 pub fn origin(o: &Origin) -> Json {
+    let mut j = json!({ "kind": o.kind() });
+    if let Some(p) = o.point() {
+        j["point"] = point(p);
+    }
     match o {
         Origin::Read {
             call,
-            point: at,
             file,
             offset,
             within,
-        } => json!({
-            "kind": "read", "call": call, "point": point(at), "file": file,
-            "offset": offset, "within": within,
-        }),
-        Origin::Result { call, point: at } => {
-            json!({ "kind": "result", "call": call, "point": point(at) })
+            ..
+        } => {
+            j["call"] = json!(call);
+            j["file"] = json!(file);
+            j["offset"] = json!(offset);
+            j["within"] = json!(within);
         }
-        Origin::Signal { point: at } => json!({ "kind": "signal", "point": point(at) }),
+        Origin::Result { call, .. } => j["call"] = json!(call),
         Origin::Argument { index, text } => {
-            json!({ "kind": "argument", "index": index, "text": text })
+            j["index"] = json!(index);
+            j["text"] = json!(text);
         }
-        Origin::Variable { text } => json!({ "kind": "variable", "text": text }),
-        Origin::Start => json!({ "kind": "start" }),
-        Origin::StartRandom => json!({ "kind": "start-random" }),
+        Origin::Variable { text } => j["text"] = json!(text),
         Origin::File { path, offset } => {
-            json!({ "kind": "file", "path": path, "offset": offset })
+            j["path"] = json!(path);
+            j["offset"] = json!(offset);
         }
-        Origin::Fresh => json!({ "kind": "fresh" }),
-        Origin::Processor { point: at } => json!({ "kind": "processor", "point": point(at) }),
-        Origin::Written { point: at } => json!({ "kind": "written", "point": point(at) }),
-        Origin::Address => json!({ "kind": "address" }),
-        Origin::Computed { point: at, from } => {
-            let from = from
-                .iter()
-                .map(|o| json!({ "name": o.name, "bytes": o.bytes }));
-            json!({ "kind": "computed", "point": point(at), "from": from.collect::<Vec<_>>() })
+        Origin::Computed { from, .. } => {
+            let from = from.iter();
+            let all = from.map(|o| json!({ "name": o.name, "bytes": o.bytes }));
+            j["from"] = all.collect();
         }
-        Origin::Constant { point: at } => json!({ "kind": "constant", "point": point(at) }),
-        Origin::ThreadStart => json!({ "kind": "thread-start" }),
-        Origin::Further { point: at } => json!({ "kind": "further", "point": point(at) }),
-        Origin::Untold { point: at, why } => {
-            json!({ "kind": "untold", "point": point(at), "why": why })
-        }
-        _ => json!({ "kind": "unknown" }),
+        Origin::Untold { why, .. } => j["why"] = json!(why),
+        _ => {}
     }
+    j
 }

@@ -120,7 +120,7 @@ pub fn origin(o: &Origin) -> String {
             let at = format!("{} {}", point.position, place(point));
             match from.is_empty() {
                 true => format!("computed at {at}"),
-                false => format!("computed at {at}\n     of {from}"),
+                false => format!("computed at {at}, of: {from}"),
             }
         }
         Origin::Constant { point } => {

@@ -27,6 +27,7 @@ mod mapped;
 mod mappings;
 mod modes;
 mod naming;
+mod origins;
 mod output;
 mod outside;
 mod own_errors;

@@ -25,7 +25,7 @@ pub struct At {
 
 impl At {
     /// A cursor there.
-    fn cursor(&self, r: &Recording) -> anyhow::Result<Cursor> {
+    pub fn cursor(&self, r: &Recording) -> anyhow::Result<Cursor> {
         let position = r.place(&self.place)?;
         let mut cursor = r.timeline.cursor()?;
         cursor.seek_within(position, self.process, self.thread.map(ThreadId))?;

@@ -66,6 +66,13 @@ pub struct Touch {
     pub bytes: Option<Vec<u8>>,
 }
 
+impl Touch {
+    /// An access with its value.
+    pub fn new(access: Access, bytes: Option<Vec<u8>>) -> Touch {
+        Touch { access, bytes }
+    }
+}
+
 /// Plays one thread forwards, instruction by instruction. Instructions in gaps are not visited.
 pub struct Walk {
     player: Player,
