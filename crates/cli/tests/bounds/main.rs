@@ -35,6 +35,8 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["maps", f, "end"],
         &["symbol", f, "0x10000", "main"],
         &["writes", f, "0x10000", "8"],
+        &["origin", f, "end", "0x10000", "8"],
+        &["origin", f, "end", "$rsp", "64"],
         &["diff", f, f],
         &["diff", "--exact", "--all", f, f],
         &["replay", "--verify", f],
@@ -228,6 +230,7 @@ fn more_instructions_than_time_are_refused() {
         &["index", file],
         &["at", file, "end"],
         &["writes", file, "0x10000", "8"],
+        &["origin", file, "end", "0x10000", "8"],
         &["calls", file, "0x400000"],
     ] {
         let started = home.start(c);

@@ -37,6 +37,7 @@ fn all_commands(s: &Scene, file: &Path) {
         &["maps", file, "90%"],
         &["symbol", &format!("{file}@90%"), "libc!malloc"],
         &["writes", file, "0x1000", "8"],
+        &["origin", file, "90%", "$rsp", "8"],
         &["calls", file, "0x1000"],
         &["breakpath", file, "1%"],
         &["diff", file, file],

@@ -206,6 +206,8 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         &["symbol", "--json", file, &format!("in{EVIL}ner"), &inner],
         &["symbol", file, &format!("no{EVIL}such")],
         &["writes", file, "0x1000", "16"],
+        &["origin", file, "50%", "$rsp", "64"],
+        &["origin", "--json", file, "50%", "$rsp", "64"],
         &["index", file],
         &["index", "--json", file],
         &["breakpath", file, "1%"],

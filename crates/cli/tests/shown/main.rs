@@ -193,6 +193,7 @@ fn a_recording() {
         ("at_end", &["at", "end"]),
         ("backtrace", &["backtrace", second]),
         ("writes", &["writes", "total"]),
+        ("origin", &["origin", "end", "total"]),
         ("mem", &["mem", "end", "last"]),
         ("maps", &["maps", "end", "--address", "last"]),
         ("symbol", &["symbol", "@end", "add", "total", "nothing"]),
@@ -215,6 +216,7 @@ fn a_recording() {
         &["symbol", "0x10", "totl", "ad"],
         &["symbol", "ADD", "40x"],
         &["writes", "no_such_name"],
+        &["origin", "end", "no_such_name"],
         &["calls", "ad"],
         &["events", "--kind", "rain"],
     ];
