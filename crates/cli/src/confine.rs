@@ -95,10 +95,31 @@ pub fn run_with<T>(
     command: impl FnOnce(T) -> Result<i32>,
     after: impl FnOnce(ExitStatus),
 ) -> Result<i32> {
-    let recording = store::find(file)?;
+    run_on(&[store::find(file)?], open, command, after)
+}
+
+/// The same for a command that reads several recordings, which were found. There is at least one.
+pub fn run_on<T>(
+    recordings: &[PathBuf],
+    open: impl FnOnce() -> Result<T>,
+    command: impl FnOnce(T) -> Result<i32>,
+    after: impl FnOnce(ExitStatus),
+) -> Result<i32> {
+    let Some((first, others)) = recordings.split_first() else {
+        bail!("no recording is named");
+    };
     let opened = open()?;
-    let allowed = allowed(&recording);
-    enter(&recording, allowed, || command(opened), after)
+    let mut all = allowed(first);
+    for other in others {
+        let more = allowed(other);
+        all.recordings.extend(more.recordings);
+        all.side.extend(more.side);
+        // Recordings of one folder share theirs.
+        let new = more.shared.into_iter().filter(|s| !all.shared.contains(s));
+        let new: Vec<PathBuf> = new.collect();
+        all.shared.extend(new);
+    }
+    enter(first, all, || command(opened), after)
 }
 
 /// The same for a command that reads two recordings. It gets their paths.
@@ -107,17 +128,22 @@ pub fn run_on_both(
     command: impl FnOnce(&[PathBuf; 2]) -> Result<i32>,
 ) -> Result<i32> {
     let both = [store::find(Some(files[0]))?, store::find(Some(files[1]))?];
-    let (mut all, second) = (allowed(&both[0]), allowed(&both[1]));
-    all.recordings.extend(second.recordings);
-    all.side.extend(second.side);
-    all.shared.extend(second.shared);
-    enter(&both[0], all, || command(&both), |_| ())
+    run_on(&both, || Ok(()), |()| command(&both), |_| ())
 }
 
 /// The same for a command that makes a file, which must not exist. It is made before the process that plays the recording gives
 /// up its file system, and removed if it does not become whole.
 pub fn run_making(
     file: Option<&Path>,
+    to: &Path,
+    command: impl FnOnce(&File) -> Result<i32>,
+) -> Result<i32> {
+    run_on_making(&[store::find(file)?], to, command)
+}
+
+/// The same for several recordings, which were found.
+pub fn run_on_making(
+    recordings: &[PathBuf],
     to: &Path,
     command: impl FnOnce(&File) -> Result<i32>,
 ) -> Result<i32> {
@@ -136,7 +162,7 @@ pub fn run_making(
             remove();
         }
     };
-    let done = run_with(file, make, |to| command(&to), after);
+    let done = run_on(recordings, make, |to| command(&to), after);
     // No process could be made, for example.
     if done.is_err() && made.get() {
         remove();

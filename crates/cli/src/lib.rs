@@ -53,8 +53,8 @@ pub fn run() -> i32 {
     run_with(sql::hand_over)
 }
 
-/// The same. `sql` answers questions in SQL, by an engine so large that another executable has it.
-fn run_with(sql: impl FnOnce(args::Sql) -> anyhow::Result<i32>) -> i32 {
+/// The same. `engine` runs the commands that need an engine so large that another executable has it.
+fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
     let args = match Args::try_parse() {
         Ok(a) => a,
         Err(e) => {
@@ -116,7 +116,7 @@ fn run_with(sql: impl FnOnce(args::Sql) -> anyhow::Result<i32>) -> i32 {
             let files = [a.first.as_path(), a.second.as_path()];
             confine::run_on_both(files, |files| diff::run(&a, files))
         }
-        Command::Sql(a) => sql(a),
+        command @ Command::Sql(_) => engine(command),
         Command::Data(a) => data::run(&a),
         Command::Audit(a) => audit::run(&a),
         Command::Index(a) => confine::run(a.file.as_deref(), || travel::index(&a)),

@@ -3,6 +3,7 @@
 //! At the prompt there are two processes. One reads lines from the terminal and knows nothing of the recording. The other
 //! one, which it starts, is confined, and answers.
 
+use crate::args::Command as Asks;
 use crate::interrupts;
 use crate::{args, confine, limits, out, store, travel, words};
 use anyhow::{Context, Result, bail};
@@ -15,6 +16,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The executable with the engine.
 const EXECUTABLE: &str = "hindsight-sql";
@@ -34,8 +36,8 @@ pub enum Shape {
 
 /// What a user asks, in a process that is confined.
 pub struct Asked {
-    /// The recording.
-    pub timeline: Timeline,
+    /// The recordings, as they were named. There is at least one.
+    pub recordings: Vec<Source>,
     /// Processors to use.
     pub processors: usize,
     /// How rows are to be shown.
@@ -44,6 +46,43 @@ pub struct Asked {
     pub parquet: Option<File>,
     /// The questions.
     pub questions: Questions,
+}
+
+/// A recording that can be opened, and opened again.
+pub struct Source {
+    path: PathBuf,
+    processors: usize,
+    /// The limit of memory counts it.
+    counted: AtomicBool,
+}
+
+impl Source {
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens it.
+    pub fn open(&self) -> Result<Timeline> {
+        let options = Options {
+            jobs: self.processors,
+            ..Options::default()
+        };
+        travel::open_path(&self.path, options, |trace| {
+            if !self.counted.swap(true, Relaxed) {
+                limits::allow_more(trace, self.processors);
+            }
+        })
+    }
+}
+
+fn sources(paths: &[PathBuf], processors: usize) -> Vec<Source> {
+    let source = |path: &PathBuf| Source {
+        path: path.clone(),
+        processors,
+        counted: AtomicBool::new(false),
+    };
+    paths.iter().map(source).collect()
 }
 
 /// Where questions come from.
@@ -131,7 +170,7 @@ pub fn history() -> Option<PathBuf> {
 }
 
 /// Runs `hindsight-sql` in this process.
-pub(crate) fn hand_over(_: args::Sql) -> Result<i32> {
+pub(crate) fn hand_over(_: Asks) -> Result<i32> {
     let own = std::env::current_exe().context("the path of this program")?;
     let beside = own.with_file_name(EXECUTABLE);
     let path = match beside.exists() {
@@ -151,35 +190,52 @@ pub(crate) fn hand_over(_: args::Sql) -> Result<i32> {
 /// Where a value came from, in words.
 pub use crate::origin::text::origin as origin_in_words;
 
-/// Runs the command line of `hindsight-sql`, which is that of `hindsight`; the exit status. `answer` runs in a confined
-/// process, `prompt` in one with the terminal.
-pub fn run(
-    answer: impl FnOnce(Asked) -> Result<i32>,
-    prompt: impl FnOnce(Prompt) -> Result<i32>,
-) -> i32 {
-    crate::run_with(|mut a| {
-        let file = words::take_with_question(&mut a.words)?;
-        let stdin = std::io::stdin();
-        if a.words.is_empty() && a.session.is_none() && stdin.is_terminal() {
-            if a.parquet.is_some() {
-                bail!("--parquet is for one question on the command line");
-            }
-            return prompt(begin(&a, file.as_deref())?);
-        }
-        if a.session.is_some() {
-            // The prompt's process tells of them.
-            interrupts::ignore();
-        }
-        match a.parquet.clone() {
-            None => confine::run(file.as_deref(), || answer(asked(&a, None)?)),
-            Some(to) => confine::run_making(file.as_deref(), &to, |f| {
-                answer(asked(&a, Some(f.try_clone()?))?)
-            }),
-        }
+/// What `hindsight-sql` does.
+pub struct Handlers {
+    /// Answers questions, in a confined process; the exit status.
+    pub answer: fn(Asked) -> Result<i32>,
+    /// Asks for questions, in a process with the terminal.
+    pub prompt: fn(Prompt) -> Result<i32>,
+}
+
+/// Runs the command line of `hindsight-sql`, which is that of `hindsight`; the exit status.
+pub fn run(handlers: &Handlers) -> i32 {
+    crate::run_with(|command| match command {
+        Asks::Sql(a) => ask(handlers, a),
+        _ => bail!("this is not a command of {EXECUTABLE}"),
     })
 }
 
-fn asked(a: &args::Sql, parquet: Option<File>) -> Result<Asked> {
+fn ask(handlers: &Handlers, mut a: args::Sql) -> Result<i32> {
+    let files = match a.session {
+        // The prompt's process has found them.
+        Some(_) => std::mem::take(&mut a.words),
+        None => words::take_before_question(&mut a.words)?,
+    };
+    let recordings = store::find_all(&files)?;
+    let stdin = std::io::stdin();
+    if a.words.is_empty() && a.session.is_none() && stdin.is_terminal() {
+        if a.parquet.is_some() {
+            bail!("--parquet is for one question on the command line");
+        }
+        return (handlers.prompt)(begin(&a, &recordings)?);
+    }
+    if a.session.is_some() {
+        // The prompt's process tells of them.
+        interrupts::ignore();
+    }
+    match a.parquet.clone() {
+        None => {
+            let answer = |()| (handlers.answer)(asked(&a, &recordings, None)?);
+            confine::run_on(&recordings, || Ok(()), answer, |_| ())
+        }
+        Some(to) => confine::run_on_making(&recordings, &to, |f| {
+            (handlers.answer)(asked(&a, &recordings, Some(f.try_clone()?))?)
+        }),
+    }
+}
+
+fn asked(a: &args::Sql, recordings: &[PathBuf], parquet: Option<File>) -> Result<Asked> {
     let processors = a.jobs.unwrap_or_else(limits::processors);
     let questions = match (a.session, a.words.first()) {
         (Some(done), _) => {
@@ -204,12 +260,8 @@ fn asked(a: &args::Sql, parquet: Option<File>) -> Result<Asked> {
             Questions::Text(text)
         }
     };
-    let options = Options {
-        jobs: processors,
-        ..Options::default()
-    };
     Ok(Asked {
-        timeline: travel::open(None, options)?,
+        recordings: sources(recordings, processors),
         processors,
         shape: match (a.csv, a.json) {
             (true, _) => Shape::Csv,
@@ -222,8 +274,7 @@ fn asked(a: &args::Sql, parquet: Option<File>) -> Result<Asked> {
 }
 
 /// Starts the process that answers.
-fn begin(a: &args::Sql, file: Option<&Path>) -> Result<Prompt> {
-    let path = store::find(file)?;
+fn begin(a: &args::Sql, recordings: &[PathBuf]) -> Result<Prompt> {
     let interrupts = interrupts::forward()?;
     let (done, theirs) = std::io::pipe()?;
     // SAFETY: the descriptor is open, and only its flags change: the other process gets it.
@@ -237,7 +288,8 @@ fn begin(a: &args::Sql, file: Option<&Path>) -> Result<Prompt> {
     words.extend(a.json.then(|| "--json".into()));
     words.extend(a.jobs.map(|n| format!("--jobs={n}").into()));
     words.extend(limits::said().map(|most| format!("--max-memory={}k", most >> 10).into()));
-    words.extend(["--".into(), path.into()]);
+    words.push("--".into());
+    words.extend(recordings.iter().map(Into::into));
     let mut child = Command::new(std::env::current_exe()?)
         .args(words)
         .stdin(Stdio::piped())

@@ -3,12 +3,13 @@
 use crate::numbers::{grouped, local_time, size};
 use crate::out::println;
 use crate::{args, confine, say};
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use hindsight_launch::store::{self, EXTENSION, Stored};
 use hindsight_text::line;
 use hindsight_trace::files;
 use hindsight_trace::meta::Ending;
 use hindsight_trace::{Brief, Trace};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -18,6 +19,72 @@ pub fn find(file: Option<&Path>) -> Result<PathBuf> {
         return Ok(found.into());
     }
     Ok(store::find(file)?)
+}
+
+/// The files that the user means by words: files, names in the store, and patterns of either; by default the latest
+/// recording. What is named twice counts once.
+pub fn find_all(words: &[String]) -> Result<Vec<PathBuf>> {
+    if words.is_empty() {
+        return Ok(vec![find(None)?]);
+    }
+    let (mut all, mut seen) = (Vec::new(), HashSet::new());
+    for word in words {
+        let path = Path::new(word);
+        let found = match is_pattern(word) && !path.exists() {
+            true => matching(word)?,
+            false => vec![find(Some(path))?],
+        };
+        if found.is_empty() {
+            bail!("{word}: no file that ends in .{EXTENSION} has such a name");
+        }
+        for file in found {
+            // What cannot be resolved cannot be opened either.
+            if seen.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
+                all.push(file);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Whether a word is a pattern that recordings match.
+pub fn matches(word: &str) -> bool {
+    is_pattern(word) && matching(word).is_ok_and(|found| !found.is_empty())
+}
+
+fn is_pattern(word: &str) -> bool {
+    word.contains(['*', '?', '['])
+}
+
+/// The recordings that match a pattern, sorted by their paths: files, or else those in the store.
+fn matching(pattern: &str) -> Result<Vec<PathBuf>> {
+    let how = glob::MatchOptions {
+        require_literal_separator: true,
+        require_literal_leading_dot: true,
+        ..Default::default()
+    };
+    let recordings = |pattern: &str| -> Result<Vec<PathBuf>> {
+        let mut all = Vec::new();
+        let found = glob::glob_with(pattern, how);
+        for path in found.with_context(|| pattern.to_owned())? {
+            let path = path?;
+            if path.extension().is_some_and(|e| e == EXTENSION) && path.is_file() {
+                all.push(path);
+            }
+        }
+        Ok(all)
+    };
+    let here = recordings(pattern)?;
+    if !here.is_empty() || pattern.contains('/') {
+        return Ok(here);
+    }
+    let pattern = glob::Pattern::new(pattern).with_context(|| pattern.to_owned())?;
+    let mut stored: Vec<PathBuf> = (store::list()?.into_iter())
+        .filter(|s| pattern.matches(&s.name) || pattern.matches(&format!("{}.{EXTENSION}", s.name)))
+        .map(|s| s.path)
+        .collect();
+    stored.sort();
+    Ok(stored)
 }
 
 /// Whether a word of the command line means a recording, if it could also be something else.

@@ -5,7 +5,7 @@ use crate::{args, store, travel};
 use anyhow::{Result, bail};
 use hindsight_inspect::Inspector;
 use hindsight_timeline::{Cursor, Error, Options, Place, ThreadId};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Bytes where neither the user nor a type says how many.
 const WORD: u64 = 8;
@@ -39,18 +39,35 @@ pub fn take_with_place(words: &mut Vec<String>) -> (Option<PathBuf>, Option<Stri
     (taken, Some(place))
 }
 
-/// The same for a question in a language of its own, which may be left out. A word with a space or a line in it is a question.
-pub fn take_with_question(words: &mut Vec<String>) -> Result<Option<PathBuf>> {
-    let is_question =
-        |w: &String| w.contains([' ', '\n', '\t', ';']) && !std::path::Path::new(w).is_file();
-    match &words[..] {
-        [] => Ok(None),
-        [one] if is_question(one) => Ok(None),
-        [a, b] if is_question(a) && !is_question(b) => {
-            bail!("the recording comes first, then the question")
-        }
-        _ => Ok(Some(PathBuf::from(words.remove(0)))),
+/// Takes recordings out of some words: all but the last one, which may be a question in a language of its own. A word with a
+/// space or a line in it is a question, unless it is a file or a pattern of files. If the only word is neither, it is a
+/// recording. If the last of several words is neither, it is a question.
+pub fn take_before_question(words: &mut Vec<String>) -> Result<Vec<String>> {
+    let is_file = |w: &str| Path::new(w).is_file() || store::matches(w);
+    let is_question = |w: &String| w.contains([' ', '\n', '\t', ';']) && !is_file(w);
+    let asks = match &words[..] {
+        [] => false,
+        [one] => is_question(one),
+        [.., last] if is_question(last) => true,
+        [.., last] if is_file(last) || store::is_meant(last) => false,
+        [.., last] if is_word(last) => bail!("{last} is neither a recording nor a question"),
+        _ => true,
+    };
+    let question = match asks {
+        true => words.split_off(words.len() - 1),
+        false => Vec::new(),
+    };
+    if words.iter().any(is_question) {
+        bail!("recordings come first, then the question");
     }
+    Ok(std::mem::replace(words, question))
+}
+
+/// Whether a text may name something, and is no statement that needs no spaces.
+fn is_word(text: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || "._-/".contains(c);
+    let begin = text.get(..6).unwrap_or("");
+    text.chars().all(part) && !begin.eq_ignore_ascii_case("select")
 }
 
 /// Where a recording is looked at.

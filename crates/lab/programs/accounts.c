@@ -36,10 +36,13 @@ static void handler(int number) {
     signals += number;
 }
 
-int main(void) {
+// The argument says how many payments there are. A negative number of them is an error.
+int main(int argc, char **argv) {
     int refused = 0;
+    int payments = argc > 1 ? atoi(argv[1]) : 200;
+    if (payments < 0) abort();
     signal(SIGUSR1, handler);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < payments; i++) {
         pay(i % 4, i);
         if (check(i % 4) < 0) refused++;
         if (i % 10 == 0) note(i / 10);

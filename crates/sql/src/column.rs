@@ -68,10 +68,19 @@ pub const COUNT: Column = column(
     "instructions that the thread had completed",
 );
 
+/// The recording of a row. The engine gets it as the first column of each table; tables themselves leave it out.
+pub const RECORDING: Column = column(
+    "recording",
+    Kind::Word,
+    "the recording: the end of its path that no other one has, without `.hst`",
+);
+
 /// The key under which a field's metadata says what the column means.
 pub const ABOUT: &str = "about";
 /// The key that marks columns to be shown in hexadecimal.
 pub const HEXADECIMAL: &str = "hexadecimal";
+/// The key that marks the column [`RECORDING`].
+pub const WHICH: &str = "recording";
 
 impl Kind {
     /// How Arrow holds it.
@@ -90,12 +99,23 @@ impl Kind {
 
 /// The Arrow schema of these columns.
 pub fn schema(columns: &[Column]) -> SchemaRef {
-    let field = |c: &Column| {
-        let mut meta = HashMap::from([(ABOUT.to_owned(), c.about.to_owned())]);
-        if c.kind == Kind::Address {
-            meta.insert(HEXADECIMAL.into(), String::new());
-        }
-        Field::new(c.name, c.kind.data_type(), true).with_metadata(meta)
-    };
-    Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
+    let fields: Vec<Field> = columns.iter().map(field).collect();
+    Arc::new(Schema::new(fields))
+}
+
+/// The same for a table of recordings, which has [`RECORDING`] in front.
+pub fn table_schema(columns: &[Column]) -> SchemaRef {
+    let mut first = field(&RECORDING);
+    first.metadata_mut().insert(WHICH.into(), String::new());
+    let others = columns.iter().map(field);
+    let fields: Vec<Field> = std::iter::once(first).chain(others).collect();
+    Arc::new(Schema::new(fields))
+}
+
+fn field(c: &Column) -> Field {
+    let mut meta = HashMap::from([(ABOUT.to_owned(), c.about.to_owned())]);
+    if c.kind == Kind::Address {
+        meta.insert(HEXADECIMAL.into(), String::new());
+    }
+    Field::new(c.name, c.kind.data_type(), true).with_metadata(meta)
 }

@@ -1,29 +1,40 @@
 //! The command: questions from the command line, from standard input or from the prompt.
 
+use crate::column::RECORDING;
 use crate::engine::{self, Engine};
 use crate::prompt;
-use crate::recording::Recording;
+use crate::recordings::Recordings;
 use crate::show::{Format, show};
 use anyhow::Result;
 use datafusion::execution::SendableRecordBatchStream;
-use hindsight_cli::sql::{self, Asked, Output, Questions, Session, Shape, say_lines};
+use hindsight_cli::sql::{self, Asked, Handlers, Output, Questions, Session, Shape, say_lines};
 use std::io::{BufWriter, Write};
 use std::sync::Arc;
 
 /// Runs the command line; the exit status.
 pub fn run() -> i32 {
-    sql::run(answer, prompt::run)
+    sql::run(&Handlers {
+        answer,
+        prompt: prompt::run,
+    })
 }
 
 fn answer(asked: Asked) -> Result<i32> {
     sql::allow(engine::MEMORY as u64);
-    let recording = Arc::new(Recording::new(asked.timeline));
-    let engine = Engine::new(&recording, asked.processors)?;
-    let format = || match (&asked.parquet, asked.shape) {
+    let recordings = Arc::new(Recordings::new(asked.recordings));
+    if recordings.is_one() {
+        // Whatever is asked, it can only be answered if it can be read.
+        recordings.open(0)?;
+    }
+    let engine = Engine::new(&recordings, asked.processors)?;
+    let format = |question: &str| match (&asked.parquet, asked.shape) {
         (Some(file), _) => Format::Parquet(file),
         (None, Shape::Csv) => Format::Csv,
         (None, Shape::Json) => Format::Json,
-        (None, Shape::Table) => Format::Table,
+        (None, Shape::Table) => Format::Table {
+            // All rows of a table have the same name, and nobody asks for it.
+            without_names: recordings.is_one() && !names_column(question),
+        },
     };
     match asked.questions {
         Questions::Text(text) => {
@@ -39,7 +50,7 @@ fn answer(asked: Asked) -> Result<i32> {
                 if shown > most {
                     anyhow::bail!("--parquet is for one statement");
                 }
-                print(engine, rows, &format()).map(|_| ())
+                print(engine, rows, &format(&text)).map(|_| ())
             };
             match engine.run(&text, one) {
                 Ok(()) => Ok(0),
@@ -49,8 +60,13 @@ fn answer(asked: Asked) -> Result<i32> {
                 }
             }
         }
-        Questions::Session(session) => converse(&engine, session, &format()),
+        Questions::Session(session) => converse(&engine, session, &format),
     }
+}
+
+/// Whether a question has the column `recording` in it.
+fn names_column(question: &str) -> bool {
+    question.to_ascii_lowercase().contains(RECORDING.name)
 }
 
 /// Prints rows to standard output; how many.
@@ -62,7 +78,11 @@ fn print(engine: &Engine, mut rows: SendableRecordBatchStream, format: &Format) 
 }
 
 /// Answers one question after the other.
-fn converse(engine: &Engine, mut session: Session, format: &Format) -> Result<i32> {
+fn converse<'a>(
+    engine: &Engine,
+    mut session: Session,
+    format: &dyn Fn(&str) -> Format<'a>,
+) -> Result<i32> {
     let stop = engine.stop();
     session.on_interrupt({
         let stop = stop.clone();
@@ -70,9 +90,10 @@ fn converse(engine: &Engine, mut session: Session, format: &Format) -> Result<i3
     })?;
     while let Some(question) = session.question() {
         stop.begin();
+        let format = &format(&question);
         let one = &mut |engine: &Engine, rows: SendableRecordBatchStream| {
             let n = print(engine, rows, format)?;
-            if matches!(format, Format::Table) {
+            if matches!(format, Format::Table { .. }) {
                 writeln!(Output, "({n} {})", if n == 1 { "row" } else { "rows" })?;
             }
             Ok(())

@@ -1,11 +1,13 @@
-//! The engine with the tables and functions of a recording.
+//! The engine with the tables and functions of recordings.
 
-use crate::column::{ABOUT, Column, Kind, column, schema};
-use crate::functions::{self, TABLES, VALUES};
+use crate::column::{ABOUT, Column, Kind, column, schema, table_schema};
+use crate::functions::{self, TABLES};
+use crate::missing::Absent;
 use crate::numerals;
-use crate::recording::Recording;
+use crate::recordings::Recordings;
 use crate::table::Provider;
 use crate::tables;
+use crate::values::{self, VALUES, ValueOf};
 use anyhow::{Result, anyhow, bail};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::SchemaRef;
@@ -29,7 +31,7 @@ use tokio::sync::Notify;
 /// What sorting, grouping and joining may take of memory, in bytes.
 pub const MEMORY: usize = 1 << 30;
 
-/// Answers queries about one recording.
+/// Answers queries about recordings.
 pub struct Engine {
     context: SessionContext,
     runtime: ManuallyDrop<Runtime>,
@@ -88,7 +90,7 @@ const LISTED: &[Column] = &[
 
 impl Engine {
     /// An engine that uses so many processors.
-    pub fn new(recording: &Arc<Recording>, processors: usize) -> Result<Engine> {
+    pub fn new(recordings: &Arc<Recordings>, processors: usize) -> Result<Engine> {
         let config = SessionConfig::new()
             .with_target_partitions(processors)
             .with_batch_size(8192);
@@ -99,9 +101,10 @@ impl Engine {
             .build_arc()?;
         let context = SessionContext::new_with_config_rt(config, environment);
         for t in tables::all() {
-            context.register_table(t.name, Arc::new(Provider::new(recording, t.table)))?;
+            context.register_table(t.name, Arc::new(Provider::new(recordings, t.table)))?;
         }
-        functions::register(&context, recording);
+        functions::register(&context, recordings);
+        values::register(&context, recordings);
         // It waits for nothing but its own threads. Work that takes long is done in threads of its own.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(processors)
@@ -146,7 +149,7 @@ impl Engine {
                     return self.describe(&table_name.to_string()).map(Some);
                 }
                 SqlStatement::ShowTables { .. } => return listed(names()).map(Some),
-                SqlStatement::ShowFunctions { .. } => return listed(values()).map(Some),
+                SqlStatement::ShowFunctions { .. } => return listed(value_names()).map(Some),
                 _ => {}
             }
         }
@@ -157,7 +160,7 @@ impl Engine {
             let options = SQLOptions::new().with_allow_dml(false);
             options.verify_plan(&plan)?;
             if let LogicalPlan::Ddl(DdlStatement::CreateExternalTable(_)) = &plan {
-                bail!("tables of other files cannot be read: only the recording is open");
+                bail!("tables of other files cannot be read: only recordings are open");
             }
             let has_rows = !matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Statement(_));
             let frame = context.execute_logical_plan(plan).await?;
@@ -182,7 +185,7 @@ impl Engine {
         let function = TABLES.iter().find(|t| t.name == name);
         let schemas = [
             table.ok().map(|t| t.schema()),
-            function.map(|f| schema((f.columns)())),
+            function.map(|f| table_schema((f.columns)())),
         ];
         let schemas: Vec<SchemaRef> = schemas.into_iter().flatten().collect();
         if schemas.is_empty() {
@@ -254,11 +257,8 @@ pub fn names() -> Vec<[String; 3]> {
 }
 
 /// All functions that make values.
-pub fn values() -> Vec<[String; 3]> {
-    let one = |f: &functions::ValueOf| {
-        let name = format!("{}({})", f.name, f.parameters);
-        [name, "function".into(), f.about.into()]
-    };
+pub fn value_names() -> Vec<[String; 3]> {
+    let one = |f: &ValueOf| [f.shown(), "function".into(), f.about.into()];
     VALUES.iter().map(one).collect()
 }
 
@@ -275,7 +275,10 @@ fn listed(rows: Vec<[String; 3]>) -> Result<SendableRecordBatchStream> {
 /// What went wrong, without the engine's own words around it.
 fn cause(e: &DataFusionError) -> anyhow::Error {
     match e.find_root() {
-        DataFusionError::External(inner) => anyhow!("{}", chain(inner.as_ref())),
+        DataFusionError::External(inner) => match inner.downcast_ref::<Absent>() {
+            Some(absent) => absent.clone().into(),
+            None => anyhow!("{}", chain(inner.as_ref())),
+        },
         DataFusionError::ResourcesExhausted(_) => anyhow!(
             "the query needs more than {} MiB to sort, group or join its rows: bound it, for example by `time`",
             MEMORY >> 20

@@ -1,24 +1,19 @@
-//! Functions that queries call: those that make tables, and those that make values.
+//! Functions that make tables, for queries to call.
 
 use crate::column::Column;
-use crate::recording::Recording;
+use crate::recordings::Recordings;
 use crate::table::{Provider, Table};
 use crate::tables::{
     At, Calls, LastWrite, MemoryAt, OriginOf, RegistersAt, Stack, ValuesOf, Variables, Writes,
     columns, number,
 };
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
-use datafusion::arrow::compute::{CastOptions, cast_with_options};
-use datafusion::arrow::datatypes::{DataType, Int64Type, UInt64Type};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
-};
+use datafusion::logical_expr::Expr;
 use datafusion::prelude::SessionContext;
 use std::fmt::{self, Debug, Formatter};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A function that makes a table: its name, its parameters, what a row is, and what makes the table.
@@ -216,7 +211,7 @@ impl Arguments {
 }
 
 struct Maker {
-    recording: Arc<Recording>,
+    recordings: Arc<Recordings>,
     of: &'static TableOf,
 }
 
@@ -249,253 +244,14 @@ impl TableFunctionImpl for Maker {
             return arguments.wrong();
         }
         let table = (self.of.make)(&arguments)?;
-        Ok(Arc::new(Provider::new(&self.recording, table)))
+        Ok(Arc::new(Provider::new(&self.recordings, table)))
     }
 }
 
-/// A function that makes a value.
-pub struct ValueOf {
-    /// Its name.
-    pub name: &'static str,
-    /// Its parameters, in words.
-    pub parameters: &'static str,
-    /// What it gives.
-    pub about: &'static str,
-    takes: &'static [&'static [DataType]],
-    gives: DataType,
-    make: fn(&Recording, &[ArrayRef]) -> anyhow::Result<ArrayRef>,
-}
-
-const UINT: DataType = DataType::UInt64;
-const INT: DataType = DataType::Int64;
-const TEXT: DataType = DataType::Utf8;
-
-/// All functions that make values.
-pub const VALUES: &[ValueOf] = &[
-    ValueOf {
-        name: "hex",
-        parameters: "NUMBER",
-        about: "the number in hexadecimal, with 0x",
-        takes: &[&[UINT]],
-        gives: TEXT,
-        make: |_, a| {
-            texts(a[0].as_primitive::<UInt64Type>().iter(), |n| {
-                Ok(Some(format!("{n:#x}")))
-            })
-        },
-    },
-    ValueOf {
-        name: "time_of",
-        parameters: "'PLACE'",
-        about: "the time of a place: 1A2:3F, 50%, begin, end, crash, event:N, syscall:NAME, time:1.5s, 12:34:56",
-        takes: &[&[TEXT]],
-        gives: INT,
-        make: |r, a| {
-            let clock = r.clock()?;
-            let one = |p: Option<&str>| p.map(|p| Ok(clock.time(r.place(p)?))).transpose();
-            let all: anyhow::Result<Int64Array> = a[0].as_string::<i32>().iter().map(one).collect();
-            Ok(Arc::new(all?))
-        },
-    },
-    ValueOf {
-        name: "position_of",
-        parameters: "TIME",
-        about: "the position of a time; NULL: the recording has no such time",
-        takes: &[&[INT]],
-        gives: TEXT,
-        make: |r, a| {
-            let clock = r.clock()?;
-            let one = |t| Ok(clock.position(t).map(|p| p.to_string()));
-            texts(a[0].as_primitive::<Int64Type>().iter(), one)
-        },
-    },
-    ValueOf {
-        name: "symbol",
-        parameters: "ADDRESS [, PROCESS]",
-        about: "what code is at an address, as FILE!FUNCTION+OFFSET, if one file was ever there; default: in the first process",
-        takes: &[&[UINT], &[UINT, INT]],
-        gives: TEXT,
-        make: |r, a| {
-            at(r, a, |image, file, address| {
-                Ok(r.location(image, file, address)?.map(|l| l.exact()))
-            })
-        },
-    },
-    ValueOf {
-        name: "function",
-        parameters: "ADDRESS [, PROCESS]",
-        about: "the function at an address, if one file was ever there; default: in the first process",
-        takes: &[&[UINT], &[UINT, INT]],
-        gives: TEXT,
-        make: |r, a| {
-            at(r, a, |image, file, address| {
-                let location = r.location(image, file, address)?;
-                Ok(location.and_then(|l| Some(l.function?.0)))
-            })
-        },
-    },
-    ValueOf {
-        name: "source_line",
-        parameters: "ADDRESS [, PROCESS]",
-        about: "the source line of an address, as FILE:LINE; default: in the first process",
-        takes: &[&[UINT], &[UINT, INT]],
-        gives: TEXT,
-        make: |r, a| at(r, a, |image, file, address| r.line(image, file, address)),
-    },
-    ValueOf {
-        name: "syscall_name",
-        parameters: "NUMBER",
-        about: "the name of a system call",
-        takes: &[&[INT]],
-        gives: TEXT,
-        make: |_, a| {
-            let one = |n: i64| Ok(Some(hindsight_timeline::syscall_name(n as u64)));
-            texts(a[0].as_primitive::<Int64Type>().iter(), one)
-        },
-    },
-    ValueOf {
-        name: "signal_name",
-        parameters: "NUMBER",
-        about: "the name of a signal",
-        takes: &[&[INT]],
-        gives: TEXT,
-        make: |_, a| {
-            let one = |n: i64| Ok(Some(hindsight_timeline::signal_name(n as u64)));
-            texts(a[0].as_primitive::<Int64Type>().iter(), one)
-        },
-    },
-    ValueOf {
-        name: "error_name",
-        parameters: "RESULT",
-        about: "the name of the error that a system call returned; NULL: it returned none",
-        takes: &[&[INT]],
-        gives: TEXT,
-        make: |_, a| {
-            let one = |n: i64| Ok(hindsight_timeline::error_name(n as u64).map(str::to_owned));
-            texts(a[0].as_primitive::<Int64Type>().iter(), one)
-        },
-    },
-];
-
-fn texts<T>(
-    values: impl Iterator<Item = Option<T>>,
-    one: impl Fn(T) -> anyhow::Result<Option<String>>,
-) -> anyhow::Result<ArrayRef> {
-    let all: anyhow::Result<StringArray> = values.map(|v| v.map_or(Ok(None), &one)).collect();
-    Ok(Arc::new(all?))
-}
-
-/// A text for each address, in a program image that may be named behind it. `one` gets the image, the only file that was
-/// ever there, and the address.
-fn at(
-    r: &Recording,
-    a: &[ArrayRef],
-    one: impl Fn(u32, usize, u64) -> anyhow::Result<Option<String>>,
-) -> anyhow::Result<ArrayRef> {
-    let addresses = a[0].as_primitive::<UInt64Type>();
-    let images = a.get(1).map(|i| i.as_primitive::<Int64Type>());
-    let first = r.first_image()?;
-    let of = |(i, address): (usize, Option<u64>)| {
-        let image = match images {
-            Some(list) if list.is_null(i) => return Ok(None),
-            Some(list) => u32::try_from(list.value(i)).unwrap_or(0),
-            None => first,
-        };
-        let Some(at) = address else {
-            return Ok(None);
-        };
-        match r.only_file(image, at)? {
-            Some(file) => one(image, file, at),
-            None => Ok(None),
-        }
-    };
-    let all: anyhow::Result<StringArray> = addresses.iter().enumerate().map(of).collect();
-    Ok(Arc::new(all?))
-}
-
-struct Value {
-    recording: Arc<Recording>,
-    of: &'static ValueOf,
-    signature: Signature,
-}
-
-impl Debug for Value {
-    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        f.write_str(self.of.name)
-    }
-}
-
-impl PartialEq for Value {
-    fn eq(&self, other: &Value) -> bool {
-        self.of.name == other.of.name && Arc::ptr_eq(&self.recording, &other.recording)
-    }
-}
-
-impl Eq for Value {}
-
-impl Hash for Value {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.of.name.hash(state);
-    }
-}
-
-impl ScalarUDFImpl for Value {
-    fn name(&self) -> &str {
-        self.of.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(self.of.gives.clone())
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let scalar = args
-            .args
-            .iter()
-            .all(|a| matches!(a, ColumnarValue::Scalar(_)));
-        let rows = if scalar { 1 } else { args.number_rows };
-        let takes = self.of.takes.iter().find(|t| t.len() == args.args.len());
-        let Some(takes) = takes else {
-            return plan_err!("expected {}({})", self.of.name, self.of.parameters);
-        };
-        // NULL means that something is not known, and not that a number is none.
-        let options = CastOptions {
-            safe: false,
-            ..CastOptions::default()
-        };
-        let arrays: Result<Vec<ArrayRef>> = (args.args.iter().zip(*takes))
-            .map(|(a, t)| Ok(cast_with_options(&a.to_array(rows)?, t, &options)?))
-            .collect();
-        let made = (self.of.make)(&self.recording, &arrays?)
-            .map_err(|e| DataFusionError::External(e.into_boxed_dyn_error()))?;
-        match scalar {
-            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
-                &made, 0,
-            )?)),
-            false => Ok(ColumnarValue::Array(made)),
-        }
-    }
-}
-
-/// Lets queries call all functions.
-pub fn register(context: &SessionContext, recording: &Arc<Recording>) {
+/// Lets queries call these functions.
+pub fn register(context: &SessionContext, recordings: &Arc<Recordings>) {
     for of in TABLES {
-        let recording = Arc::clone(recording);
-        context.register_udtf(of.name, Arc::new(Maker { recording, of }));
-    }
-    for of in VALUES {
-        let arities = of
-            .takes
-            .iter()
-            .map(|t| datafusion::logical_expr::TypeSignature::Any(t.len()));
-        context.register_udf(ScalarUDF::new_from_impl(Value {
-            recording: Arc::clone(recording),
-            of,
-            signature: Signature::one_of(arities.collect(), Volatility::Immutable),
-        }));
+        let recordings = Arc::clone(recordings);
+        context.register_udtf(of.name, Arc::new(Maker { recordings, of }));
     }
 }

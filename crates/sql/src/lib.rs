@@ -3,19 +3,24 @@
 //! DataFusion plans and executes queries. What is here makes the rows, in batches, from a recording.
 
 mod bounds;
+mod choose;
 mod clock;
 mod column;
 mod command;
 mod engine;
 mod functions;
+mod missing;
+mod names;
 mod numerals;
 mod prompt;
 mod recording;
+mod recordings;
 mod rows;
 mod show;
 mod sums;
 mod table;
 mod tables;
+mod values;
 mod words;
 
 pub use command::run;

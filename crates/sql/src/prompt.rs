@@ -1,6 +1,7 @@
 //! The prompt: lines from a terminal, with a history and completion. This process does not read the recording.
 
-use crate::engine::{names, values};
+use crate::column::RECORDING;
+use crate::engine::{names, value_names};
 use crate::functions::TABLES;
 use crate::tables;
 use anyhow::Result;
@@ -73,7 +74,7 @@ pub fn run(mut prompt: Prompt) -> Result<i32> {
         // A new one is empty.
         let _ = editor.load_history(h);
     }
-    println!("SQL about a recording. .help says more.");
+    println!("SQL about recordings. .help says more.");
     let mut question = String::new();
     loop {
         let sign = if question.is_empty() {
@@ -157,13 +158,15 @@ impl Words {
             let end = row[0].find('(').map_or(row[0].len(), |n| n + 1);
             row[0][..end].to_owned()
         };
-        let mut all: BTreeSet<String> = names().into_iter().chain(values()).map(name).collect();
+        let mut all: BTreeSet<String> =
+            names().into_iter().chain(value_names()).map(name).collect();
         for t in tables::all() {
             all.extend(t.table.columns().iter().map(|c| c.name.to_owned()));
         }
         for f in TABLES {
             all.extend((f.columns)().iter().map(|c| c.name.to_owned()));
         }
+        all.insert(RECORDING.name.to_owned());
         all.extend(WORDS.iter().map(|w| (*w).to_owned()));
         Words(all)
     }

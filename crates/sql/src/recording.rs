@@ -2,6 +2,7 @@
 
 use crate::bounds::Bounds;
 use crate::clock::Clock;
+use crate::rows::Stop;
 use anyhow::{Context, Result, anyhow};
 use datafusion::logical_expr::Expr;
 use hindsight_inspect::Inspector;
@@ -14,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 pub struct Recording {
     /// The recording itself.
     pub timeline: Timeline,
+    /// No other one is asked.
+    pub is_alone: bool,
     clock: OnceLock<Clock>,
     inspector: Mutex<Inspector>,
     /// The files that each program image had mapped.
@@ -30,11 +33,12 @@ struct Loaded {
 }
 
 impl Recording {
-    /// A recording that was opened.
-    pub fn new(timeline: Timeline) -> Recording {
+    /// A recording that was opened. `is_alone`: no other one is asked.
+    pub fn new(timeline: Timeline, is_alone: bool) -> Recording {
         Recording {
             inspector: Mutex::new(Inspector::new(timeline.clone())),
             timeline,
+            is_alone,
             clock: OnceLock::new(),
             modules: Mutex::default(),
             images: OnceLock::new(),
@@ -68,9 +72,12 @@ impl Recording {
     }
 
     /// The position of a place.
-    pub fn place(&self, text: &str) -> Result<Position> {
+    ///
+    /// # Errors
+    /// The text names no place, or the recording does not have it: [`Stop::Absent`].
+    pub fn place(&self, text: &str) -> std::result::Result<Position, Stop> {
         let place: Place = text.parse()?;
-        Ok(self.timeline.find(place, None)?)
+        self.timeline.find(place, None).map_err(Stop::of_search)
     }
 
     /// What conditions say of columns. What they say of `position` is said of `time`.

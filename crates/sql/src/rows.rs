@@ -3,11 +3,12 @@
 use crate::column::{Column, Kind};
 use crate::words::Words;
 use datafusion::arrow::array::{
-    ArrayBuilder, ArrayRef, BinaryBuilder, BooleanBuilder, Float64Builder, Int64Builder,
-    RecordBatch, RecordBatchOptions, StringBuilder, UInt64Builder,
+    ArrayBuilder, ArrayRef, BinaryBuilder, BooleanBuilder, DictionaryArray, Float64Builder,
+    Int32Array, Int64Builder, RecordBatch, RecordBatchOptions, StringArray, StringBuilder,
+    UInt64Builder,
 };
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::error::{DataFusionError, Result as EngineResult};
+use datafusion::arrow::datatypes::{Int32Type, SchemaRef};
+use datafusion::error::Result as EngineResult;
 use hindsight_timeline::Cancel;
 use std::sync::Arc;
 use tokio::sync::mpsc::Sender;
@@ -24,6 +25,27 @@ pub enum Stop {
     Enough,
     /// This went wrong.
     Failed(anyhow::Error),
+    /// The recording does not have what was asked for. Another one may.
+    Absent(anyhow::Error),
+}
+
+impl Stop {
+    /// An error of a search for what a query names.
+    pub fn of_search(e: hindsight_timeline::Error) -> Stop {
+        match is_absent(&e) {
+            true => Stop::Absent(e.into()),
+            false => Stop::Failed(e.into()),
+        }
+    }
+}
+
+/// Whether an error says that a recording does not have a position, a place, a thread or the like.
+pub fn is_absent(e: &hindsight_timeline::Error) -> bool {
+    use hindsight_timeline::Error::*;
+    matches!(
+        e,
+        NoPosition(_) | NoPlace(_) | NoThread(_) | NoImage(_) | Empty
+    )
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Stop {
@@ -91,6 +113,8 @@ impl Builder {
 /// dropped, and what is not said is NULL.
 pub struct Rows {
     schema: SchemaRef,
+    /// The recording's name, if somebody wants that in front of each row.
+    name: Option<ArrayRef>,
     /// The builder of each of the table's columns, if somebody wants that column.
     builders: Vec<Option<Builder>>,
     rows: usize,
@@ -101,17 +125,20 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// `schema` has the columns of `wanted`, which are indices in `columns`, in their order.
+    /// `schema` has the name of the recording, if there is one, and then the columns of `wanted`, which are indices in
+    /// `columns`, in their order.
     pub fn new(
         columns: &[Column],
         wanted: &[usize],
         schema: SchemaRef,
+        name: Option<&str>,
         sender: Sender<EngineResult<RecordBatch>>,
         cancel: Cancel,
     ) -> Rows {
         let of = |(i, c): (usize, &Column)| wanted.contains(&i).then(|| Builder::new(c.kind));
         Rows {
             schema,
+            name: name.map(|n| Arc::new(StringArray::from(vec![n])) as ArrayRef),
             builders: columns.iter().enumerate().map(of).collect(),
             rows: 0,
             bytes: 0,
@@ -251,8 +278,15 @@ impl Rows {
         if self.rows == 0 {
             return Ok(());
         }
-        let columns = self.builders.iter_mut().flatten().map(Builder::finish);
-        let columns = columns.collect::<Result<Vec<ArrayRef>, Stop>>()?;
+        let mut columns: Vec<ArrayRef> = Vec::new();
+        if let Some(name) = &self.name {
+            let keys = Int32Array::from(vec![0; self.rows]);
+            let column = DictionaryArray::<Int32Type>::try_new(keys, Arc::clone(name))?;
+            columns.push(Arc::new(column));
+        }
+        for b in self.builders.iter_mut().flatten() {
+            columns.push(b.finish()?);
+        }
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
         (self.rows, self.bytes) = (0, 0);
@@ -261,14 +295,8 @@ impl Rows {
             .map_err(|_| Stop::Enough)
     }
 
-    /// Hands on how it ended.
-    pub fn finish(mut self, done: Result<(), Stop>) {
-        let done = done.and_then(|()| self.send());
-        if let Err(Stop::Failed(e)) = done {
-            // Nobody may be left to hear it.
-            let _ = self
-                .sender
-                .blocking_send(Err(DataFusionError::External(e.into_boxed_dyn_error())));
-        }
+    /// Hands on the last rows, unless making rows ended as `done` says.
+    pub fn finish(mut self, done: Result<(), Stop>) -> Result<(), Stop> {
+        done.and_then(|()| self.send())
     }
 }

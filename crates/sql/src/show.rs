@@ -1,6 +1,6 @@
 //! Shows rows: as a table, as CSV, as JSON, or in a Parquet file.
 
-use crate::column::HEXADECIMAL;
+use crate::column::{HEXADECIMAL, WHICH};
 use crate::engine::Engine;
 use anyhow::{Result, anyhow};
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
@@ -13,6 +13,7 @@ use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::errors::ParquetError;
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 
 /// The widths of a table's columns follow from this many rows.
 const LOOK: usize = 1000;
@@ -22,7 +23,10 @@ const WIDEST: usize = 60;
 /// How rows are shown.
 pub enum Format<'a> {
     /// For people.
-    Table,
+    Table {
+        /// Leaves out the column that says which recording a row is of.
+        without_names: bool,
+    },
     /// With a line of names.
     Csv,
     /// One list of objects.
@@ -39,7 +43,7 @@ pub fn show(
     out: &mut dyn Write,
 ) -> Result<u64> {
     match format {
-        Format::Table => table(engine, rows, out),
+        Format::Table { without_names } => table(engine, rows, *without_names, out),
         Format::Csv => csv(engine, rows, out),
         Format::Json => json(engine, rows, out),
         Format::Parquet(file) => {
@@ -163,16 +167,21 @@ fn cells(batch: &RecordBatch) -> Result<Vec<Vec<String>>> {
 fn table(
     engine: &Engine,
     rows: &mut SendableRecordBatchStream,
+    without_names: bool,
     out: &mut dyn Write,
 ) -> Result<u64> {
-    let schema = rows.schema();
+    let all = rows.schema();
+    let is_shown = |i: &usize| !(without_names && all.field(*i).metadata().contains_key(WHICH));
+    let columns: Vec<usize> = (0..all.fields().len()).filter(is_shown).collect();
+    let schema = Arc::new(all.project(&columns)?);
+    let cells = |batch: RecordBatch| cells(&batch.project(&columns)?);
     let mut first: Vec<Vec<String>> = Vec::new();
     let mut all = 0;
     while first.len() < LOOK
         && let Some(batch) = engine.next(rows)?
     {
         all += batch.num_rows() as u64;
-        first.extend(cells(&batch)?);
+        first.extend(cells(batch)?);
     }
     let layout = Layout::of(&schema, &first);
     layout.head(&schema, out)?;
@@ -181,7 +190,7 @@ fn table(
     }
     while let Some(batch) = engine.next(rows)? {
         all += batch.num_rows() as u64;
-        for row in cells(&batch)? {
+        for row in cells(batch)? {
             layout.row(&row, out)?;
         }
     }
@@ -193,7 +202,7 @@ struct Layout(Vec<(usize, bool)>);
 
 impl Layout {
     fn of(schema: &SchemaRef, rows: &[Vec<String>]) -> Layout {
-        let one = |(i, f): (usize, &std::sync::Arc<datafusion::arrow::datatypes::Field>)| {
+        let one = |(i, f): (usize, &Arc<datafusion::arrow::datatypes::Field>)| {
             let widths = rows.iter().map(|r| r[i].chars().count());
             let width = widths
                 .max()

@@ -1,13 +1,17 @@
-//! Tables, as the engine sees them.
+//! Tables, as the engine sees them. What makes the rows of one recording knows nothing of others.
 
 use crate::bounds::Bounds;
-use crate::column::{Column, schema};
+use crate::choose::{self, Chooser};
+use crate::column::{Column, RECORDING, table_schema};
+use crate::missing::Missing;
 use crate::recording::Recording;
+use crate::recordings::Recordings;
 use crate::rows::{Rows, Stop};
 use async_trait::async_trait;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr, expressions};
@@ -20,8 +24,9 @@ use std::fmt::{self, Debug, Formatter};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tokio::sync::mpsc::Sender;
 
-/// A table: what makes its rows.
+/// A table: what makes its rows. [`RECORDING`] is none of its columns.
 pub trait Table: Send + Sync + 'static {
     /// Its name, in messages.
     fn name(&self) -> &str;
@@ -48,22 +53,81 @@ pub trait Table: Send + Sync + 'static {
     ) -> std::result::Result<(), Stop>;
 }
 
-/// A table of a recording, for the engine.
+/// A table of all recordings, for the engine.
 #[derive(Clone)]
 pub struct Provider {
-    recording: Arc<Recording>,
+    recordings: Arc<Recordings>,
     table: Arc<dyn Table>,
     schema: SchemaRef,
 }
 
 impl Provider {
-    /// The table of this recording.
-    pub fn new(recording: &Arc<Recording>, table: Arc<dyn Table>) -> Provider {
+    /// The table of these recordings.
+    pub fn new(recordings: &Arc<Recordings>, table: Arc<dyn Table>) -> Provider {
         Provider {
-            recording: Arc::clone(recording),
-            schema: schema(table.columns()),
+            recordings: Arc::clone(recordings),
+            schema: table_schema(table.columns()),
             table,
         }
+    }
+
+    /// What is to be done for a query, in so many parts at most. Where there are enough recordings to keep all processors
+    /// busy, none is opened yet.
+    fn parts(&self, filters: &[Expr], most: usize) -> Result<Vec<Vec<Piece>>> {
+        let chooser = Chooser::new(filters, &self.schema)?;
+        let of = |source| Some((source, chooser.of(self.recordings.name(source))?));
+        let mut chosen: Vec<(usize, Vec<Expr>)> =
+            (0..self.recordings.len()).filter_map(of).collect();
+        // So rows are in the order of this column.
+        chosen.sort_by_key(|(source, _)| self.recordings.name(*source));
+        let share = most / chosen.len().max(1);
+        let whole = |(source, conditions)| Piece {
+            source,
+            within: Within::Conditions(conditions),
+        };
+        if !self.recordings.is_one() && share < 2 {
+            let mut parts: Vec<Vec<Piece>> = Vec::new();
+            let each = chosen.len().div_ceil(most).max(1);
+            let mut left = chosen.into_iter().map(whole).peekable();
+            while left.peek().is_some() {
+                parts.push(left.by_ref().take(each).collect());
+            }
+            // The engine wants one, even if there is nothing to do.
+            parts.resize_with(parts.len().max(1), Vec::new);
+            return Ok(parts);
+        }
+        let mut parts = Vec::new();
+        for (source, conditions) in chosen {
+            let split = |r: &Recording| {
+                let bounds = r.bounds(&conditions);
+                Ok(self.table.split(r, &bounds, share))
+            };
+            let all = self.recordings.with(source, split);
+            for bounds in all.map_err(external)? {
+                let within = Within::Bounds(bounds);
+                parts.push(vec![Piece { source, within }]);
+            }
+        }
+        parts.resize_with(parts.len().max(1), Vec::new);
+        Ok(parts)
+    }
+
+    /// The orders in which each part has its rows. `shown` are the columns that somebody wants. `several`: a part may have
+    /// rows of several recordings, one recording after the other.
+    fn orders(&self, shown: &SchemaRef, several: bool) -> Vec<LexOrdering> {
+        let order = self.table.order().iter().copied();
+        let of = |names: Vec<&str>| {
+            let sorted = (names.into_iter())
+                .map_while(|name| expressions::col(name, shown).ok())
+                // None is NULL. Queries mean this order if they do not say where these come.
+                .map(|e| PhysicalSortExpr::new_default(e).nulls_last());
+            LexOrdering::new(sorted)
+        };
+        let with_name = of(std::iter::once(RECORDING.name)
+            .chain(order.clone())
+            .collect());
+        let without = of(order.collect()).filter(|_| !several);
+        without.into_iter().chain(with_name).collect()
     }
 }
 
@@ -88,7 +152,7 @@ impl TableProvider for Provider {
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
         // The engine looks at each row again: a table may make more rows than it is asked for.
-        let of = |e: &&Expr| match Bounds::understands(e) {
+        let of = |e: &&Expr| match choose::helps(e) {
             true => TableProviderFilterPushDown::Inexact,
             false => TableProviderFilterPushDown::Unsupported,
         };
@@ -111,50 +175,67 @@ impl TableProvider for Provider {
         columns.sort_unstable();
         columns.dedup();
         let made = Arc::new(self.schema.project(&columns)?);
-        let bounds = self.recording.bounds(filters);
         let most = state.config().target_partitions();
-        let parts: Vec<Arc<dyn PartitionStream>> =
-            (self.table.split(&self.recording, &bounds, most).into_iter())
-                .map(|bounds| {
-                    Arc::new(Part {
-                        provider: self.clone(),
-                        bounds,
-                        columns: columns.clone(),
-                        schema: Arc::clone(&made),
-                    }) as Arc<dyn PartitionStream>
-                })
-                .collect();
+        let parts = self.parts(filters, most)?;
+        let several = parts.iter().any(|p| p.len() > 1);
+        let all = parts.iter().flatten().map(|p| p.source);
+        let missing = Arc::new(Missing::new(&self.recordings, all));
+        let part = |pieces: Vec<Piece>| {
+            Arc::new(Part {
+                provider: self.clone(),
+                pieces: pieces.into(),
+                missing: Arc::clone(&missing),
+                columns: columns.clone(),
+                schema: Arc::clone(&made),
+            }) as Arc<dyn PartitionStream>
+        };
+        let parts: Vec<_> = parts.into_iter().map(part).collect();
         let places: Vec<usize> = wanted
             .iter()
             .map(|w| columns.iter().position(|c| c == w).unwrap_or(0))
             .collect();
-        let shown = made.project(&places)?;
-        let sorted = (self.table.order().iter())
-            .map_while(|name| expressions::col(name, &shown).ok())
-            .map(PhysicalSortExpr::new_default);
-        let exec = StreamingTableExec::try_new(
-            made,
-            parts,
-            Some(&places),
-            LexOrdering::new(sorted),
-            false,
-            limit,
-        )?;
+        let shown = Arc::new(made.project(&places)?);
+        let orders = self.orders(&shown, several);
+        let exec = StreamingTableExec::try_new(made, parts, Some(&places), orders, false, limit)?;
         Ok(Arc::new(exec))
     }
 }
 
-/// A part of a table that is being read.
+/// What is asked of one recording.
+#[derive(Clone, Debug)]
+struct Piece {
+    source: usize,
+    within: Within,
+}
+
+/// Which of its rows count.
+#[derive(Clone, Debug)]
+enum Within {
+    /// Those within these bounds.
+    Bounds(Bounds),
+    /// Those for which this holds. It takes the recording to say more.
+    Conditions(Vec<Expr>),
+}
+
+/// A part of a table that is being read: one piece after the other.
 struct Part {
     provider: Provider,
-    bounds: Bounds,
+    pieces: Arc<[Piece]>,
+    missing: Arc<Missing>,
     columns: Vec<usize>,
     schema: SchemaRef,
 }
 
 impl Debug for Part {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
-        write!(f, "{} within {:?}", self.provider.table.name(), self.bounds)
+        f.write_str(self.provider.table.name())?;
+        for p in &*self.pieces {
+            if !self.provider.recordings.is_one() {
+                write!(f, " of {}", self.provider.recordings.name(p.source))?;
+            }
+            write!(f, " within {:?}", p.within)?;
+        }
+        Ok(())
     }
 }
 
@@ -166,25 +247,78 @@ impl PartitionStream for Part {
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let mut stream = RecordBatchReceiverStream::builder(Arc::clone(&self.schema), 2);
         let cancel = Cancel::new();
-        let mut rows = Rows::new(
-            self.provider.table.columns(),
-            &self.columns,
-            Arc::clone(&self.schema),
-            stream.tx(),
-            cancel.clone(),
+        let work = Work {
+            provider: self.provider.clone(),
+            missing: Arc::clone(&self.missing),
+            names: self.columns.first() == Some(&0),
+            // The first column is not the table's.
+            columns: (self.columns.iter())
+                .filter_map(|c| c.checked_sub(1))
+                .collect(),
+            schema: Arc::clone(&self.schema),
+            sender: stream.tx(),
+            cancel: cancel.clone(),
+        };
+        let pieces = Arc::clone(&self.pieces);
+        stream.spawn_blocking(
+            move || match pieces.iter().try_for_each(|p| work.piece(p)) {
+                Ok(()) | Err(Stop::Enough) => Ok(()),
+                Err(Stop::Failed(e) | Stop::Absent(e)) => Err(external(e)),
+            },
         );
-        let (provider, bounds) = (self.provider.clone(), self.bounds.clone());
-        stream.spawn_blocking(move || {
-            let done = provider.table.rows(&provider.recording, &bounds, &mut rows);
-            rows.finish(done);
-            Ok(())
-        });
         let inner = Cancelling(stream.build(), cancel);
         Box::pin(RecordBatchStreamAdapter::new(
             Arc::clone(&self.schema),
             inner,
         ))
     }
+}
+
+/// What all pieces of a part need.
+struct Work {
+    provider: Provider,
+    missing: Arc<Missing>,
+    /// Somebody wants the recording's name.
+    names: bool,
+    columns: Vec<usize>,
+    schema: SchemaRef,
+    sender: Sender<Result<RecordBatch>>,
+    cancel: Cancel,
+}
+
+impl Work {
+    /// Makes the rows of a recording.
+    fn piece(&self, piece: &Piece) -> std::result::Result<(), Stop> {
+        let (recordings, table) = (&self.provider.recordings, &self.provider.table);
+        let failed = |e| Stop::Failed(recordings.said(piece.source, e));
+        let recording = recordings.open(piece.source).map_err(failed)?;
+        let bounds = match &piece.within {
+            Within::Bounds(b) => b.clone(),
+            Within::Conditions(c) => recording.bounds(c),
+        };
+        let mut rows = Rows::new(
+            table.columns(),
+            &self.columns,
+            Arc::clone(&self.schema),
+            self.names.then(|| &**recordings.name(piece.source)),
+            self.sender.clone(),
+            self.cancel.clone(),
+        );
+        let done = table.rows(&recording, &bounds, &mut rows);
+        match rows.finish(done) {
+            Ok(()) => {
+                self.missing.has(piece.source);
+                Ok(())
+            }
+            Err(Stop::Absent(e)) => self.missing.has_not(piece.source, e).map_err(Stop::Failed),
+            Err(Stop::Failed(e)) => Err(failed(e)),
+            Err(Stop::Enough) => Err(Stop::Enough),
+        }
+    }
+}
+
+fn external(e: anyhow::Error) -> DataFusionError {
+    DataFusionError::External(e.into_boxed_dyn_error())
 }
 
 /// A stream that cancels the work behind it when it is dropped.

@@ -487,9 +487,10 @@ pub struct Calls {
 
 #[derive(ClapArgs)]
 pub struct Sql {
-    /// The recording (a file, or a name in the store; default: the latest one), and what is asked. Without a question each
-    /// line of the terminal is one, or standard input has them. SHOW TABLES lists the tables, DESCRIBE TABLE the columns.
-    #[arg(value_name = "[FILE] [QUERY]", num_args = 0..=2)]
+    /// Recordings (files, names in the store, or patterns in quotes such as 'runs/*.hst'; default: the latest recording), and
+    /// behind them what is asked. Without a question each line of the terminal is one, or standard input has them: so it is
+    /// if the last word is a recording, too. SHOW TABLES lists the tables, DESCRIBE TABLE the columns.
+    #[arg(value_name = "[FILE]... [QUERY]", num_args = 0..)]
     pub words: Vec<String>,
     /// Show rows as CSV, with a line of names.
     #[arg(long, conflicts_with_all = ["json", "parquet"])]

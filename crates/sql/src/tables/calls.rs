@@ -7,7 +7,7 @@ use crate::recording::Recording;
 use crate::rows::{Rows, Stop};
 use crate::table::Table;
 use crate::tables::instant;
-use anyhow::bail;
+use anyhow::anyhow;
 use hindsight_inspect::{Callee, Inspector};
 use hindsight_timeline::{Call, Cancel, Cursor, Filter, Position, did_you_mean};
 use std::collections::HashMap;
@@ -125,7 +125,7 @@ impl Calls {
         r: &Recording,
         bounds: &Bounds,
         cancel: &Cancel,
-    ) -> anyhow::Result<Vec<(String, Call)>> {
+    ) -> Result<Vec<(String, Call)>, Stop> {
         let clock = r.clock()?;
         let times = bounds.numbers("time");
         if times.is_empty() {
@@ -157,11 +157,11 @@ impl Calls {
         if !any {
             let image = processes.first().map_or(0, |p| p.image);
             let similar = r.inspector().similar(image, &self.function)?;
-            bail!(
+            return Err(Stop::Absent(anyhow!(
                 "no file of the recording has a function {}{}",
                 self.function,
                 did_you_mean(&self.function, similar)
-            );
+            )));
         }
         list.sort_by_key(|(_, c)| c.position);
         Ok(list)

@@ -25,10 +25,11 @@ pub struct At {
 
 impl At {
     /// A cursor there.
-    pub fn cursor(&self, r: &Recording) -> anyhow::Result<Cursor> {
+    pub fn cursor(&self, r: &Recording) -> Result<Cursor, Stop> {
         let position = r.place(&self.place)?;
         let mut cursor = r.timeline.cursor()?;
-        cursor.seek_within(position, self.process, self.thread.map(ThreadId))?;
+        let found = cursor.seek_within(position, self.process, self.thread.map(ThreadId));
+        found.map_err(Stop::of_search)?;
         Ok(cursor)
     }
 }

@@ -160,7 +160,8 @@ impl ValuesOf {
         }
         if !found {
             let like = did_you_mean(&self.code, &similar);
-            return Err(anyhow::anyhow!("there is no code at {}{like}", self.code).into());
+            let none = anyhow::anyhow!("there is no code at {}{like}", self.code);
+            return Err(Stop::Absent(none));
         }
         Ok(stops)
     }

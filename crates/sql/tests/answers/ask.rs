@@ -61,6 +61,50 @@ pub fn rows(scene: &Scene, trace: &Path, question: &str) -> Vec<Value> {
     }
 }
 
+/// Recordings of `accounts.c` that are called `a` (200 payments), `b` (50) and `fails`, which ends before the first one.
+pub struct Several {
+    pub scene: Scene,
+}
+
+pub fn several() -> Several {
+    let scene = Scene::new();
+    let program = scene.compile("accounts.c", &["-g", "-O1"]);
+    for (name, payments, status) in [
+        ("a", "200", Some(3)),
+        ("b", "50", Some(3)),
+        ("fails", "-1", None),
+    ] {
+        let trace = scene.path(&format!("{name}.hst"));
+        let done = scene.run(&mut scene.recording(&trace, &words(&program, &[payments])));
+        assert_eq!(done.status.code(), status, "{}", done.messages());
+    }
+    Several { scene }
+}
+
+impl Several {
+    /// What a question about recordings answers. All words stand on the command line as they are.
+    pub fn asked(&self, args: &[&str]) -> Done {
+        self.scene.run(&mut command(&self.scene, args))
+    }
+
+    /// The rows that answer a question about recordings.
+    pub fn rows(&self, recordings: &[&str], question: &str) -> Vec<Value> {
+        let done = self.asked(&[recordings, &[question, "--json"]].concat());
+        assert!(done.status.success(), "{question}: {}", done.messages());
+        match serde_json::from_slice(&done.stdout) {
+            Ok(Value::Array(rows)) => rows,
+            other => panic!("{question}: {other:?} from {}", done.text()),
+        }
+    }
+
+    /// The message of a question that has no answer.
+    pub fn wrong(&self, args: &[&str]) -> String {
+        let done = self.asked(args);
+        assert_eq!(done.status.code(), Some(2), "{args:?}: {}", done.text());
+        done.messages()
+    }
+}
+
 impl Accounts {
     pub fn rows(&self, question: &str) -> Vec<Value> {
         rows(&self.scene, &self.trace, question)

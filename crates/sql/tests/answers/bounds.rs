@@ -76,6 +76,59 @@ fn bounds_change_no_answer() {
     }
 }
 
+/// The same, and which recordings.
+fn condition_of_many(rng: &mut Rng, end: i64) -> String {
+    let time = condition(rng, end);
+    match rng.below(8) {
+        0 => "recording = 'a'".into(),
+        1 => "recording <> 'a'".into(),
+        2 => "recording in ('b', 'fails')".into(),
+        3 => format!("(recording = 'a' and {time} or recording like 'f%')"),
+        4 => format!("(recording = 'b' or {time})"),
+        5 => "time >= time_of('50%', recording)".into(),
+        6 => "time < case recording when 'a' then time_of('70%', 'a') else 3000 end".into(),
+        _ => time,
+    }
+}
+
+#[test]
+fn bounds_change_no_answer_about_several_recordings() {
+    let s = several();
+    let recordings = ["a.hst", "b.hst", "fails.hst"];
+    let end = s.rows(&["a.hst"], "select time_of('end') t")[0]["t"].as_i64();
+    let mut rng = Rng(17);
+    for table in ["events", "syscalls", "segments", "output", "calls('pay')"] {
+        // Conditions on rows that are numbered reach no table.
+        let numbered = format!("(select *, row_number() over () nr from {table})");
+        let mut parts = Vec::new();
+        for i in 0..25 {
+            let list: Vec<String> = (0..1 + rng.below(3))
+                .map(|_| condition_of_many(&mut rng, end.unwrap()))
+                .collect();
+            let condition = list.join(" and ");
+            for (kind, of) in [("with", table), ("without", &numbered)] {
+                parts.push(format!(
+                    "select {i} i, '{kind}' kind, count(*) n, sum(time) t, min(concat(recording, position)) p
+                     from {of} where {condition}"
+                ));
+            }
+        }
+        let all = s.rows(
+            &recordings,
+            &format!("{} order by i, kind", parts.join(" union all ")),
+        );
+        assert_eq!(all.len(), 50);
+        let mut some = 0;
+        for pair in all.chunks(2) {
+            let of = |i: usize| (&pair[i]["n"], &pair[i]["t"], &pair[i]["p"]);
+            let which = 2 * pair[0]["i"].as_u64().unwrap() as usize;
+            assert_eq!(of(0), of(1), "{table}: {:?}", parts[which]);
+            some += (pair[0]["n"] != 0) as u32;
+        }
+        assert!(some > 5, "{table}: {some}");
+    }
+}
+
 #[test]
 fn instructions_within_bounds_are_those_of_the_whole() {
     let a = accounts();

@@ -107,7 +107,7 @@ fn mistakes_are_shown_with_their_place() {
         ("copy events to '/tmp/x.csv'", "DML"),
         (
             "create external table t stored as csv location '/etc/passwd'",
-            "only the recording is open",
+            "only recordings are open",
         ),
         ("select * from '/etc/passwd'", "passwd"),
     ] {

@@ -7,5 +7,6 @@ mod forms;
 mod hostile;
 mod outside;
 mod prompt;
+mod several;
 mod sums;
 mod tables;
