@@ -4,7 +4,7 @@ use crate::Result;
 use crate::model::Origin;
 use crate::recorded::Recorded;
 use crate::start::Piece;
-use hindsight_timeline::{Kind, Mapping, ThreadId, Way};
+use hindsight_timeline::{Happening, Kind, Mapping, ThreadId, Way, syscall_name};
 
 /// An end of the way back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +61,9 @@ pub fn tell(from: &mut Recorded, source: &Source) -> Result<Origin> {
             if matches!(h.kind, Kind::Signal { .. }) {
                 return Ok(Origin::Signal { point });
             }
+            if let Some(origin) = mapped(from, &h, *address)? {
+                return Ok(origin);
+            }
             let moved = from.moved(&h).filter(|m| m.way == Way::In).cloned();
             let within = moved.as_ref().and_then(|m| {
                 let within = address.checked_sub(m.content.buffer()?)?;
@@ -77,6 +80,40 @@ pub fn tell(from: &mut Recorded, source: &Source) -> Result<Origin> {
         Source::Beginning { thread, address } => beginning(from, *thread, *address)?,
     })
 }
+
+/// What a call mapped at an address. `None`: it maps nothing.
+fn mapped(from: &Recorded, h: &Happening, address: u64) -> Result<Option<Origin>> {
+    let Kind::Syscall {
+        number,
+        args,
+        result: Some(start),
+    } = h.kind
+    else {
+        return Ok(None);
+    };
+    let within = address.checked_sub(start);
+    if syscall_name(number) != "mmap" || within.is_none_or(|w| w >= args[1].next_multiple_of(PAGE))
+    {
+        return Ok(None);
+    }
+    if args[3] & ANONYMOUS != 0 {
+        return Ok(Some(Origin::Fresh));
+    }
+    let image = from.timeline.thread(h.thread)?.image;
+    let behind = from
+        .timeline
+        .position(h.thread, h.count.saturating_add(1))?;
+    let all = from.timeline.mappings(image, behind)?;
+    let here = all.iter().find(|m| m.start <= address && address < m.end);
+    Ok(here.map(|m| Origin::File {
+        path: m.path.clone(),
+        offset: address.wrapping_sub(start).wrapping_add(args[5]),
+    }))
+}
+
+/// `MAP_ANONYMOUS`.
+const ANONYMOUS: u64 = 0x20;
+const PAGE: u64 = 4096;
 
 /// What a program finds at an address that nobody has written to.
 fn beginning(from: &mut Recorded, thread: ThreadId, address: u64) -> Result<Origin> {
@@ -102,6 +139,7 @@ fn beginning(from: &mut Recorded, thread: ThreadId, address: u64) -> Result<Orig
             path: m.path.clone(),
             offset: (address - m.start).wrapping_add(m.offset),
         }),
+        None => Ok(Origin::Unknown),
         _ => {
             let Some(start) = from.start(image)? else {
                 return Ok(Origin::Unknown);

@@ -218,6 +218,12 @@ impl Finder<'_> {
     }
 
     fn end(&mut self, p: Pending, origin: Origin) -> Result<()> {
+        // What is something else now, something that is not recorded has written.
+        let zeros = p.value.iter().all(|b| *b == Some(0));
+        let origin = match origin {
+            Origin::Fresh if !zeros => Origin::Unknown,
+            origin => origin,
+        };
         self.out.push(Piece {
             bytes: p.bytes,
             value: p.value,
@@ -277,10 +283,6 @@ impl Finder<'_> {
     /// Where bytes came from that nobody is known to have written. Something that is not recorded may have.
     fn beginning(&mut self, source: &Source, p: &Pending) -> Result<Origin> {
         let origin = tell(self.recorded, source)?;
-        let is_zero = |b: &Option<u8>| b.is_none_or(|b| b == 0);
-        if matches!(origin, Origin::Fresh) && !p.value.iter().all(is_zero) {
-            return Ok(Origin::Unknown);
-        }
         if let (Origin::File { .. }, Source::Beginning { thread, address }) = (&origin, source) {
             let image = self.recorded.timeline.thread(*thread)?.image;
             let was = self.recorded.at_beginning(image, *address, p.value.len())?;

@@ -4,6 +4,7 @@ mod calls;
 mod coverage;
 mod events;
 mod executed;
+mod heap;
 mod lists;
 mod memory;
 mod origin;
@@ -15,6 +16,7 @@ pub use calls::{Calls, number};
 pub use coverage::Coverage;
 pub use events::{Events, Gaps, Marks, Segments, Signals, Syscalls};
 pub use executed::{Accesses, Branches, Instructions};
+pub use heap::Heap;
 pub use lists::{Modules, Processes, Threads};
 pub use memory::{At, LastWrite, MemoryAt, RegistersAt, Stack, Variables, Writes};
 pub use origin::OriginOf;
@@ -132,6 +134,11 @@ pub fn all() -> Vec<Named> {
             "branches",
             "a jump, call, return or conditional branch; made by replay",
             Arc::new(Branches),
+        ),
+        named(
+            "heap",
+            "memory that the program asked for, until it gave it back; made by replay",
+            Arc::new(Heap),
         ),
         named(
             "coverage",

@@ -6,7 +6,7 @@
 //! `longjmp` or an exception. Marks tell that, as far as they can.
 //!
 //! A thread is replayed with breakpoints at the function and at the addresses after its calls. If there is an index,
-//! several stretches are replayed at the same time.
+//! several stretches are replayed at the same time. Several functions are looked for at once.
 
 use crate::base::STRIDE;
 use crate::base::sync::{joined, lock};
@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::index::{self, MOST_CALLS as MOST, NEVER, Track, Tracks};
 use crate::model::memory::Detail;
 use crate::play::{Player, Viewpoint};
+use crate::scan::Scan;
 use crate::{
     Breakpoint, Cancel, Direction, Error, Filter, Position, Reason, Result, Scope, Stop, Stops,
     ThreadId, Watch,
@@ -70,10 +71,10 @@ impl Call {
     }
 }
 
-/// See [`crate::Timeline::calls`].
+/// See [`crate::Timeline::calls_of`].
 pub fn calls(
     engine: &Arc<Engine>,
-    function: u64,
+    functions: &[u64],
     filter: &Filter,
     cancel: &Cancel,
 ) -> Result<Vec<Call>> {
@@ -84,65 +85,87 @@ pub fn calls(
         if filter.thread.is_some_and(|f| f != *t) || filter.image.is_some_and(|f| f != image) {
             continue;
         }
-        let tracks = tracks(engine, *t, function, cancel)?;
-        for c in &tracks.calls {
-            let handler = scan.handles(c.count, function);
-            let count = c.count + handler as u64;
-            let position = engine.position_in(*t, scan, count);
-            if filter.from.is_some_and(|p| position < p)
-                || filter.until.is_some_and(|p| p <= position)
-            {
-                continue;
+        let all = tracks(engine, *t, functions, cancel)?;
+        let each = |(f, tracks): (u64, Arc<Tracks>)| {
+            for c in &tracks.calls {
+                let call = call(engine, (*t, scan), f, c);
+                if filter.from.is_none_or(|p| p <= call.position)
+                    && filter.until.is_none_or(|p| call.position < p)
+                {
+                    out.push(call);
+                }
             }
-            out.push(Call {
-                function,
-                thread: *t,
-                position,
-                count,
-                handler,
-                returned: (c.returned != NEVER).then(|| Return {
-                    position: engine.position_in(*t, scan, c.returned),
-                    count: c.returned,
-                    to: c.to,
-                    value: c.value,
-                }),
-            });
-        }
+        };
+        functions.iter().copied().zip(all).for_each(each);
     }
     out.sort_by_key(|c| c.position);
     Ok(out)
 }
 
-/// The calls in a thread, known or found now.
+/// A call as it was found.
+fn call(engine: &Engine, (thread, scan): (ThreadId, &Scan), function: u64, c: &Track) -> Call {
+    let handler = scan.handles(c.count, function);
+    let count = c.count + handler as u64;
+    Call {
+        function,
+        thread,
+        position: engine.position_in(thread, scan, count),
+        count,
+        handler,
+        returned: (c.returned != NEVER).then(|| Return {
+            position: engine.position_in(thread, scan, c.returned),
+            count: c.returned,
+            to: c.to,
+            value: c.value,
+        }),
+    }
+}
+
+/// The calls of functions in a thread, known or found now.
 fn tracks(
     engine: &Arc<Engine>,
     thread: ThreadId,
-    function: u64,
+    functions: &[u64],
     cancel: &Cancel,
-) -> Result<Arc<Tracks>> {
-    if let Some(t) = engine.known_tracks(thread, function) {
-        return Ok(t);
-    }
+) -> Result<Vec<Arc<Tracks>>> {
+    let known = |f: &u64| engine.known_tracks(thread, *f);
+    let mut all: Vec<Option<Arc<Tracks>>> = functions.iter().map(known).collect();
     let sidecar = &engine.sidecar;
-    if !engine.unsaved {
+    if !engine.unsaved && all.iter().any(Option::is_none) {
         sidecar.refresh();
     }
     let chunks = engine.trace.chunks(thread.0).len();
-    let saved = sidecar.load_calls(thread, function, chunks);
-    let all = match saved.and_then(|b| Tracks::decode(&b)) {
-        Some(saved) => saved,
-        None => {
-            let found = Tracks::new(find(engine, thread, function, cancel)?);
-            if !engine.unsaved {
-                // If they cannot be saved, they are found again.
-                let _ = sidecar.add_calls(thread, function, chunks, found.encode());
-            }
-            found
+    let mut missing = Vec::new();
+    for (f, here) in functions.iter().zip(&mut all) {
+        if here.is_some() {
+            continue;
         }
+        let saved = sidecar.load_calls(thread, *f, chunks);
+        match saved.and_then(|b| Tracks::decode(&b)) {
+            Some(saved) => {
+                let saved = Arc::new(saved);
+                engine.remember_tracks(thread, *f, &saved);
+                *here = Some(saved);
+            }
+            None if missing.contains(f) => {}
+            None => missing.push(*f),
+        }
+    }
+    let found = match missing.is_empty() {
+        true => Vec::new(),
+        false => find(engine, thread, &missing, cancel)?,
     };
-    let all = Arc::new(all);
-    engine.remember_tracks(thread, function, &all);
-    Ok(all)
+    for (f, found) in missing.into_iter().zip(found) {
+        let found = Arc::new(Tracks::new(found));
+        if !engine.unsaved {
+            // If they cannot be saved, they are found again.
+            let _ = sidecar.add_calls(thread, f, chunks, found.encode());
+        }
+        engine.remember_tracks(thread, f, &found);
+        let here = (functions.iter().zip(&mut all)).filter(|(g, _)| **g == f);
+        here.for_each(|(_, t)| *t = Some(Arc::clone(&found)));
+    }
+    Ok(all.into_iter().flatten().collect())
 }
 
 /// Runs to the next or previous stop. If it shall stop at returns, the calls are found first.
@@ -167,7 +190,7 @@ fn prepare(view: &Viewpoint, scope: Scope, stops: &Stops) -> Result<()> {
     let engine = view.engine();
     for t in engine.scans()?.keys() {
         for function in stops.returns.iter().filter(|_| view.within(scope, *t)) {
-            tracks(engine, *t, *function, view.cancel())?;
+            tracks(engine, *t, &[*function], view.cancel())?;
         }
     }
     Ok(())
@@ -207,29 +230,31 @@ fn go_to_call(view: &mut Viewpoint, call: &Call) -> Result<()> {
     view.seek_count(call.thread, call.count)
 }
 
-/// Finds all calls of a function in a thread, unordered.
+/// Finds all calls of functions in a thread.
 fn find(
     engine: &Arc<Engine>,
     thread: ThreadId,
-    function: u64,
+    functions: &[u64],
     cancel: &Cancel,
-) -> Result<Vec<Track>> {
+) -> Result<Vec<Vec<Track>>> {
     let stretches = stretches(engine, thread)?;
     let next = AtomicUsize::new(0);
-    let found = Mutex::new(Vec::new());
+    let found = Mutex::new(vec![Vec::new(); functions.len()]);
     let work = || -> Result<()> {
         loop {
             let Some((lo, hi)) = stretches.get(next.fetch_add(1, Relaxed)) else {
                 return Ok(());
             };
-            let mine = CallFinder::new(engine, thread, function, cancel)?.play(*lo, *hi)?;
+            let mine = CallFinder::new(engine, thread, functions, cancel)?.play(*lo, *hi)?;
             let mut found = lock(&found);
-            if found.len() + mine.len() > MOST {
-                return Err(Error::Unsupported(format!(
-                    "the function at {function:#x} is called more than {MOST} times in thread {thread}"
-                )));
+            for ((all, mine), function) in found.iter_mut().zip(mine).zip(functions) {
+                if all.len() + mine.len() > MOST {
+                    return Err(Error::Unsupported(format!(
+                        "the function at {function:#x} is called more than {MOST} times in thread {thread}"
+                    )));
+                }
+                all.extend(mine);
             }
-            found.extend(mine);
         }
     };
     std::thread::scope(|s| {
@@ -237,9 +262,8 @@ fn find(
         let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
         all.into_iter().try_for_each(joined)
     })?;
-    Ok(without_left(
-        found.into_inner().unwrap_or_else(|e| e.into_inner()),
-    ))
+    let found = found.into_inner().unwrap_or_else(|e| e.into_inner());
+    Ok(found.into_iter().map(without_left).collect())
 }
 
 /// Stretches of a thread that can be played separately. They go from one frame of the index to another. Without an
@@ -283,57 +307,74 @@ struct Begun {
 /// The most bytes that an instruction may have.
 const LONGEST: u64 = 15;
 
-struct CallFinder {
-    player: Player,
+/// What is known of the calls of one function.
+struct Finding {
     function: u64,
-    /// Addresses after calls.
-    behind: BTreeSet<u64>,
     /// Open calls by the stack pointer at their beginning. There may be several, because of tail calls.
     open: BTreeMap<u64, VecDeque<Open>>,
     found: Vec<Begun>,
+}
+
+struct CallFinder {
+    player: Player,
+    /// Addresses after calls.
+    behind: BTreeSet<u64>,
+    of: Vec<Finding>,
 }
 
 impl CallFinder {
     fn new(
         engine: &Arc<Engine>,
         thread: ThreadId,
-        function: u64,
+        functions: &[u64],
         cancel: &Cancel,
     ) -> Result<CallFinder> {
         let mut player = Player::new(engine, thread)?;
         player.cancel = cancel.clone();
-        Ok(CallFinder {
-            player,
-            function,
-            behind: BTreeSet::new(),
+        let of = |function: &u64| Finding {
+            function: *function,
             open: BTreeMap::new(),
             found: Vec::new(),
+        };
+        Ok(CallFinder {
+            player,
+            behind: BTreeSet::new(),
+            of: functions.iter().map(of).collect(),
         })
     }
 
-    /// The calls at instants `lo..hi`. Their returns may be later.
-    fn play(mut self, lo: u64, hi: u64) -> Result<Vec<Begun>> {
+    /// Stops at the functions and behind their calls.
+    fn set_breaks(&mut self) {
+        let functions = self.of.iter().map(|f| f.function);
+        let breaks = self.behind.iter().copied().chain(functions);
+        self.player.set_breaks(breaks.collect());
+    }
+
+    /// The calls at instants `lo..hi`, of each function. Their returns may be later.
+    fn play(mut self, lo: u64, hi: u64) -> Result<Vec<Vec<Begun>>> {
         self.player.seek(lo)?;
-        self.player.set_breaks(vec![self.function]);
+        self.set_breaks();
         self.run(hi, &mut |s| {
-            if s.player.registers().rip == s.function {
-                s.call()?;
+            let pc = s.player.registers().rip;
+            if let Some(n) = s.of.iter().position(|f| f.function == pc) {
+                s.call(n)?;
             }
             s.back()?;
-            Ok(s.found.len() <= MOST)
+            Ok(s.of.iter().all(|f| f.found.len() <= MOST))
         })?;
-        if !self.open.is_empty() {
+        let is_open = |f: &Finding| !f.open.is_empty();
+        if self.of.iter().any(is_open) {
             // Only the returns that are still missing matter now.
-            let open = self.open.values().flatten();
+            let open = self.of.iter().flat_map(|f| f.open.values()).flatten();
             let behind: BTreeSet<u64> = open.map(|o| o.to).collect();
             self.player.set_breaks(behind.into_iter().collect());
             let end = self.player.to;
             self.run(end, &mut |s| {
                 s.back()?;
-                Ok(!s.open.is_empty())
+                Ok(s.of.iter().any(is_open))
             })?;
         }
-        Ok(self.found)
+        Ok(self.of.into_iter().map(|f| f.found).collect())
     }
 
     /// Plays up to an instant, and calls `look` at each break until that wants no more.
@@ -365,8 +406,8 @@ impl CallFinder {
         Ok(())
     }
 
-    /// The thread stands before the function.
-    fn call(&mut self) -> Result<()> {
+    /// The thread stands before a function.
+    fn call(&mut self, n: usize) -> Result<()> {
         let sp = self.player.registers().gpr[RSP];
         let count = self.player.count();
         // At a border marks begin anew. The player may not have what was written before.
@@ -384,26 +425,26 @@ impl CallFinder {
         }
         let to = u64::from_le_bytes(to);
         if self.behind.insert(to) {
-            let breaks = self.behind.iter().copied().chain([self.function]);
-            self.player.set_breaks(breaks.collect());
+            self.set_breaks();
         }
         // From here on, writes to the word are seen.
         let [_, writes] = self.player.take_marks(sp, 8);
-        let open = self.open.entry(sp).or_default();
         let pushed = writes.iter().any(|m| *m != 0) || border;
         if pushed {
             // Calls that began with this stack pointer are over.
-            open.clear();
+            self.of.iter_mut().for_each(|f| drop(f.open.remove(&sp)));
         }
+        let f = &mut self.of[n];
+        let open = f.open.entry(sp).or_default();
         if open.len() == OPEN {
             open.pop_front();
         }
         open.push_back(Open {
-            number: self.found.len(),
+            number: f.found.len(),
             to,
         });
-        if self.open.len() > OPEN {
-            self.open.pop_last();
+        if f.open.len() > OPEN {
+            f.open.pop_last();
         }
         let track = Track {
             count,
@@ -411,40 +452,50 @@ impl CallFinder {
             to,
             value: 0,
         };
-        self.found.push(Begun { track, sp, pushed });
+        f.found.push(Begun { track, sp, pushed });
         Ok(())
     }
 
-    /// The thread may have returned from a call.
+    /// The thread may have returned from calls.
     fn back(&mut self) -> Result<()> {
         let cpu = self.player.registers();
         let (pc, sp) = (cpu.rip, cpu.gpr[RSP].wrapping_sub(8));
-        let Some(open) = self.open.get_mut(&sp) else {
-            return Ok(());
-        };
         let count = self.player.count();
+        let opened = |f: &Finding| {
+            f.open
+                .get(&sp)
+                .is_some_and(|o| o.iter().any(|o| o.to == pc))
+        };
+        if !self.of.iter().any(opened) {
+            return Ok(());
+        }
         // Another function was called from there in between. At a border marks begin anew.
         let [_, writes, _] = self.player.known(sp, 8);
-        if open.iter().any(|o| o.to == pc) && writes.iter().any(|m| *m != 0) {
+        if writes.iter().any(|m| *m != 0) {
             // But perhaps no call wrote it. `vfork` takes its return address from the stack, and puts it back.
             let mut view = Viewpoint::new(Arc::clone(self.player.engine()))?;
             view.set_cancel(self.player.cancel.clone());
             view.seek_count(self.player.thread, count)?;
             let last = search::find(&mut view, Direction::Backward, sp, 8, Watch::Write)?;
             if last.is_none_or(|w| (1..=LONGEST).contains(&pc.wrapping_sub(w.pc))) {
-                self.open.remove(&sp);
+                self.of.iter_mut().for_each(|f| drop(f.open.remove(&sp)));
                 return Ok(());
             }
         }
-        open.retain(|o| {
-            if o.to == pc {
-                let track = &mut self.found[o.number].track;
-                (track.returned, track.value) = (count, cpu.gpr[RAX]);
+        for f in &mut self.of {
+            let Some(open) = f.open.get_mut(&sp) else {
+                continue;
+            };
+            open.retain(|o| {
+                if o.to == pc {
+                    let track = &mut f.found[o.number].track;
+                    (track.returned, track.value) = (count, cpu.gpr[RAX]);
+                }
+                o.to != pc
+            });
+            if open.is_empty() {
+                f.open.remove(&sp);
             }
-            o.to != pc
-        });
-        if open.is_empty() {
-            self.open.remove(&sp);
         }
         Ok(())
     }

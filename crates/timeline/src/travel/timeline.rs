@@ -261,6 +261,20 @@ impl Timeline {
     /// - A stream cannot be replayed.
     /// - It was cancelled.
     pub fn calls(&self, function: u64, filter: &Filter, cancel: &Cancel) -> Result<Vec<Call>> {
-        calls::calls(&self.0, function, filter, cancel)
+        calls::calls(&self.0, &[function], filter, cancel)
+    }
+
+    /// The same for several functions, which are looked for at once: that takes little longer than one. Each address may be named
+    /// once.
+    ///
+    /// # Errors
+    /// As [`Timeline::calls`].
+    pub fn calls_of(
+        &self,
+        functions: &[u64],
+        filter: &Filter,
+        cancel: &Cancel,
+    ) -> Result<Vec<Call>> {
+        calls::calls(&self.0, functions, filter, cancel)
     }
 }
