@@ -5,6 +5,7 @@ mod housekeeping;
 mod questions;
 mod recording;
 mod rerun;
+mod tables;
 mod values;
 
 use clap::{Parser, Subcommand};
@@ -13,6 +14,7 @@ pub use housekeeping::*;
 pub use questions::*;
 pub use recording::*;
 pub use rerun::*;
+pub use tables::*;
 use values::bytes;
 
 /// A time-travel debugger: record a program once, go back in it as often as you like.
@@ -46,8 +48,8 @@ impl Command {
         match self {
             Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Cut(_)
             | Waits(_) | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_) | Maps(_)
-            | Symbol(_) | Writes(_) | Origin(_) | Calls(_) | Diff(_) | Sql(_) | Audit(_)
-            | Index(_) | Ls(_) | Rm(_) | Export(_) | Rerun(_) => true,
+            | Symbol(_) | Writes(_) | Origin(_) | Calls(_) | Diff(_) | Sql(_) | Tables(_)
+            | Audit(_) | Index(_) | Ls(_) | Rm(_) | Export(_) | Rerun(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -109,6 +111,8 @@ pub enum Command {
     Diff(Diff),
     /// Ask a recording in SQL: its events, calls, memory and instructions are tables.
     Sql(Sql),
+    /// Write the tables of recordings into files for other tools: Parquet, Arrow or CSV.
+    Tables(Tables),
     /// List the files that a recording used, compared with those of this machine, or take them out.
     Audit(Audit),
     /// Make the index of a recording, which makes travel in it fast.

@@ -1,7 +1,12 @@
-//! `hindsight sql`: hands over to `hindsight-sql`, which has the engine, and gives that what it needs of the command line.
+//! `hindsight sql`, `tables`: hand over to `hindsight-sql`, which has the engine, and give that what it needs of the command line.
 //!
 //! At the prompt there are two processes. One reads lines from the terminal and knows nothing of the recording. The other
 //! one, which it starts, is confined, and answers.
+
+mod made;
+mod tables;
+
+pub use tables::{AskedForTables, TableFormat, Wanted};
 
 use crate::args::Command as Asks;
 use crate::interrupts;
@@ -196,12 +201,17 @@ pub struct Handlers {
     pub answer: fn(Asked) -> Result<i32>,
     /// Asks for questions, in a process with the terminal.
     pub prompt: fn(Prompt) -> Result<i32>,
+    /// Which files the tables of these recordings take, below a folder.
+    pub files: fn(&Wanted, &[PathBuf]) -> Result<Vec<PathBuf>>,
+    /// Writes the tables, in a confined process.
+    pub tables: fn(AskedForTables) -> Result<i32>,
 }
 
 /// Runs the command line of `hindsight-sql`, which is that of `hindsight`; the exit status.
 pub fn run(handlers: &Handlers) -> i32 {
     crate::run_with(|command| match command {
         Asks::Sql(a) => ask(handlers, a),
+        Asks::Tables(a) => tables::run(handlers, a),
         _ => bail!("this is not a command of {EXECUTABLE}"),
     })
 }

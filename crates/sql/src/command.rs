@@ -2,6 +2,7 @@
 
 use crate::column::RECORDING;
 use crate::engine::{self, Engine};
+use crate::export;
 use crate::prompt;
 use crate::recordings::Recordings;
 use crate::show::{Format, show};
@@ -16,6 +17,8 @@ pub fn run() -> i32 {
     sql::run(&Handlers {
         answer,
         prompt: prompt::run,
+        files: export::files,
+        tables: export::write,
     })
 }
 

@@ -8,6 +8,8 @@ mod clock;
 mod column;
 mod command;
 mod engine;
+mod export;
+mod files;
 mod functions;
 mod missing;
 mod names;

@@ -2,16 +2,15 @@
 
 use crate::column::{HEXADECIMAL, WHICH};
 use crate::engine::Engine;
-use anyhow::{Result, anyhow};
+use crate::files::RowsFile;
+use anyhow::Result;
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::csv::WriterBuilder;
 use datafusion::arrow::datatypes::{DataType, SchemaRef, UInt64Type};
 use datafusion::arrow::json::writer::{JsonArray, WriterBuilder as JsonBuilder};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::parquet::arrow::ArrowWriter;
-use datafusion::parquet::errors::ParquetError;
-use std::error::Error;
+use hindsight_cli::sql::TableFormat;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 
@@ -47,17 +46,10 @@ pub fn show(
         Format::Csv => csv(engine, rows, out),
         Format::Json => json(engine, rows, out),
         Format::Parquet(file) => {
-            // Parquet's own message repeats what the system said.
-            let failed = |e: ParquetError| match e.source() {
-                Some(cause) => anyhow!("the file for --parquet cannot be written: {cause}"),
-                None => anyhow!("the file for --parquet cannot be written: {e}"),
-            };
-            let writer = ArrowWriter::try_new(*file, rows.schema(), None);
-            let mut writer = writer.map_err(failed)?;
-            let n = each(engine, rows, &mut |batch| {
-                writer.write(batch).map_err(failed)
-            })?;
-            writer.close().map_err(failed)?;
+            let to = (TableFormat::Parquet, "the file for --parquet".to_owned());
+            let mut writer = RowsFile::new(file.try_clone()?, to, &rows.schema(), true, &[])?;
+            let n = each(engine, rows, &mut |batch| writer.write(batch))?;
+            writer.close()?;
             Ok(n)
         }
     }

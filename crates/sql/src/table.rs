@@ -3,7 +3,7 @@
 use crate::bounds::Bounds;
 use crate::choose::{self, Chooser};
 use crate::column::{Column, RECORDING, table_schema};
-use crate::missing::Missing;
+use crate::missing::{Absent, Missing};
 use crate::recording::Recording;
 use crate::recordings::Recordings;
 use crate::rows::{Rows, Stop};
@@ -318,7 +318,11 @@ impl Work {
 }
 
 fn external(e: anyhow::Error) -> DataFusionError {
-    DataFusionError::External(e.into_boxed_dyn_error())
+    DataFusionError::External(match e.downcast::<Absent>() {
+        // So it can be told from others.
+        Ok(absent) => Box::new(absent),
+        Err(e) => e.into_boxed_dyn_error(),
+    })
 }
 
 /// A stream that cancels the work behind it when it is dropped.

@@ -3,6 +3,7 @@
 mod ask;
 mod bounds;
 mod cookbook;
+mod exported;
 mod forms;
 mod hostile;
 mod outside;

@@ -1,0 +1,50 @@
+//! What recordings are turned into for other tools.
+
+use super::values::jobs;
+use clap::{Args as ClapArgs, ValueEnum};
+use std::path::PathBuf;
+
+/// How the rows of a table are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum TableFormat {
+    /// Parquet, compressed.
+    Parquet,
+    /// Arrow's format for files (Feather).
+    Arrow,
+    /// Text, with a line of names.
+    Csv,
+}
+
+#[derive(ClapArgs)]
+pub struct Tables {
+    /// Recordings: files, names in the store, or patterns in quotes such as 'runs/*.hst'; default: the latest recording.
+    #[arg(value_name = "FILE")]
+    pub files: Vec<String>,
+    /// The folder that gets a folder for each table. In that, the rows of each recording are in a folder of their own, as
+    /// DuckDB, pandas and others read it: DIR/TABLE/recording=NAME/part-0.parquet.
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+    /// Tables, as `hindsight sql` has them, with commas between. `small` stands for those that are short, and is the default.
+    /// `all` adds those that replay makes: all instructions, branches, reads and writes, the coverage and the profile. What a
+    /// function makes is a table too, such as `calls('malloc')`, or NAME=calls('malloc').
+    #[arg(long, value_name = "LIST", default_value = "small")]
+    pub tables: Vec<String>,
+    /// Also the rows of a query of all recordings together, as table NAME.
+    #[arg(long, value_name = "NAME=SQL")]
+    pub query: Vec<String>,
+    /// Only rows of the tables for which this holds, such as `process = 1`. All these tables need the columns that it names.
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub condition: Option<String>,
+    /// How rows are written.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "parquet")]
+    pub format: TableFormat,
+    /// Replace files that exist. Without it, that is an error before anything is done.
+    #[arg(long)]
+    pub force: bool,
+    /// Processors to use; default: all.
+    #[arg(long, short, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
