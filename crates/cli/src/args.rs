@@ -49,7 +49,7 @@ impl Command {
             Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Cut(_)
             | Waits(_) | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_) | Maps(_)
             | Symbol(_) | Writes(_) | Origin(_) | Calls(_) | Diff(_) | Sql(_) | Tables(_)
-            | Audit(_) | Index(_) | Ls(_) | Rm(_) | Export(_) | Rerun(_) => true,
+            | Convert(_) | Audit(_) | Index(_) | Ls(_) | Rm(_) | Export(_) | Rerun(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -113,6 +113,8 @@ pub enum Command {
     Sql(Sql),
     /// Write the tables of recordings into files for other tools: Parquet, Arrow or CSV.
     Tables(Tables),
+    /// Write what a recording tells in the format of another tool: lcov, flame graphs, Firefox profiler, Perfetto.
+    Convert(Convert),
     /// List the files that a recording used, compared with those of this machine, or take them out.
     Audit(Audit),
     /// Make the index of a recording, which makes travel in it fast.

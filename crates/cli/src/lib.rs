@@ -116,7 +116,7 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
             let files = [a.first.as_path(), a.second.as_path()];
             confine::run_on_both(files, |files| diff::run(&a, files))
         }
-        command @ (Command::Sql(_) | Command::Tables(_)) => engine(command),
+        command @ (Command::Sql(_) | Command::Tables(_) | Command::Convert(_)) => engine(command),
         Command::Data(a) => data::run(&a),
         Command::Audit(a) => audit::run(&a),
         Command::Index(a) => confine::run(a.file.as_deref(), || travel::index(&a)),

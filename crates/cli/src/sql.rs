@@ -1,11 +1,13 @@
-//! `hindsight sql`, `tables`: hand over to `hindsight-sql`, which has the engine, and give that what it needs of the command line.
+//! `hindsight sql`, `tables`, `convert`: hand over to `hindsight-sql`, which has the engine, and give that what it needs of the command line.
 //!
 //! At the prompt there are two processes. One reads lines from the terminal and knows nothing of the recording. The other
 //! one, which it starts, is confined, and answers.
 
+mod convert;
 mod made;
 mod tables;
 
+pub use convert::{AskedToConvert, Exchange};
 pub use tables::{AskedForTables, TableFormat, Wanted};
 
 use crate::args::Command as Asks;
@@ -205,6 +207,8 @@ pub struct Handlers {
     pub files: fn(&Wanted, &[PathBuf]) -> Result<Vec<PathBuf>>,
     /// Writes the tables, in a confined process.
     pub tables: fn(AskedForTables) -> Result<i32>,
+    /// Writes another tool's format, in a confined process.
+    pub convert: fn(AskedToConvert) -> Result<i32>,
 }
 
 /// Runs the command line of `hindsight-sql`, which is that of `hindsight`; the exit status.
@@ -212,6 +216,7 @@ pub fn run(handlers: &Handlers) -> i32 {
     crate::run_with(|command| match command {
         Asks::Sql(a) => ask(handlers, a),
         Asks::Tables(a) => tables::run(handlers, a),
+        Asks::Convert(a) => convert::run(handlers, a),
         _ => bail!("this is not a command of {EXECUTABLE}"),
     })
 }

@@ -1,6 +1,7 @@
 //! The command: questions from the command line, from standard input or from the prompt.
 
 use crate::column::RECORDING;
+use crate::convert;
 use crate::engine::{self, Engine};
 use crate::export;
 use crate::prompt;
@@ -19,6 +20,7 @@ pub fn run() -> i32 {
         prompt: prompt::run,
         files: export::files,
         tables: export::write,
+        convert: convert::run,
     })
 }
 

@@ -7,6 +7,7 @@ mod choose;
 mod clock;
 mod column;
 mod command;
+mod convert;
 mod engine;
 mod export;
 mod files;

@@ -103,7 +103,7 @@ fn json(engine: &Engine, rows: &mut SendableRecordBatchStream, out: &mut dyn Wri
 }
 
 /// Escapes what commands a terminal. The writer's pieces are whole characters.
-struct Safe<'a>(&'a mut dyn Write);
+pub struct Safe<'a>(pub &'a mut dyn Write);
 
 impl Write for Safe<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

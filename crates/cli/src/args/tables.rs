@@ -48,3 +48,34 @@ pub struct Tables {
     #[arg(long)]
     pub json: bool,
 }
+
+/// A format of another tool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Exchange {
+    /// The coverage of lines and functions, for lcov and genhtml.
+    Lcov,
+    /// The profile as folded stacks, for flame graphs: a line for each call path, with the instructions in its last function.
+    Folded,
+    /// The same as a profile for the Firefox profiler, <https://profiler.firefox.com>.
+    Firefox,
+    /// Threads, system calls, signals, marks and calls of functions in time, as JSON for Perfetto, <https://ui.perfetto.dev>.
+    Perfetto,
+}
+
+#[derive(ClapArgs)]
+pub struct Convert {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<String>,
+    /// The format.
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub to: Exchange,
+    /// The file that gets it, which must not exist; `-`: standard output.
+    #[arg(long, short, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+    /// Calls of this function (its name, `MODULE!NAME`, or its address) become slices; may be repeated. For `perfetto`.
+    #[arg(long, value_name = "FUNCTION")]
+    pub calls: Vec<String>,
+    /// Processors to use; default: all.
+    #[arg(long, short, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
+}

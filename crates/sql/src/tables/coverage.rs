@@ -27,7 +27,11 @@ const COVERAGE: &[Column] = &[
     ),
     column("function", Word, "its function; NULL: not known"),
     column("file", Word, "path of its source; NULL: not known"),
-    column("line", Int, "number of the source line; NULL: not a line"),
+    column(
+        "line",
+        Int,
+        "number of the source line, or of the one at which the block or function begins; NULL: not known",
+    ),
     column(
         "address",
         Address,
@@ -176,6 +180,7 @@ impl Part<'_> {
             self.begin(out, FUNCTION, Some(name));
             if let Some(line) = module.line(at.wrapping_sub(bias)) {
                 out.text(4, &line.file);
+                out.int(5, i64::from(line.line));
             }
             out.uint(6, *at);
             out.int(8, *count as i64);
@@ -191,6 +196,7 @@ impl Part<'_> {
             self.begin(out, FUNCTION, Some(&f.demangled()));
             if let Some(line) = module.line(f.addr) {
                 out.text(4, &line.file);
+                out.int(5, i64::from(line.line));
             }
             out.int(8, 0);
             out.int(9, 0);
