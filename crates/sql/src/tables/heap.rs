@@ -115,7 +115,9 @@ fn row(
         let cancel = out.cancel.clone();
         cursor.cancellable(&cancel, |c| c.seek_count(g.thread, g.count))?;
         let frames = r.inspector().backtrace(cursor)?;
-        out.text(9, stack(&frames));
+        // The innermost one is what gave the memory.
+        let own = usize::from(g.to.is_some());
+        out.text(9, stack(frames.get(own..).unwrap_or_default()));
     }
     if let Some(t) = &a.taken {
         let end = clock.time(t.position);

@@ -6,6 +6,7 @@ mod converted;
 mod cookbook;
 mod exported;
 mod forms;
+mod heap;
 mod hostile;
 mod outside;
 mod prompt;
