@@ -24,12 +24,12 @@ pub struct Tables {
     /// DuckDB, pandas and others read it: DIR/TABLE/recording=NAME/part-0.parquet.
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-    /// Tables, as `hindsight sql` has them, with commas between. `small` stands for those that are short, and is the default.
-    /// `all` adds those that replay makes: all instructions, branches, reads and writes, the coverage and the profile. What a
+    /// Tables, as `hindsight sql` has them, with commas between; may be repeated. `small` stands for those that are short, and is the default
+    /// without --query. `all` adds those that replay makes: all instructions, branches, reads and writes, the coverage and the profile. What a
     /// function makes is a table too, such as `calls('malloc')`, or NAME=calls('malloc').
-    #[arg(long, value_name = "LIST", default_value = "small")]
+    #[arg(long, value_name = "LIST")]
     pub tables: Vec<String>,
-    /// Also the rows of a query of all recordings together, as table NAME.
+    /// The rows of a query of all recordings together, as table NAME; may be repeated.
     #[arg(long, value_name = "NAME=SQL")]
     pub query: Vec<String>,
     /// Only rows of the tables for which this holds, such as `process = 1`. All these tables need the columns that it names.

@@ -43,8 +43,12 @@ pub struct AskedForTables {
 pub(super) fn run(handlers: &Handlers, a: args::Tables) -> Result<i32> {
     let recordings = store::find_all(&a.files)?;
     let processors = a.jobs.unwrap_or_else(limits::processors);
+    let mut tables = a.tables;
+    if tables.is_empty() && a.query.is_empty() {
+        tables.push("small".into());
+    }
     let wanted = Wanted {
-        tables: a.tables,
+        tables,
         queries: a.query,
         condition: a.condition,
         format: a.format,

@@ -238,6 +238,25 @@ fn other_formats_have_the_same_rows() {
             assert_eq!(rows, count(table), "{table} {format}");
         }
     }
+}
+
+#[test]
+fn the_short_tables_are_the_default_and_conditions_hold_for_all() {
+    let s = several();
+    let count = |table: &str| {
+        let rows = s.rows(&["a.hst"], &format!("select count(*) n from {table}"));
+        rows[0]["n"].as_u64().unwrap()
+    };
+    // By default the short ones, unless there is a query.
+    for (args, n) in [(&[][..], 11), (&["--query", "x=select 1 one"], 1)] {
+        let to = s.scene.path(&format!("default-{n}"));
+        let done = tables(
+            &s,
+            &[&["a.hst", "--to", to.to_str().unwrap()], args].concat(),
+        );
+        assert!(done.status.success(), "{}", done.messages());
+        assert_eq!(below(&to).len(), n);
+    }
     // A condition holds for all tables.
     let to = s.scene.path("few");
     let done = tables(
@@ -258,7 +277,7 @@ fn other_formats_have_the_same_rows() {
     for m in &made {
         let table = m["table"].as_str().unwrap();
         assert_eq!(
-            m["rows"].as_u64().unwrap() as usize,
+            m["rows"].as_u64().unwrap(),
             count(&format!("{table} where time > time_of('50%')"))
         );
     }

@@ -1,6 +1,7 @@
 //! The prompt, on a terminal.
 
 use super::ask::*;
+use hindsight_lab::Scene;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -67,13 +68,11 @@ fn until(ours: &mut File, wanted: &str, Seen(seen, at): &mut Seen) {
     *at += found + wanted.len();
 }
 
-#[test]
-fn questions_are_typed_interrupted_and_remembered() {
-    let a = accounts();
-    let (mut ours, theirs) = terminal();
-    let mut command = command(&a.scene, &[a.trace.to_str().unwrap()]);
-    let home = a.scene.path("store");
-    command.env("HINDSIGHT_DIR", &home).env("TERM", "xterm");
+/// Starts a prompt for recordings, at a terminal.
+fn prompt(scene: &Scene, recordings: &[&str]) -> (File, Killed) {
+    let (ours, theirs) = terminal();
+    let mut command = command(scene, recordings);
+    command.env("TERM", "xterm");
     command
         .stdin(Stdio::from(theirs.try_clone().unwrap()))
         .stdout(Stdio::from(theirs.try_clone().unwrap()))
@@ -88,8 +87,32 @@ fn questions_are_typed_interrupted_and_remembered() {
             Ok(())
         })
     };
-    let mut child = Killed(command.spawn().unwrap());
-    drop(command);
+    (ours, Killed(command.spawn().unwrap()))
+}
+
+#[test]
+fn several_recordings_can_be_asked_at_a_prompt() {
+    let s = several();
+    let (mut ours, mut child) = prompt(&s.scene, &["a.hst", "b.hst"]);
+    let mut seen = Seen::default();
+    until(&mut ours, "sql> ", &mut seen);
+    let question = "select recording, count(*) n from calls('pay') group by 1 order by 1;\r";
+    ours.write_all(question.as_bytes()).unwrap();
+    until(&mut ours, "(2 rows)", &mut seen);
+    let rows: Vec<&str> = seen.0.lines().map(str::trim).collect();
+    let has = |name: &str, n: &str| rows.iter().any(|r| r.split_whitespace().eq([name, n]));
+    assert!(has("a", "200") && has("b", "50"), "{}", seen.0);
+    until(&mut ours, "sql> ", &mut seen);
+    ours.write_all(b"\x04").unwrap();
+    let status = child.0.wait().unwrap();
+    assert!(status.success(), "{status}: {}", seen.0);
+}
+
+#[test]
+fn questions_are_typed_interrupted_and_remembered() {
+    let a = accounts();
+    let home = a.scene.path("store");
+    let (mut ours, mut child) = prompt(&a.scene, &[a.trace.to_str().unwrap()]);
     let mut seen = Seen::default();
     until(&mut ours, "sql> ", &mut seen);
     // What is typed before a line is asked for is lost.
