@@ -4,8 +4,8 @@ use crate::column::Column;
 use crate::recordings::Recordings;
 use crate::table::{Provider, Table};
 use crate::tables::{
-    At, Calls, LastWrite, MemoryAt, OriginOf, RegistersAt, Stack, ValuesOf, Variables, Writes,
-    columns, number,
+    At, Calls, GrepMemory, LastWrite, MemoryAt, OriginOf, RegistersAt, Stack, ValuesOf, Variables,
+    Writes, columns, number,
 };
 use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
@@ -72,6 +72,19 @@ pub const TABLES: &[TableOf] = &[
                 address: a.number(0)?,
                 length: a.number(1)?,
                 at: a.at(2, None)?,
+            }))
+        },
+    },
+    TableOf {
+        name: "grep_memory",
+        parameters: "'TEXT' or X'BYTES' [, 'PLACE' [, PROCESS]]",
+        about: "each place in memory at which these bytes are at a place (default: the end)",
+        columns: || columns::GREP,
+        form: "tTN",
+        make: |a| {
+            Ok(Arc::new(GrepMemory {
+                bytes: a.bytes(0)?,
+                at: a.at(1, None)?,
             }))
         },
     },
@@ -148,6 +161,18 @@ impl Arguments {
         match self.values.get(i).map(ScalarValue::try_as_str) {
             Some(Some(Some(t))) => Ok(t.to_owned()),
             _ => self.wrong(),
+        }
+    }
+
+    /// A text, or bytes that are written as `X'0a0b'`; at least one byte.
+    fn bytes(&self, i: usize) -> Result<Vec<u8>> {
+        let bytes = match self.values.get(i) {
+            Some(ScalarValue::Binary(Some(b)) | ScalarValue::LargeBinary(Some(b))) => b.clone(),
+            _ => self.text(i)?.into_bytes(),
+        };
+        match bytes.is_empty() {
+            true => self.wrong(),
+            false => Ok(bytes),
         }
     }
 

@@ -4,6 +4,7 @@ mod calls;
 mod coverage;
 mod events;
 mod executed;
+mod grep;
 mod heap;
 mod lists;
 mod memory;
@@ -16,6 +17,7 @@ pub use calls::{Calls, number};
 pub use coverage::Coverage;
 pub use events::{Events, Gaps, Marks, Segments, Signals, Syscalls};
 pub use executed::{Accesses, Branches, Instructions};
+pub use grep::GrepMemory;
 pub use heap::Heap;
 pub use lists::{Modules, Processes, Threads};
 pub use memory::{At, LastWrite, MemoryAt, RegistersAt, Stack, Variables, Writes};
@@ -27,6 +29,7 @@ pub use values::ValuesOf;
 /// The columns of tables that functions make.
 pub mod columns {
     pub use super::calls::CALLS;
+    pub use super::grep::GREP;
     pub use super::memory::{MEMORY, REGISTERS, STACK, VARIABLES, WRITES};
     pub use super::origin::ORIGIN;
     pub use super::values::VALUES;

@@ -137,3 +137,62 @@ fn origins_are_those_that_the_command_tells() {
             .contains("1 to 4096 bytes")
     );
 }
+
+#[test]
+fn bytes_are_found_in_memory() {
+    let (scene, program, trace) = recorded();
+    let text = rows(
+        &scene,
+        &trace,
+        "select address, path, bytes from grep_memory('a text that does not fit')",
+    );
+    let name = program.file_name().unwrap().to_str().unwrap();
+    let constant = text.iter().find(|r| {
+        let path = r["path"].as_str();
+        path.is_some_and(|p| p.ends_with(name))
+    });
+    assert!(constant.is_some(), "{text:#?}");
+    let hex: String = b"a text that does not fit"
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let same = rows(
+        &scene,
+        &trace,
+        &format!("select address, path, bytes from grep_memory(X'{hex}', 'end')"),
+    );
+    assert_eq!(text, same);
+    let none = rows(
+        &scene,
+        &trace,
+        "select * from grep_memory('nobody has this text')",
+    );
+    assert!(none.is_empty(), "{none:#?}");
+    // A variable that is known to have a value.
+    let a = accounts();
+    let value: String = a
+        .total
+        .to_le_bytes()
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let found = a.rows(&format!(
+        "select hex(address) as address from grep_memory(X'{value}')"
+    ));
+    assert!(
+        found.iter().any(|r| r["address"] == a.address),
+        "{found:#?}"
+    );
+    // At the beginning it had another one.
+    let before = a.rows(&format!(
+        "select hex(address) as address from grep_memory(X'{value}', 'begin')"
+    ));
+    assert!(
+        before.iter().all(|r| r["address"] != a.address),
+        "{before:#?}"
+    );
+    assert!(
+        a.wrong("select * from grep_memory('')")
+            .contains("expected grep_memory(")
+    );
+}
