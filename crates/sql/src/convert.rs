@@ -30,7 +30,7 @@ pub fn run(asked: AskedToConvert) -> Result<i32> {
     let mut out = BufWriter::with_capacity(1 << 16, to);
     let started = recording.timeline.started_ms();
     let done = match asked.to {
-        Exchange::Lcov => lcov::write(&engine, &mut out),
+        Exchange::Lcov => lcov::write(&engine, &asked.folders, &mut out),
         Exchange::Folded => folded::write(&engine, &mut out),
         Exchange::Firefox => firefox::write(&engine, recordings.name(0), started, &mut out),
         Exchange::Perfetto => perfetto::write(&engine, recordings.name(0), &asked.calls, &mut out),

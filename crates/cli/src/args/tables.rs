@@ -72,6 +72,9 @@ pub struct Convert {
     /// The file that gets it, which must not exist; `-`: standard output.
     #[arg(long, short, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
+    /// Only source files below this folder; may be repeated. Default: all whose absolute path is known. For `lcov`.
+    #[arg(long, value_name = "FOLDER")]
+    pub source: Vec<PathBuf>,
     /// Calls of this function (its name, `MODULE!NAME`, or its address) become slices; may be repeated. For `perfetto`.
     #[arg(long, value_name = "FUNCTION")]
     pub calls: Vec<String>,

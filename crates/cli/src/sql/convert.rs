@@ -16,6 +16,8 @@ pub struct AskedToConvert {
     pub processors: usize,
     /// The format.
     pub to: Exchange,
+    /// Absolute paths of folders. Source files elsewhere are not wanted, if there is one.
+    pub folders: Vec<PathBuf>,
     /// Functions whose calls are wanted.
     pub calls: Vec<String>,
     /// The file that gets it, which is empty, and its path. `None`: standard output.
@@ -26,6 +28,13 @@ pub(super) fn run(handlers: &Handlers, a: args::Convert) -> Result<i32> {
     if !a.calls.is_empty() && a.to != Exchange::Perfetto {
         bail!("--calls is for --to perfetto");
     }
+    if !a.source.is_empty() && a.to != Exchange::Lcov {
+        bail!("--source is for --to lcov");
+    }
+    let folders: Vec<PathBuf> = (a.source.iter())
+        .map(std::path::absolute)
+        .collect::<std::io::Result<_>>()
+        .context("--source")?;
     let found = [store::find(a.file.as_deref().map(Path::new))?];
     let processors = a.jobs.unwrap_or_else(limits::processors);
     let convert = |file: Option<File>| {
@@ -34,6 +43,7 @@ pub(super) fn run(handlers: &Handlers, a: args::Convert) -> Result<i32> {
             recording: recording.context("no recording")?,
             processors,
             to: a.to,
+            folders: folders.clone(),
             calls: a.calls.clone(),
             file: file.map(|f| (f, a.output.clone())),
         })

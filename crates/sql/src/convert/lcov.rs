@@ -4,6 +4,7 @@ use super::read::{Row, each};
 use crate::engine::Engine;
 use anyhow::Result;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Functions of a file come before its lines. Copies, such as those of several processes, are summed up.
 const QUERY: &str =
@@ -11,10 +12,20 @@ const QUERY: &str =
     FROM coverage WHERE kind IN ('function', 'line') AND file IS NOT NULL AND line > 0
     GROUP BY file, kind, f, CASE WHEN kind = 'line' THEN line END ORDER BY file, kind, l, f";
 
-/// Writes it.
-pub fn write(engine: &Engine, out: &mut dyn Write) -> Result<()> {
+/// Writes it, of source files below these folders, or else of all with an absolute path: others are not found.
+pub fn write(engine: &Engine, folders: &[PathBuf], out: &mut dyn Write) -> Result<()> {
     let mut file = File::default();
-    each(engine, QUERY, &mut |row| file.row(&row, out))?;
+    each(engine, QUERY, &mut |row| {
+        let path = Path::new(row.text(0).unwrap_or_default());
+        let wanted = match folders {
+            [] => path.is_absolute(),
+            some => some.iter().any(|f| path.starts_with(f)),
+        };
+        match wanted {
+            true => file.row(&row, out),
+            false => Ok(()),
+        }
+    })?;
     file.end(out)
 }
 

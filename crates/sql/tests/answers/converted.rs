@@ -115,16 +115,27 @@ fn coverage_is_written_as_a_tracefile() {
     for l in lines {
         assert_eq!(ours.lines[&l["line"].as_u64().unwrap()], l["n"], "{l}");
     }
-    // So does the tool.
+    // Files that cannot be found are not in it.
+    assert!(all.keys().all(|path| path.starts_with('/')));
+    // So do the tools, which show the sources.
     let file = a.scene.path("cov.info");
-    std::fs::write(&file, text).unwrap();
-    let mut lcov = a.scene.command("lcov");
-    let done = a.scene.run(lcov.arg("--list").arg(&file));
-    assert!(
-        done.status.success() && done.text().contains("accounts.c"),
-        "{}",
-        done.messages()
-    );
+    let programs = hindsight_lab::programs();
+    let ours = ["--to", "lcov", "--source", programs.to_str().unwrap()];
+    let ours = self::text(&a.scene, &a.trace, &ours);
+    assert_eq!(lcov(&ours).len(), 1);
+    std::fs::write(&file, ours).unwrap();
+    let done = a
+        .scene
+        .run(a.scene.command("lcov").arg("--list").arg(&file));
+    assert!(done.status.success(), "{}", done.messages());
+    assert!(done.text().contains("accounts.c"), "{}", done.text());
+    let html = a.scene.path("html");
+    let mut genhtml = a.scene.command("genhtml");
+    let done = a.scene.run(genhtml.arg(&file).arg("-o").arg(&html));
+    assert!(done.status.success(), "{}", done.messages());
+    assert!(html.join("index.html").exists());
+    let elsewhere = ["--to", "lcov", "--source", "no/such/folder"];
+    assert_eq!(self::text(&a.scene, &a.trace, &elsewhere), "");
 }
 
 #[test]
@@ -403,6 +414,7 @@ fn a_file_is_made_whole_or_not_at_all() {
     for (args, word) in [
         (&["--to", "folded", "-o", path][..], "exists"),
         (&["--to", "folded", "--calls", "pay"], "--to perfetto"),
+        (&["--to", "folded", "--source", "/"], "--to lcov"),
         (
             &[
                 "--to",
