@@ -172,3 +172,59 @@ fn a_limit_ends_the_work() {
     let times: Vec<_> = some.iter().map(|r| r["time"].as_i64().unwrap()).collect();
     assert_eq!(times, (1001..1011).collect::<Vec<_>>());
 }
+
+#[test]
+fn rows_come_in_the_order_that_tables_say() {
+    let s = several();
+    let threads = s.scene.compile("values.c", &["-g", "-O0", "-pthread"]);
+    let trace = s.scene.path("threads.hst");
+    let done = s
+        .scene
+        .run(&mut s.scene.recording(&trace, &words(&threads, &[])));
+    assert!(done.status.success(), "{}", done.messages());
+    let tables = [
+        "segments",
+        "gaps",
+        "events",
+        "syscalls",
+        "signals",
+        "marks",
+        "output",
+        "input",
+        "instructions",
+        "reads",
+        "writes",
+        "branches",
+        "calls('malloc')",
+        "values_of('main', '1')",
+    ];
+    // Nothing is sorted for these: a row that is out of order is behind a later one.
+    let part = |by: &str, t: &str| {
+        let numbered = format!(
+            "select time, lag(time) over ({by} order by time) before from {t} where thread < 100"
+        );
+        let table = t.replace('\'', "");
+        format!(
+            "select '{table}' t, count(*) n, sum(case when before > time then 1 else 0 end) wrong from ({numbered})"
+        )
+    };
+    for recordings in [&["threads.hst"][..], &["a.hst", "b.hst", "threads.hst"]] {
+        let by = if recordings.len() > 1 {
+            "partition by recording"
+        } else {
+            ""
+        };
+        let parts: Vec<String> = tables.iter().map(|t| part(by, t)).collect();
+        let all = s.rows(recordings, &parts.join(" union all "));
+        assert_eq!(all.len(), tables.len());
+        for row in &all {
+            assert!(row["wrong"] == 0 || row["n"] == 0, "{recordings:?}: {row}");
+        }
+        let some = all.iter().filter(|r| r["n"].as_u64() > Some(1)).count();
+        assert!(some >= 8, "{all:?}");
+    }
+    let question = part("", "instructions");
+    let plan = s.rows(&["threads.hst"], &format!("explain {question}"));
+    let plan = plan.iter().map(|p| p.to_string()).collect::<String>();
+    assert!(!plan.contains("SortExec"), "{plan}");
+}
