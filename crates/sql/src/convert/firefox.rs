@@ -198,7 +198,7 @@ impl Profile {
         let mut time = 0;
         let times = self.samples.iter().map(|s| {
             let at = time;
-            time += s.1;
+            time = i64::saturating_add(time, s.1);
             at as f64 / 1e6
         });
         Table::begin("samples", n, out)?

@@ -35,3 +35,53 @@ fn a_changed_recording_gives_an_answer_or_an_error() {
         assert!(!said.contains("panicked"), "{i}: {said}");
     }
 }
+
+#[test]
+fn a_changed_recording_is_written_or_is_an_error() {
+    let s = several();
+    let whole = fs::read(s.scene.path("a.hst")).unwrap();
+    let changed = s.scene.path("fails.hst");
+    let mut rng = Rng(23);
+    for i in 0..12 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + rng.below(4) {
+            let reach = [4096, bytes.len() as u64][i % 2];
+            let at = rng.below(reach.min(bytes.len() as u64)) as usize;
+            bytes[at] ^= 1 << rng.below(8);
+        }
+        fs::write(&changed, &bytes).unwrap();
+        let to = s.scene.path(&format!("to-{i}"));
+        let to = to.to_str().unwrap();
+        for args in [
+            &[
+                "sql",
+                "*.hst",
+                "select recording, count(*) from events group by 1",
+            ][..],
+            &[
+                "tables",
+                "*.hst",
+                "--to",
+                to,
+                "--tables",
+                "small,profile,calls('pay')",
+            ],
+            &["convert", "fails.hst", "--to", "lcov"],
+            &["convert", "fails.hst", "--to", "firefox"],
+            &["convert", "fails.hst", "--to", "perfetto", "--calls", "pay"],
+        ] {
+            let mut command = s.scene.command(env!("CARGO_BIN_EXE_hindsight-sql"));
+            let done = s.scene.run(command.args(args));
+            let said = done.messages();
+            assert!(
+                matches!(done.status.code(), Some(0 | 2)),
+                "{i} {args:?}: {:?} {said}",
+                done.status
+            );
+            assert!(!said.contains("panicked"), "{i} {args:?}: {said}");
+            // Whoever reads of several is told which one it is.
+            let names_it = said.contains("fails") || done.status.success();
+            assert!(names_it || args[0] == "convert", "{i} {args:?}: {said}");
+        }
+    }
+}
