@@ -2,7 +2,7 @@
 
 use crate::names;
 use crate::recording::Recording;
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Error, Result, bail};
 use hindsight_cli::sql::Source;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -119,10 +119,7 @@ impl Recordings {
     /// Does something with a recording. An error names it if there are others.
     pub fn with<T>(&self, index: usize, what: impl FnOnce(&Recording) -> Result<T>) -> Result<T> {
         let done = self.open(index).and_then(|r| what(&r));
-        match self.is_one() {
-            true => done,
-            false => done.with_context(|| self.name(index).to_string()),
-        }
+        done.map_err(|e| self.said(index, e))
     }
 }
 

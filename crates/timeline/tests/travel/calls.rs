@@ -81,8 +81,11 @@ fn calls_are_those_of_a_plain_replay() {
     let t = open(&trace, 500);
     let id = t.threads().unwrap()[0].id;
     let log = oracle::play(t.trace(), id.0);
-    for name in ["fib", "leap", "nothing", "main"] {
-        let address = hex(&ask(&s, &trace, name)["calls"][0]["address"]).unwrap();
+    let names = ["fib", "leap", "nothing", "main"];
+    let address = |name| hex(&ask(&s, &trace, name)["calls"][0]["address"]).unwrap();
+    are_found_together(&trace, &names.map(address));
+    for name in names {
+        let address = address(name);
         let state = |i: usize| (log.states[i].rip, log.states[i].gpr[4]);
         let mut wanted = Vec::new();
         for i in (0..log.states.len()).filter(|i| log.states[*i].rip == address) {
@@ -107,6 +110,31 @@ fn calls_are_those_of_a_plain_replay() {
         }
         stops(&t, id, address, &wanted);
         std::fs::remove_file(hindsight_timeline::index_path(&trace)).unwrap();
+    }
+}
+
+/// Functions that are looked for together have the calls that each has alone.
+fn are_found_together(trace: &Path, functions: &[u64]) {
+    for interval in [0, 500] {
+        let fresh = || {
+            let t = open(trace, interval);
+            if interval > 0 {
+                t.build_index(Depth::Full, &|_, _| {}, &Cancel::new())
+                    .unwrap();
+            }
+            t
+        };
+        let all = fresh()
+            .calls_of(functions, &Filter::default(), &Cancel::new())
+            .unwrap();
+        assert!(all.is_sorted_by_key(|c| c.position));
+        for f in functions {
+            let here: Vec<_> = all.iter().filter(|c| c.function == *f).cloned().collect();
+            let alone = fresh().calls(*f, &Filter::default(), &Cancel::new());
+            assert_eq!(here, alone.unwrap(), "{f:#x}");
+        }
+        let sum = |f: &u64| all.iter().filter(|c| c.function == *f).count();
+        assert_eq!(functions.iter().map(sum).sum::<usize>(), all.len());
     }
 }
 
@@ -336,6 +364,7 @@ fn calls_return_on_their_own_stacks_and_only_if_they_are_not_left() {
         let all = ask(&s, &trace, function);
         hex(&all["calls"][0]["address"]).unwrap()
     });
+    are_found_together(&trace, &[attempt, change]);
     // A function that is called in one interval of the index may return in another.
     let fine = open(&trace, 700);
     fine.build_index(Depth::Full, &|_, _| {}, &Cancel::new())
