@@ -59,7 +59,7 @@ fn places(recorded: &mut Recorded, p: &OriginPiece, all: bool) -> Result<Vec<(us
     let mut out = Vec::new();
     for (i, h) in p.hops.iter().enumerate() {
         if all || n <= 2 * SHOWN || i < SHOWN || i + SHOWN >= n {
-            out.push((i, recorded.point(h.thread, h.count)?));
+            out.push((i, recorded.point_of(h.thread, h.count, h.pc)?));
         }
     }
     Ok(out)

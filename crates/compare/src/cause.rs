@@ -12,7 +12,7 @@ use crate::course::Shifts;
 use crate::model::{Cause, Datum, Hop, Reason};
 use crate::side::Side;
 use crate::{Both, Result};
-use hindsight_origin::{Past, Source, Step, Wrote, stored, tell};
+use hindsight_origin::{Past, Source, Step, Wrote, stored, tell, wrote_register};
 use hindsight_timeline::{Cancel, ThreadId, regs};
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic};
 use inputs::{Pair, Place, Taken};
@@ -82,7 +82,7 @@ impl Causes {
     /// For two program images.
     pub fn new(sides: &Both<Side>, code: Both<Code>, shifts: Shifts, family: Family) -> Causes {
         Causes {
-            past: [0, 1].map(|s| Past::new(&sides[s].timeline, Cancel::new())),
+            past: [0, 1].map(|s| Past::new(&sides[s].timeline, Cancel::new()).near()),
             code,
             shifts,
             family,
@@ -239,7 +239,7 @@ impl Causes {
                     Some(count) => Source::Written((thread, count)),
                     None => Source::Unknown,
                 },
-                Place::Register(r) => match self.past[s].wrote(thread, count, r)? {
+                Place::Register(r) => match self.wrote(sides, s, (thread, count), r)? {
                     Wrote::At(count) => Source::Written((thread, count)),
                     _ => Source::Unknown,
                 },
@@ -263,6 +263,18 @@ impl Causes {
         trail.reason = reasons::reason(sides, &sources)?;
         trail.ends = sources;
         Ok(None)
+    }
+
+    /// What gave a register its value.
+    fn wrote(
+        &mut self,
+        sides: &mut Both<Side>,
+        s: usize,
+        at: (ThreadId, u64),
+        register: iced_x86::Register,
+    ) -> Result<Wrote> {
+        let past = &mut self.past[s];
+        Ok(wrote_register(&mut sides[s], past, at, register)?.1)
     }
 
     /// Whether both instructions are system calls.

@@ -9,7 +9,8 @@ use hindsight_timeline::{
     Breakpoint, Call, Cancel, Direction, Filter, Happening, Kind, KindOf, Position, Reason, Scope,
     Stops, ThreadId, error_name, syscall_name, syscall_number,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a function does with memory.
@@ -60,6 +61,7 @@ const FUNCTIONS: &[(&str, Does)] = &[
 
 /// `MAP_ANONYMOUS`.
 const ANONYMOUS: u64 = 0x20;
+const PAGE: u64 = 4096;
 
 /// A call that gave out or took back memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,6 +97,53 @@ pub struct Allocation {
 enum Event {
     Gives(Allocation),
     Takes(u64, Handed),
+    /// The kernel maps something here, and takes what was there.
+    Maps(Range<u64>, Option<Allocation>, Handed),
+    /// The kernel takes what is mapped here.
+    Unmaps(Range<u64>, Handed),
+}
+
+/// Memory that system calls gave, and which of it is still there.
+#[derive(Default)]
+struct Mapped {
+    /// By the first address: the last one, and the number of the allocation.
+    live: BTreeMap<u64, (u64, usize)>,
+    /// The bytes that are left of each allocation.
+    left: HashMap<usize, u64>,
+}
+
+impl Mapped {
+    fn give(&mut self, range: Range<u64>, n: usize) {
+        self.left.insert(n, range.end - range.start);
+        self.live.insert(range.start, (range.end, n));
+    }
+
+    /// Takes a range; the allocations of which nothing is left.
+    fn take(&mut self, range: &Range<u64>) -> Vec<usize> {
+        let touched: Vec<(u64, u64, usize)> = (self.live.range(..range.end).rev())
+            .take_while(|(_, (end, _))| *end > range.start)
+            .map(|(start, (end, n))| (*start, *end, *n))
+            .collect();
+        let mut gone = Vec::new();
+        for (start, end, n) in touched {
+            self.live.remove(&start);
+            if start < range.start {
+                self.live.insert(start, (range.start, n));
+            }
+            if range.end < end {
+                self.live.insert(range.end, (end, n));
+            }
+            let taken = end.min(range.end) - start.max(range.start);
+            if let Some(left) = self.left.get_mut(&n) {
+                *left = left.saturating_sub(taken);
+                if *left == 0 {
+                    self.left.remove(&n);
+                    gone.push(n);
+                }
+            }
+        }
+        gone
+    }
 }
 
 /// All memory that a program image asked for with success, in the order in which it got it. Memory that its parent asked for before a
@@ -169,8 +218,23 @@ pub fn allocations(
     events.sort_by_key(|e| e.0);
     let mut out: Vec<Allocation> = Vec::new();
     let mut live: HashMap<u64, usize> = HashMap::new();
+    let mut mapped = Mapped::default();
     for (_, e) in events {
         match e {
+            Event::Maps(range, given, by) => {
+                for n in mapped.take(&range) {
+                    out[n].taken = Some(by.clone());
+                }
+                if let Some(a) = given {
+                    mapped.give(range, out.len());
+                    out.push(a);
+                }
+            }
+            Event::Unmaps(range, by) => {
+                for n in mapped.take(&range) {
+                    out[n].taken = Some(by.clone());
+                }
+            }
             Event::Gives(a) => {
                 live.insert(a.address, out.len());
                 out.push(a);
@@ -323,24 +387,59 @@ fn mappings(
             function: name.as_str().into(),
             to: None,
         };
-        if name != "mmap" {
-            events.push((h.position, Event::Takes(args[0], handed.clone())));
-        }
-        let size = match name.as_str() {
-            "mmap" if args[3] & ANONYMOUS != 0 => args[1],
-            "mremap" => args[2],
-            _ => continue,
+        // The kernel maps whole pages.
+        let pages = |start: u64, len: u64| {
+            let end = start.saturating_add(len).saturating_add(PAGE - 1);
+            start..(end & !(PAGE - 1)).max(start)
         };
-        let given = Allocation {
-            given: handed,
+        let given = |size: u64| Allocation {
+            given: handed.clone(),
             address: result,
             size,
             taken: None,
         };
-        events.push((h.position, Event::Gives(given)));
+        match name.as_str() {
+            "mmap" => {
+                let its = (args[3] & ANONYMOUS != 0).then(|| given(args[1]));
+                let maps = Event::Maps(pages(result, args[1]), its, handed.clone());
+                events.push((h.position, maps));
+            }
+            "mremap" => {
+                let unmaps = Event::Unmaps(pages(args[0], args[1]), handed.clone());
+                events.push((h.position, unmaps));
+                let maps =
+                    Event::Maps(pages(result, args[2]), Some(given(args[2])), handed.clone());
+                events.push((h.position, maps));
+            }
+            _ => {
+                let unmaps = Event::Unmaps(pages(args[0], args[1]), handed.clone());
+                events.push((h.position, unmaps));
+            }
+        }
     }
     Ok(())
 }
 
 /// So many calls are looked at that may enclose another one.
 const NESTED: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_is_gone_when_its_last_byte_is() {
+        let mut m = Mapped::default();
+        m.give(0x1000..0x5000, 7);
+        m.give(0x8000..0x9000, 8);
+        assert_eq!(m.take(&(0x2000..0x3000)), [0usize; 0]);
+        assert_eq!(m.take(&(0..0x1000)), [0usize; 0]);
+        assert_eq!(m.take(&(0..0x2000)), [0usize; 0]);
+        // What is left of one, and all of another.
+        assert_eq!(m.take(&(0x2800..0xa000)), [8, 7]);
+        assert!(m.live.is_empty() && m.left.is_empty());
+        m.give(0x1000..0x2000, 9);
+        assert_eq!(m.take(&(0x1000..0x2000)), [9]);
+        assert_eq!(m.take(&(0x1000..0x2000)), [0usize; 0]);
+    }
+}

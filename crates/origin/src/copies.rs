@@ -10,11 +10,17 @@ use crate::place::{Cell, Place, bytes_of, set_bytes, whole};
 use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran, Saved};
 use hindsight_isa::string::{Kind, StringOp};
 use hindsight_timeline::{Touch, VecState};
-use iced_x86::{CpuidFeature, InstructionInfoFactory, Mnemonic, OpAccess, Register};
+use iced_x86::{
+    ConditionCode, CpuidFeature, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+    RflagsBits,
+};
 use std::ops::Range;
 
-/// So often each operand gets other bytes. Each time, a byte that is no copy is the same by chance in one of 256 cases.
+/// So often each operand gets other bytes while the others stay, and as often while they are other ones, too. Each time, a byte that is
+/// no copy is the same by chance in one of 256 cases.
 const TRIALS: usize = 8;
+/// Status flags: carry, parity, auxiliary carry, zero, sign, overflow.
+const FLAGS: [u64; 6] = [1, 4, 0x10, 0x40, 0x80, 0x800];
 
 /// Where bytes come from that an instruction leaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,7 +61,13 @@ enum Byte {
 /// `value` is what they are, as far as that is known.
 pub(crate) fn gives(step: &Step, vec: &VecState, wanted: &Place, value: &[Option<u8>]) -> Gives {
     if let Some(op) = StringOp::decode(&step.code) {
+        if left_otherwise(step, wanted, value) {
+            return Gives::Unknown("it left something else".into());
+        }
         return as_value(step, string(&op, step, wanted));
+    }
+    if asks_processor(step) {
+        return Gives::Processor;
     }
     match Trial::new(step, vec) {
         Ok(mut trial) => match trial.sources(wanted, value) {
@@ -64,6 +76,33 @@ pub(crate) fn gives(step: &Step, vec: &VecState, wanted: &Place, value: &[Option
         },
         Err(why) => why,
     }
+}
+
+/// Whether an instruction wrote other bytes to memory than these, as far as both are known.
+fn left_otherwise(step: &Step, wanted: &Place, value: &[Option<u8>]) -> bool {
+    let wrote = |at: u64| {
+        let here = step.touches.iter().filter(|t| t.access.write);
+        here.rev().find_map(|t| {
+            let within = usize::try_from(at.wrapping_sub(t.access.address)).ok()?;
+            t.bytes.as_ref()?.get(within).copied()
+        })
+    };
+    wanted.cells().zip(value).any(|(cell, value)| match cell {
+        Cell::Memory(at) => value.is_some() && wrote(at).is_some_and(|b| Some(b) != *value),
+        Cell::Register(..) => false,
+    })
+}
+
+/// Whether an instruction reads registers that belong to the processor's control.
+fn asks_processor(step: &Step) -> bool {
+    use Mnemonic::*;
+    let i = &step.instruction;
+    matches!(
+        i.mnemonic(),
+        Rdfsbase | Rdgsbase | Stmxcsr | Vstmxcsr | Fnstcw | Fnstsw | Sldt | Str | Smsw
+    ) || i.mnemonic() == Mov
+        && i.op1_kind() == OpKind::Register
+        && i.op1_register().is_segment_register()
 }
 
 /// Takes bytes together that make up a value.
@@ -122,6 +161,32 @@ fn extends(step: &Step) -> bool {
     )
 }
 
+/// Values of the status flags to try: none, all, and each alone.
+fn flags_of(n: usize) -> u64 {
+    match n {
+        0 => 0,
+        1 => FLAGS.iter().fold(0, |all, f| all | f),
+        n => FLAGS[(n - 2) % FLAGS.len()],
+    }
+}
+
+/// A status flag, as the decoder numbers them.
+fn flag_bits(flag: u64) -> u32 {
+    match flag {
+        1 => RflagsBits::CF,
+        4 => RflagsBits::PF,
+        0x10 => RflagsBits::AF,
+        0x40 => RflagsBits::ZF,
+        0x80 => RflagsBits::SF,
+        _ => RflagsBits::OF,
+    }
+}
+
+/// Whether a conditional instruction is a move. The others make a value of their condition, or jump.
+fn is_move(m: Mnemonic) -> bool {
+    format!("{m:?}").starts_with("Cmov")
+}
+
 /// The register that only says where bytes go. Other bytes there lead to other copies, which says nothing of those that were made.
 fn leads(step: &Step) -> Option<Register> {
     use Mnemonic::*;
@@ -155,12 +220,20 @@ fn string(op: &StringOp, step: &Step, wanted: &Place) -> Vec<Byte> {
             if within >= to.len || from.len != to.len {
                 return Byte::Computed;
             }
+            // Elements that overlap in part are put together of several others.
+            let distance = match down {
+                false => to.address.wrapping_sub(from.address),
+                true => from.address.wrapping_sub(to.address),
+            };
+            if distance < to.len && !distance.is_multiple_of(size) {
+                return Byte::Computed;
+            }
             // Where the places overlap, what is read may have been written by the same instruction.
             let source = match down {
-                false => within % apart(to.address.wrapping_sub(from.address), to.len),
+                false => within % apart(distance, to.len),
                 true => {
                     let behind = to.len - 1 - within;
-                    to.len - 1 - behind % apart(from.address.wrapping_sub(to.address), to.len)
+                    to.len - 1 - behind % apart(distance, to.len)
                 }
             };
             Byte::Copy(Cell::Memory(from.address.wrapping_add(source)))
@@ -276,6 +349,8 @@ impl Code for One<'_> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operand {
     Register(Register),
+    /// The status flags.
+    Flags,
     /// The first, second, ... read of memory.
     Read(usize),
 }
@@ -344,6 +419,13 @@ impl<'a> Trial<'a> {
                 None => trial.more |= takes_in && !u.register().is_segment_register(),
             }
         }
+        // A conditional move copies, whatever the condition says.
+        let status = FLAGS.iter().fold(0, |all, f| all | flag_bits(*f));
+        let conditional = step.instruction.condition_code() != ConditionCode::None
+            && is_move(step.instruction.mnemonic());
+        if step.instruction.rflags_read() & status != 0 && !conditional {
+            trial.operands.push(Operand::Flags);
+        }
         Ok(trial)
     }
 
@@ -404,7 +486,6 @@ impl<'a> Trial<'a> {
         if base.iter().zip(value).any(|(b, v)| v.is_some() && b != v) {
             return Err(Gives::Unknown("it left something else".into()));
         }
-        let leads = leads(self.step);
         // What each byte may be a copy of, and whether it follows from operands at all.
         let mut copies: Vec<Vec<Cell>> = vec![Vec::new(); cells.len()];
         let mut follows = vec![0; cells.len()];
@@ -413,8 +494,7 @@ impl<'a> Trial<'a> {
                 return Ok(vec![Byte::Computed; cells.len()]);
             };
             for (i, (c, changed)) in found.into_iter().zip(changes).enumerate() {
-                let leads = leads.is_some_and(|r| operand == Operand::Register(r));
-                follows[i] += usize::from(changed && (!leads || c.is_some()));
+                follows[i] += usize::from(changed && (!self.leads(operand) || c.is_some()));
                 copies[i].extend(c);
             }
         }
@@ -434,41 +514,98 @@ impl<'a> Trial<'a> {
         cells: &[Cell],
         base: &[Option<u8>],
     ) -> Option<(Vec<Option<Cell>>, Vec<bool>)> {
-        let len = match operand {
-            Operand::Register(r) => bytes_of(r, &self.step.cpu, self.vec).len(),
-            Operand::Read(n) => self.reads[n].len(),
-        };
+        let len = self.held(operand).len();
         let mut tried: Vec<Vec<u8>> = Vec::new();
         let mut left: Vec<Vec<Option<u8>>> = Vec::new();
-        for _ in 0..TRIALS {
-            let bytes: Vec<u8> = (0..len).map(|_| self.byte()).collect();
-            let (mut cpu, mut vec) = (self.step.cpu, *self.vec);
-            let mut memory = self.memory(None);
-            match operand {
-                Operand::Register(r) => set_bytes(r, &bytes, &mut cpu, &mut vec),
-                Operand::Read(n) => memory.reads[n].copy_from_slice(&bytes),
+        let mut changed = vec![false; cells.len()];
+        // A value may hide what others do: 0 times anything is 0. So the others are other ones in half of the trials.
+        let others: Vec<Operand> = (self.operands.iter().copied())
+            .filter(|o| *o != operand && *o != Operand::Flags && !self.leads(*o))
+            .collect();
+        for n in 0..2 * TRIALS {
+            let bytes: Vec<u8> = match operand {
+                Operand::Flags => flags_of(n % TRIALS).to_le_bytes().to_vec(),
+                _ => (0..len).map(|_| self.byte()).collect(),
+            };
+            let mut all: Vec<(Operand, Vec<u8>)> = Vec::new();
+            if n >= TRIALS {
+                for o in &others {
+                    let bytes = (0..self.held(*o).len()).map(|_| self.byte()).collect();
+                    all.push((*o, bytes));
+                }
             }
-            let Ok(run) = self.execute(&mut memory, &cpu, &vec) else {
+            let before = match n >= TRIALS {
+                true => self.with(&all, cells),
+                false => Ok(Some(base.to_vec())),
+            };
+            all.push((operand, bytes.clone()));
+            let now = self.with(&all, cells);
+            let (Ok(before), Ok(now)) = (before, now) else {
                 // Other bytes may not do, as for a division. Then they are no copies.
                 return Some((vec![None; cells.len()], vec![true; cells.len()]));
             };
-            let sizes = run.writes.iter().map(|w| w.1.len());
-            if memory.failed || !sizes.eq(self.writes.iter().map(|w| w.1)) {
-                return None;
+            let (before, now) = (before?, now?);
+            for (changed, (a, b)) in changed.iter_mut().zip(before.iter().zip(&now)) {
+                *changed |= a != b;
             }
-            left.push(cells.iter().map(|c| self.left(&run, *c)).collect());
+            left.push(now);
             tried.push(bytes);
         }
         let copy = |i: usize| {
-            let is = |byte: &usize| (0..TRIALS).all(|t| left[t][i] == Some(tried[t][*byte]));
-            (0..len).find(is).map(|byte| match operand {
-                Operand::Register(r) => Cell::Register(r, byte),
-                Operand::Read(n) => Cell::Memory(self.addresses[n].wrapping_add(byte as u64)),
-            })
+            let is = |byte: &usize| (0..left.len()).all(|t| left[t][i] == Some(tried[t][*byte]));
+            let byte = (0..len).find(is)?;
+            match operand {
+                Operand::Register(r) => Some(Cell::Register(r, byte)),
+                Operand::Read(n) => Some(Cell::Memory(self.addresses[n].wrapping_add(byte as u64))),
+                Operand::Flags => None,
+            }
         };
-        let changed = |i: usize| left.iter().any(|l| l[i] != base[i]);
-        let all = 0..cells.len();
-        Some((all.clone().map(copy).collect(), all.map(changed).collect()))
+        Some(((0..cells.len()).map(copy).collect(), changed))
+    }
+
+    /// What an operand held.
+    fn held(&self, operand: Operand) -> Vec<u8> {
+        match operand {
+            Operand::Register(r) => bytes_of(r, &self.step.cpu, self.vec),
+            Operand::Read(n) => self.reads[n].clone(),
+            Operand::Flags => self.step.cpu.rflags.to_le_bytes().to_vec(),
+        }
+    }
+
+    /// Whether an operand only says where bytes go.
+    fn leads(&self, operand: Operand) -> bool {
+        leads(self.step).is_some_and(|r| operand == Operand::Register(r))
+    }
+
+    /// What the instruction leaves if these operands hold these bytes. `None`: it did something else.
+    #[allow(
+        clippy::type_complexity,
+        reason = "two ways in which there may be no answer"
+    )]
+    fn with(
+        &mut self,
+        operands: &[(Operand, Vec<u8>)],
+        cells: &[Cell],
+    ) -> Result<Option<Vec<Option<u8>>>, Gives> {
+        let (mut cpu, mut vec) = (self.step.cpu, *self.vec);
+        let mut memory = self.memory(None);
+        for (operand, bytes) in operands {
+            match *operand {
+                Operand::Register(r) => set_bytes(r, bytes, &mut cpu, &mut vec),
+                Operand::Read(n) => memory.reads[n].copy_from_slice(bytes),
+                Operand::Flags => {
+                    let flags = bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+                    let status = FLAGS.iter().fold(0, |all, f| all | f);
+                    cpu.rflags = cpu.rflags & !status | flags & status;
+                }
+            }
+        }
+        let run = self.execute(&mut memory, &cpu, &vec)?;
+        let sizes = run.writes.iter().map(|w| w.1.len());
+        if memory.failed || !sizes.eq(self.writes.iter().map(|w| w.1)) {
+            return Ok(None);
+        }
+        Ok(Some(cells.iter().map(|c| self.left(&run, *c)).collect()))
     }
 
     /// Random bytes, always the same ones (splitmix64).

@@ -13,6 +13,7 @@ mod source;
 mod start;
 mod streams;
 mod trail;
+mod unseen;
 
 pub use model::{Hop, How, Operand, Origin, Piece as OriginPiece, Point};
 pub use past::{Past, Step, Wrote};
@@ -20,7 +21,7 @@ pub use place::Place;
 pub use recorded::{Moved, Recorded};
 pub use source::{Source, tell};
 pub use start::{Piece, Start, shifts};
-pub use trail::{LONGEST, Limits, Stored, origins, stored};
+pub use trail::{LONGEST, Limits, Stored, origins, stored, wrote_register};
 
 /// Why an origin cannot be found.
 #[derive(Debug, thiserror::Error)]

@@ -191,6 +191,8 @@ pub enum How {
     },
     /// The kernel saved registers for a signal's handler, or restored them behind it.
     Signal,
+    /// The kernel moved the memory (`mremap`).
+    Moved,
 }
 
 /// An instruction or a call that only handed a value on.
@@ -201,7 +203,7 @@ pub struct Hop {
     pub thread: ThreadId,
     /// The instructions that the thread had completed before.
     pub count: u64,
-    /// The address of the instruction.
+    /// The address of the instruction, or of the one that makes the call.
     pub pc: u64,
     /// How.
     pub how: How,

@@ -10,6 +10,8 @@ const KEPT: u64 = 1024;
 /// Instructions that are looked through for the one that wrote a register. Each next time more are.
 const FIRST: u64 = 1 << 14;
 const MOST: u64 = 1 << 17;
+/// The same where nothing else is looked through.
+const MOST_NEAR: u64 = 1 << 22;
 /// The longest instruction, in bytes.
 const LONGEST: usize = 15;
 
@@ -39,7 +41,7 @@ pub enum Wrote {
     Kernel(u64),
     /// The thread began with it.
     Begin,
-    /// It was before this instant. What was farther back cannot be looked through with the processor that was chosen.
+    /// It was before this instant. What was farther back was not looked through, or the processor that was chosen cannot.
     Before(u64),
 }
 
@@ -47,6 +49,8 @@ pub enum Wrote {
 pub struct Past {
     timeline: Timeline,
     cancel: Cancel,
+    /// Looks for who wrote a register as far back as the thread goes.
+    far: bool,
     walk: Option<(ThreadId, Walk)>,
     /// Of this thread, up to this count.
     thread: ThreadId,
@@ -61,11 +65,17 @@ impl Past {
         Past {
             timeline: timeline.clone(),
             cancel,
+            far: true,
             walk: None,
             thread: ThreadId(0),
             until: 0,
             steps: Vec::new(),
         }
+    }
+
+    /// Looks only some four million instructions back for who wrote a register.
+    pub fn near(self) -> Past {
+        Past { far: false, ..self }
     }
 
     fn walk(&mut self, thread: ThreadId) -> Result<&mut Walk> {
@@ -141,11 +151,15 @@ impl Past {
         }
         let mut until = first.unwrap_or(count);
         let mut size = FIRST;
-        let mut known: HashMap<u64, bool> = HashMap::new();
+        let mut known: HashMap<(u64, Vec<u8>), bool> = HashMap::new();
         let mut found = None;
         while found.is_none() && until > begin {
-            if size > MOST {
-                return self.wrote_long_ago(thread, (begin, until), register);
+            match self.far {
+                true if size > MOST => {
+                    return self.wrote_long_ago(thread, (begin, until), register);
+                }
+                false if size > MOST_NEAR => return Ok(Wrote::Before(until)),
+                _ => {}
             }
             let from = until.saturating_sub(size).max(begin);
             self.walk(thread)?.run((from, until), false, &mut |w| {
@@ -153,7 +167,7 @@ impl Past {
                     found = Some(by_kernel(w.count));
                 }
                 let is = known
-                    .entry(w.pc)
+                    .entry((w.pc, w.code.to_vec()))
                     .or_insert_with(|| writes(&mut info, &decode(w.code, w.pc), register));
                 if *is {
                     found = Some(Wrote::At(w.count));

@@ -223,6 +223,16 @@ impl Recorded {
         self.point_here(pc)
     }
 
+    /// The place of an instruction that the thread executes at an instant. The cursor may find another one there: the first one of a
+    /// handler comes behind the instant at which the signal does.
+    ///
+    /// # Errors
+    /// The recording does not answer.
+    pub fn point_of(&mut self, thread: ThreadId, count: u64, pc: u64) -> Result<Point> {
+        self.cursor.seek_count(thread, count)?;
+        self.point_here(pc)
+    }
+
     /// The place of an instruction that the thread executes where the cursor stands.
     fn point_here(&mut self, pc: u64) -> Result<Point> {
         let c = &mut self.cursor;
@@ -237,6 +247,12 @@ impl Recorded {
             frames: self.inspector.frames(c, pc)?,
             instruction: lines.into_iter().next(),
         })
+    }
+
+    /// The address of the instruction that a thread executes at an instant.
+    pub(crate) fn pc(&mut self, (thread, count): (ThreadId, u64)) -> Result<u64> {
+        self.cursor.seek_count(thread, count)?;
+        Ok(self.cursor.registers()?.rip)
     }
 
     /// The call stack of an instant.

@@ -62,12 +62,15 @@ pub(crate) fn restored(step: &Step, place: &Place) -> Option<Place> {
     else {
         return None;
     };
-    let is_return =
-        step.instruction.mnemonic() == Mnemonic::Syscall && step.cpu.gpr[regs::RAX] == SIGRETURN;
     let n = ORDER.iter().position(|r| *r == register)?;
     let registers = step.cpu.gpr[regs::RSP].wrapping_add(REGISTERS);
-    is_return.then(|| Place::Memory {
+    is_return(step).then(|| Place::Memory {
         at: registers.wrapping_add((8 * n + first) as u64),
         len,
     })
+}
+
+/// Whether this is the call that ends a handler.
+pub(crate) fn is_return(step: &Step) -> bool {
+    step.instruction.mnemonic() == Mnemonic::Syscall && step.cpu.gpr[regs::RAX] == SIGRETURN
 }

@@ -92,8 +92,7 @@ fn mapped(from: &Recorded, h: &Happening, address: u64) -> Result<Option<Origin>
         return Ok(None);
     };
     let within = address.checked_sub(start);
-    if syscall_name(number) != "mmap" || within.is_none_or(|w| w >= args[1].next_multiple_of(PAGE))
-    {
+    if syscall_name(number) != "mmap" || within.is_none_or(|w| w >= args[1].saturating_add(PAGE)) {
         return Ok(None);
     }
     if args[3] & ANONYMOUS != 0 {

@@ -6,9 +6,12 @@ use crate::past::{Past, Step, Wrote};
 use crate::place::{Place, bytes_of, whole};
 use crate::recorded::Recorded;
 use crate::source::{Source, tell};
-use crate::{Error, Result, join, signal};
-use hindsight_timeline::{Cancel, Direction, Found, Kind, ThreadId, VecState, Watch};
-use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess};
+use crate::unseen::{Unseen, behind, differ, set_for_handlers};
+use crate::{Error, Point, Result, join, signal};
+use hindsight_timeline::{
+    Cancel, Direction, Found, Happening, Kind, Position, ThreadId, VecState, Watch, syscall_name,
+};
+use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, Register};
 use std::ops::Range;
 
 /// The most bytes that can be asked for.
@@ -138,6 +141,50 @@ pub fn stored(
     })
 }
 
+/// What gave a register its value, also where a handler of a signal ran since: the kernel then gave back what it had.
+///
+/// # Errors
+/// The recording does not answer.
+pub fn wrote_register(
+    recorded: &mut Recorded,
+    past: &mut Past,
+    at: (ThreadId, u64),
+    register: Register,
+) -> Result<((ThreadId, u64), Wrote)> {
+    let place = Place::Register {
+        register,
+        first: 0,
+        len: 8,
+    };
+    let (thread, mut count) = at;
+    loop {
+        let wrote = past.wrote(thread, count, register)?;
+        let Wrote::Kernel(begun) = wrote else {
+            return Ok(((thread, count), wrote));
+        };
+        let step = past.step(thread, begun)?;
+        let from = step.as_ref().and_then(|s| signal::restored(s, &place));
+        let Some(Place::Memory { at: address, .. }) = from else {
+            if set_for_handlers(register) {
+                return Ok(((thread, count), wrote));
+            }
+            // A handler begins with it as it was.
+            count = begun;
+            continue;
+        };
+        let never = Cancel::new();
+        let saved = stored(recorded, past, (thread, begun), (address, 8), &never)?;
+        count = match saved.source {
+            Source::Kernel { at: (t, c), .. } if t == thread && c < begun => c,
+            Source::Written((t, c)) if t == thread && c < begun => {
+                // The handler changed what it will be.
+                return Ok(((thread, count), Wrote::At(c)));
+            }
+            _ => return Ok(((thread, count), wrote)),
+        };
+    }
+}
+
 /// Where bytes of memory came from that are there before a thread executes an instruction: piece by piece, in the order of their
 /// addresses.
 ///
@@ -163,6 +210,7 @@ pub fn origins(
     };
     let mut finder = Finder {
         past: Past::new(&recorded.timeline, limits.cancel.clone()),
+        unseen: Unseen::new(&recorded.timeline)?,
         recorded,
         limits,
         left: vec![first],
@@ -186,6 +234,7 @@ pub fn origins(
 struct Finder<'a> {
     recorded: &'a mut Recorded,
     past: Past,
+    unseen: Unseen,
     limits: &'a Limits,
     left: Vec<Pending>,
     out: Vec<Piece>,
@@ -203,7 +252,13 @@ impl Finder<'_> {
         match p.place {
             Place::Memory { at, len } => self.memory(p, at, len),
             Place::Register { register, .. } => match self.past.wrote(p.at.0, p.at.1, register)? {
-                Wrote::At(count) => self.instruction(p, count),
+                Wrote::At(count) => {
+                    let by = (p.at.0, count);
+                    match self.unseen.between(by, p.at, true)? {
+                        Some(gap) => self.hidden(p, by, gap),
+                        None => self.instruction(p, count),
+                    }
+                }
                 Wrote::Kernel(count) => self.set_by_kernel(p, count),
                 Wrote::Begin => self.end(p, Origin::ThreadStart),
                 Wrote::Before(count) => {
@@ -220,8 +275,10 @@ impl Finder<'_> {
     fn end(&mut self, p: Pending, origin: Origin) -> Result<()> {
         // What is something else now, something that is not recorded has written.
         let zeros = p.value.iter().all(|b| *b == Some(0));
+        let known = p.value.iter().all(Option::is_some);
         let origin = match origin {
             Origin::Fresh if !zeros => Origin::Unknown,
+            Origin::File { .. } if !known => Origin::Unknown,
             origin => origin,
         };
         self.out.push(Piece {
@@ -234,8 +291,21 @@ impl Finder<'_> {
         Ok(())
     }
 
-    fn point(&mut self, (thread, count): (ThreadId, u64)) -> Result<Box<crate::Point>> {
+    fn point(&mut self, (thread, count): (ThreadId, u64)) -> Result<Box<Point>> {
         self.recorded.point(thread, count).map(Box::new)
+    }
+
+    /// The place of a step.
+    fn point_of(&mut self, step: &Step, at: (ThreadId, u64)) -> Result<Box<Point>> {
+        let point = self.recorded.point_of(at.0, at.1, step.cpu.rip)?;
+        Ok(Box::new(point))
+    }
+
+    /// Ends where something that is not recorded may have written since.
+    fn hidden(&mut self, p: Pending, by: (ThreadId, u64), gap: Position) -> Result<()> {
+        let point = self.point(by)?;
+        let why = format!("code that is not recorded ran since, at {gap}");
+        self.end(p, Origin::Untold { point, why })
     }
 
     /// Follows bytes of memory to what wrote them last. What wrote some of them is one piece, the others are further ones.
@@ -257,6 +327,16 @@ impl Finder<'_> {
             }
         }
         let piece = p.some(within);
+        if let Source::Written(by) | Source::Kernel { at: by, .. } = found.source {
+            if let Some(gap) = self.unseen.between(by, p.at, false)? {
+                return self.hidden(piece, by, gap);
+            }
+            if self.unseen.is_shared(p.at, from)? {
+                let point = self.point(by)?;
+                let why = "another process may have written to this shared memory since".into();
+                return self.end(piece, Origin::Untold { point, why });
+            }
+        }
         match found.source {
             Source::Written(by) => self.instruction(
                 Pending {
@@ -282,12 +362,23 @@ impl Finder<'_> {
 
     /// Where bytes came from that nobody is known to have written. Something that is not recorded may have.
     fn beginning(&mut self, source: &Source, p: &Pending) -> Result<Origin> {
+        let Source::Beginning { thread, .. } = *source else {
+            return tell(self.recorded, source);
+        };
+        let first = (thread, self.recorded.timeline.thread(thread)?.from);
+        if self.unseen.between(first, p.at, false)?.is_some() {
+            return Ok(Origin::Unknown);
+        }
         let origin = tell(self.recorded, source)?;
+        if let Place::Memory { at, .. } = p.place
+            && self.unseen.is_shared(p.at, at)?
+        {
+            return Ok(Origin::Unknown);
+        }
         if let (Origin::File { .. }, Source::Beginning { thread, address }) = (&origin, source) {
             let image = self.recorded.timeline.thread(*thread)?.image;
             let was = self.recorded.at_beginning(image, *address, p.value.len())?;
-            let differ = |(a, b): (&Option<u8>, &Option<u8>)| a.is_some() && b.is_some() && a != b;
-            if was.iter().zip(&p.value).any(differ) {
+            if differ(&was, &p.value) {
                 return Ok(Origin::Unknown);
             }
         }
@@ -304,8 +395,7 @@ impl Finder<'_> {
             if signal::restored(&step, &p.place).is_some() {
                 return self.set_by_kernel(p, count);
             }
-            let origin = tell(self.recorded, &Source::Result(at))?;
-            return self.end(p, origin);
+            return self.result(p, &step, at);
         }
         let vec = self.vectors(&step, at)?;
         let gives = gives(&step, &vec, &p.place, &p.value);
@@ -329,7 +419,7 @@ impl Finder<'_> {
                         }
                         Part::Made { computed } => computed,
                     };
-                    let point = self.point(at)?;
+                    let point = self.point_of(&step, at)?;
                     let origin = match computed {
                         true => Origin::Computed {
                             point,
@@ -342,20 +432,49 @@ impl Finder<'_> {
                 return Ok(());
             }
             Gives::Constant => Origin::Constant {
-                point: self.point(at)?,
+                point: self.point_of(&step, at)?,
             },
             Gives::Computed => Origin::Computed {
-                point: self.point(at)?,
+                point: self.point_of(&step, at)?,
                 from: taken_in(&step, &vec),
             },
             Gives::Processor => Origin::Processor {
-                point: self.point(at)?,
+                point: self.point_of(&step, at)?,
             },
             Gives::Unknown(why) => Origin::Untold {
-                point: self.point(at)?,
+                point: self.point_of(&step, at)?,
                 why,
             },
         };
+        self.end(p, origin)
+    }
+
+    /// What a system call left in a register.
+    fn result(&mut self, p: Pending, step: &Step, at: (ThreadId, u64)) -> Result<()> {
+        let (rax, first) = match p.place {
+            Place::Register {
+                register, first, ..
+            } => (register == Register::RAX, first),
+            Place::Memory { .. } => (false, 0),
+        };
+        if !rax {
+            // The address behind the call in rcx, flags in r11.
+            let point = self.point_of(step, at)?;
+            let why = "a system call changes this register".into();
+            return self.end(p, Origin::Untold { point, why });
+        }
+        let origin = tell(self.recorded, &Source::Result(at))?;
+        let event = self.recorded.event(at.0, at.1)?;
+        if let Some(Kind::Syscall {
+            result: Some(result),
+            ..
+        }) = event.map(|h| h.kind)
+        {
+            let bytes = result.to_le_bytes().map(Some);
+            if differ(bytes.get(first..).unwrap_or_default(), &p.value) {
+                return self.end(p, Origin::Unknown);
+            }
+        }
         self.end(p, origin)
     }
 
@@ -391,6 +510,21 @@ impl Finder<'_> {
             self.rest(&p, part);
             return Ok(());
         }
+        if let Some(h) = &event
+            && let Some((part, from)) = moved(h, &p.place)
+        {
+            let hop = Hop {
+                thread: at.0,
+                count: at.1,
+                pc: self.recorded.pc(at)?,
+                how: How::Moved,
+                from,
+                to: p.place.part(part.clone()),
+            };
+            self.left.push(p.part(part.clone(), hop, at));
+            self.rest(&p, part);
+            return Ok(());
+        }
         if let Some(h) = event
             && let Some((giver, n)) = self.recorded.gave(&h, address)?
             && let Some((part, from)) = self.recorded.in_memory(&giver, n, p.place.len())?
@@ -398,7 +532,7 @@ impl Finder<'_> {
             let hop = Hop {
                 thread: at.0,
                 count: at.1,
-                pc: 0,
+                pc: self.recorded.pc(at)?,
                 how: How::Channel {
                     thread: giver.at.0,
                     count: giver.at.1,
@@ -408,15 +542,19 @@ impl Finder<'_> {
             };
             let next = p.part(part.clone(), hop, giver.at);
             let there = self.recorded.before(giver.at, &next.place)?;
-            let differ = |(a, b): (&Option<u8>, &Option<u8>)| a.is_some() && b.is_some() && a != b;
-            if !there.iter().zip(&next.value).any(differ) {
+            if !differ(&there, &next.value) {
                 self.left.push(next);
                 self.rest(&p, part);
                 return Ok(());
             }
         }
+        // What the call left there must be what is there now.
+        let left = behind(&mut self.recorded.cursor, at, address, p.place.len())?;
         let source = Source::Kernel { at, address };
-        let origin = tell(self.recorded, &source)?;
+        let origin = match differ(&left, &p.value) {
+            true => Origin::Unknown,
+            false => tell(self.recorded, &source)?,
+        };
         self.end(p, origin)
     }
 
@@ -450,11 +588,48 @@ impl Finder<'_> {
                 return Ok(());
             }
         }
-        let origin = Origin::Signal {
-            point: self.point((thread, count))?,
+        let begins = self.past.step(thread, count)?;
+        let at = (thread, count);
+        let origin = match (begins, p.place) {
+            (Some(step), _) if signal::is_return(&step) => Origin::Untold {
+                point: self.point_of(&step, at)?,
+                why: "the kernel restored it behind a signal's handler".into(),
+            },
+            (_, Place::Register { register, .. }) if !set_for_handlers(register) => {
+                // A handler begins with it as it was.
+                self.left.push(Pending { at, ..p });
+                return Ok(());
+            }
+            (Some(step), _) => Origin::Signal {
+                point: self.point_of(&step, at)?,
+            },
+            (None, _) => Origin::Unknown,
         };
         self.end(p, origin)
     }
+}
+
+/// Where the kernel moved bytes from (`mremap`): which of the bytes of `place`, and where they were.
+fn moved(h: &Happening, place: &Place) -> Option<(Range<usize>, Place)> {
+    let Kind::Syscall {
+        number,
+        args,
+        result: Some(new),
+    } = h.kind
+    else {
+        return None;
+    };
+    let Place::Memory { at, len } = *place else {
+        return None;
+    };
+    let within = at.checked_sub(new)?;
+    let left = args[1].checked_sub(within).filter(|l| *l > 0)?;
+    let len = len.min(usize::try_from(left).unwrap_or(len));
+    let from = Place::Memory {
+        at: args[0].wrapping_add(within),
+        len,
+    };
+    (syscall_name(number) == "mremap" && new != args[0]).then_some((0..len, from))
 }
 
 /// What an instruction took in.

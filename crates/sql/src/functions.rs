@@ -146,6 +146,9 @@ pub const TABLES: &[TableOf] = &[
     },
 ];
 
+/// The most bytes that can be looked for in memory.
+const LONGEST_TEXT: usize = 1 << 16;
+
 /// What a query gives to a function.
 struct Arguments {
     of: &'static TableOf,
@@ -170,9 +173,10 @@ impl Arguments {
             Some(ScalarValue::Binary(Some(b)) | ScalarValue::LargeBinary(Some(b))) => b.clone(),
             _ => self.text(i)?.into_bytes(),
         };
-        match bytes.is_empty() {
-            true => self.wrong(),
-            false => Ok(bytes),
+        match bytes.len() {
+            0 => self.wrong(),
+            1..=LONGEST_TEXT => Ok(bytes),
+            _ => plan_err!("{}: at most {LONGEST_TEXT} bytes", self.of.name),
         }
     }
 

@@ -431,8 +431,15 @@ impl CallFinder {
         let [_, writes] = self.player.take_marks(sp, 8);
         let pushed = writes.iter().any(|m| *m != 0) || border;
         if pushed {
-            // Calls that began with this stack pointer are over.
-            self.of.iter_mut().for_each(|f| drop(f.open.remove(&sp)));
+            // Calls that began with this stack pointer are over. At a border nobody knows whether the word was written: one that
+            // another function goes on from, by a jump, has the same return address.
+            for (i, f) in self.of.iter_mut().enumerate() {
+                match f.open.get_mut(&sp) {
+                    Some(open) if border && i != n => open.retain(|o| o.to == to),
+                    Some(_) => drop(f.open.remove(&sp)),
+                    None => {}
+                }
+            }
         }
         let f = &mut self.of[n];
         let open = f.open.entry(sp).or_default();

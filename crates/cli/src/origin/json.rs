@@ -23,6 +23,7 @@ fn hop(n: usize, h: &Hop, at: &Point) -> Json {
         How::Instruction => "instruction",
         How::Channel { .. } => "channel",
         How::Signal => "signal",
+        How::Moved => "moved",
         _ => "other",
     };
     json!({

@@ -34,6 +34,7 @@ fn hop(out: &mut String, n: usize, h: &Hop, point: &Point) {
     let what = match h.how {
         How::Signal => "  (the kernel, for a signal)",
         How::Channel { .. } => "  (the kernel, from another call)",
+        How::Moved => "  (the kernel moved it)",
         _ => "",
     };
     let _ = writeln!(
@@ -89,13 +90,15 @@ pub fn origin(o: &Origin) -> String {
             offset,
             within,
         } => {
-            let byte = match (offset, within) {
-                (Some(o), _) => format!("byte {} of ", grouped(*o)),
-                (None, Some(w)) => format!("byte {} of what it read of ", grouped(*w)),
-                _ => String::new(),
+            let what = match (offset, within, file) {
+                (Some(o), _, Some(file)) => format!("byte {} of {file}", grouped(*o)),
+                (_, Some(w), Some(file)) => {
+                    format!("byte {} of what a call read ({file})", grouped(*w))
+                }
+                (_, _, Some(file)) => file.clone(),
+                _ => "memory that a call wrote".into(),
             };
-            let file = file.as_deref().unwrap_or("memory that a call wrote");
-            format!("{byte}{file}: {} at {}", line(call), point.position)
+            format!("{what}: {} at {}", line(call), point.position)
         }
         Origin::Result { call, point } => {
             format!("the result of {} at {}", line(call), point.position)

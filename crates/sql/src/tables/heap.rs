@@ -40,7 +40,7 @@ const HEAP: &[Column] = &[
     column(
         "freed_position",
         Text,
-        "the instant at which it was given back; NULL: it was not",
+        "the instant at which it was given back; NULL: not within what is recorded",
     ),
     column("freed_time", Int, "the same as a number (`time`)"),
     column(
@@ -51,7 +51,7 @@ const HEAP: &[Column] = &[
     column(
         "freed_by",
         Word,
-        "what took it: `free`, `realloc`, an operator delete, `munmap`, ...",
+        "what took it: `free`, `realloc`, an operator delete, `munmap`, or `mmap` in its place",
     ),
     column(
         "freed_caller",

@@ -44,7 +44,7 @@ pub const ORIGIN: &[Column] = &[
         "kind",
         Word,
         "`copy`: an instruction copied them; `channel`: a call took in what another one gave out; `signal`: the kernel saved or \
-         restored registers; anything else is where they came from, as `hindsight origin --json` names it",
+         restored registers; `moved`: it moved the memory; anything else is where they came from, as `hindsight origin --json` names it",
     ),
     column(
         "source",
@@ -134,13 +134,14 @@ fn piece(
             How::Instruction => "copy",
             How::Channel { .. } => "channel",
             How::Signal => "signal",
+            How::Moved => "moved",
             _ => "other",
         };
         out.text(8, kind);
         out.text(9, h.from.to_string());
         out.text(10, h.to.to_string());
         if out.wants(&places) {
-            point(r, &recorded.point(h.thread, h.count)?, out)?;
+            point(r, &recorded.point_of(h.thread, h.count, h.pc)?, out)?;
         } else {
             thread(r, (h.thread, h.count), out)?;
         }

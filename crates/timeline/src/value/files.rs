@@ -224,8 +224,9 @@ fn behind_segment(file: &[u8], offset: u64) -> bool {
     const LOAD: u32 = 1;
     const HEADER: usize = 56;
     const WRITABLE: u32 = 2;
-    let word = |at: usize| Some(u64::from_le_bytes(file.get(at..at + 8)?.try_into().ok()?));
-    let half = |at: usize| Some(u32::from_le_bytes(file.get(at..at + 4)?.try_into().ok()?));
+    let part = |at: usize, len| file.get(at..at.checked_add(len)?);
+    let word = |at: usize| Some(u64::from_le_bytes(part(at, 8)?.try_into().ok()?));
+    let half = |at: usize| Some(u32::from_le_bytes(part(at, 4)?.try_into().ok()?));
     let count = half(56).map_or(0, |v| v as u16 as usize);
     let Some(table) = word(32).filter(|_| file.starts_with(b"\x7fELF")) else {
         return false;
@@ -233,13 +234,14 @@ fn behind_segment(file: &[u8], offset: u64) -> bool {
     (0..count).any(|i| {
         let at = (table as usize).saturating_add(i * HEADER);
         let segment = (|| {
-            let (kind, flags) = (half(at)?, half(at + 4)?);
-            let (start, size) = (word(at + 8)?, word(at + 32)?);
+            let field = |n: usize| at.checked_add(n);
+            let (kind, flags) = (half(at)?, half(field(4)?)?);
+            let (start, size) = (word(field(8)?)?, word(field(32)?)?);
             Some((kind == LOAD && flags & WRITABLE != 0, start, size))
         })();
         segment.is_some_and(|(wanted, start, size)| {
             let end = start.saturating_add(size);
-            wanted && end <= offset && offset < end.next_multiple_of(4096)
+            wanted && end > 0 && end <= offset && offset / 4096 == end.saturating_sub(1) / 4096
         })
     })
 }
