@@ -305,17 +305,18 @@ impl Sidecar {
         if had.is_some_and(|had| !is_better(key, what, &had)) {
             return Ok(true);
         }
+        // A large record that is replaced may be what has made the file larger than usual.
+        let most = self.limits.of(why, &s.contents);
         s.contents.forget(key);
         if let Some(begun) = begun {
             // It can fail, for example if the disk has no room for both files. Then the part is appended.
-            if let Ok(true) = self.replace(&mut s, &alone, (key, what, why), begun) {
+            if let Ok(true) = self.replace(&mut s, &alone, (key, what), most, begun) {
                 return Ok(true);
             }
         }
         let len = what.1.iter().map(|s| s.len()).sum::<usize>() + what.0.len();
         let len = len as u64 + RECORD;
         let unused = s.contents.end - s.contents.live();
-        let most = self.limits.of(why, &s.contents);
         let fits = |c: &Contents| c.end + len <= most;
         if unused > s.contents.live() + len || unused > 0 && !fits(&s.contents) {
             // If that fails, the part may still fit.
@@ -345,10 +346,10 @@ impl Sidecar {
         &self,
         s: &mut State,
         alone: &File,
-        (key, what, why): (Key, &Encoded, For),
+        (key, what): (Key, &Encoded),
+        most: u64,
         mut begun: Stream,
     ) -> io::Result<bool> {
-        let most = self.limits.of(why, &s.contents);
         let contents = begun.finish(self.identity, key, what)?;
         let others = s.contents.live() - file::HEADER;
         if others > contents.end / LITTLE || contents.end + others > most {
@@ -392,5 +393,58 @@ fn is_better(key: Key, new: &Encoded, old: &[u8]) -> bool {
             intervals(&new.0) > intervals(old)
         }
         Key::Calls(..) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::codec::put;
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        usual: 4 << 10,
+        full: 64 << 10,
+    };
+
+    /// A part of the fine level of so many intervals, with one section of so many bytes.
+    fn part(intervals: u64, bytes: usize) -> Encoded {
+        let mut directory = Vec::new();
+        put(&mut directory, 1000);
+        put(&mut directory, intervals);
+        (directory, vec![vec![7u8; bytes].into()])
+    }
+
+    #[test]
+    fn a_file_keeps_its_larger_limit_while_its_largest_record_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let range = |from| PartRange {
+            thread: ThreadId(1),
+            chunk: 0,
+            until: 1,
+            stepped: false,
+            from,
+            to: 1000,
+            last: true,
+            level: Level::Fine { of: 0 },
+        };
+        let open = |name: &str| Sidecar::open(folder.path().join(name), 1, LIMITS);
+        let usual = open("usual.hsx");
+        assert!(!usual.add(range(0), &part(1, 9000), For::Question).unwrap());
+        let full = open("full.hsx");
+        assert!(full.add(range(0), &part(1, 9000), For::Rest).unwrap());
+        assert!(full.add(range(500), &part(1, 100), For::Rest).unwrap());
+        for why in [For::Question, For::Index, For::Background] {
+            let intervals = 2 + why as u64;
+            let better = part(intervals, 10_000 + 100 * why as usize);
+            assert!(full.add(range(0), &better, why).unwrap(), "{why:?}");
+            assert!(full.has(range(0)) && full.has(range(500)), "{why:?}");
+        }
+        assert!(full.len() > LIMITS.usual);
+        // With a stream, which takes the place of the file.
+        let mut begun = full.begin().unwrap();
+        let better = part(9, 12_000);
+        begun.put(&better.1[0]);
+        assert!(full.finish(range(0), &better, Some(begun)).unwrap());
+        assert!(full.has(range(0)) && full.has(range(500)));
     }
 }
