@@ -26,6 +26,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 /// takes little more memory than the program touched in it.
 const WAITING: usize = 1;
 
+/// After so many instructions a replay asks whether to go on.
+pub const LOOK: u64 = 16 * STRIDE;
+
 /// An interval has `FIRST` instructions if the recording lays out `MUCH` bytes in memory at its beginning.
 const FIRST: u64 = 2 << 20;
 const MUCH: u64 = 16 << 20;
@@ -163,6 +166,7 @@ fn play(
     let (mut end, mut short) = (0, false);
     let (mut interval, mut usual) = (0, spans.of(0));
     let mut buffers = Buffers::of(spare);
+    let every = coarse.as_ref().map_or(LOOK, |c| c.every);
     loop {
         let state = m.state();
         let from = state.position;
@@ -186,13 +190,11 @@ fn play(
             let step = (usual / STEPS).max(1);
             next = next.min(from.saturating_add(step));
         }
-        let stop = match &mut coarse {
-            None => run_to(&mut m, next.min(range.to), progress, &mut |_| Ok(()))?,
-            Some(c) => {
-                let mut pause = |m: &mut Machine| c.take_many(m, scan, &mut known).map_err(fail);
-                run_to(&mut m, next.min(range.to), progress, &mut pause)?
-            }
+        let mut pause = |m: &mut Machine| match &mut coarse {
+            Some(c) => c.take_many(m, scan, &mut known).map_err(fail),
+            None => Ok(()),
         };
+        let stop = run_to(&mut m, next.min(range.to), progress, (every, &mut pause))?;
         let done = m.position();
         let more = goes_on(recording, stop).map_err(fail)? && done < range.to;
         let mut raw = Raw::default();
@@ -250,15 +252,18 @@ fn goes_on(
     }
 }
 
-/// Runs to a position. On the way it asks now and then whether to go on. `pause` is called then, too.
+/// What is done on the way.
+type Pause<'a> = dyn FnMut(&mut Machine) -> Result<()> + 'a;
+
+/// Runs to a position. On the way it asks every so many instructions whether to go on. `pause` is called then, too.
 fn run_to(
     m: &mut Machine,
     to: u64,
     progress: &Progress,
-    pause: &mut dyn FnMut(&mut Machine) -> Result<()>,
+    (every, pause): (u64, &mut Pause),
 ) -> Result<std::result::Result<Stop, hindsight_replay::Error>> {
     loop {
-        let next = to.min(m.position().saturating_add(16 * STRIDE));
+        let next = to.min(m.position().saturating_add(every));
         let stop = m.run_to(next);
         if next == to || !matches!(stop, Ok(Stop::Position)) {
             return Ok(stop);

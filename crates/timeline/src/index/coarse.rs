@@ -3,6 +3,7 @@
 //! Marks take as much memory as what they are about, twice. So they are taken whenever there are many, however long the
 //! interval is. What they said is kept as bits.
 
+use super::build::LOOK;
 use super::codec::{LEVEL, PAGE, Page, bits};
 use super::draft::Interval;
 use super::frame::IndexFrame;
@@ -24,8 +25,10 @@ use std::sync::{Arc, Mutex};
 /// Marks are taken when the thread that plays has got this many pages since the last time: 4 GiB. To get them again takes longer
 /// than all else, so there must be many.
 const MANY: u64 = 1 << 20;
-/// The same where somebody chose the length of coarse intervals. The programs of tests are small.
+/// The same where somebody chose the length of coarse intervals, and how often that is looked at in an interval. The programs of
+/// tests are small.
 const MANY_IF_CHOSEN: u64 = 256;
+const LOOKS_IF_CHOSEN: u64 = 8;
 /// Differences are packed while more are found, this many bytes at a time.
 const SOME: usize = 1024 * PIECE;
 /// Pages in memory, by number. Numbers of cells go up to here.
@@ -45,6 +48,8 @@ pub struct Coarse {
     faults: u64,
     /// How many pages more are many.
     many: u64,
+    /// After so many instructions it is looked whether there are many.
+    pub every: u64,
 }
 
 /// What an interval left.
@@ -110,6 +115,10 @@ impl Coarse {
             many: match recording.coarse {
                 0 => MANY,
                 _ => MANY_IF_CHOSEN,
+            },
+            every: match recording.coarse {
+                0 => LOOK,
+                n => (n / LOOKS_IF_CHOSEN).clamp(1, LOOK),
             },
         }
     }

@@ -4,7 +4,7 @@ use crate::index::answer;
 use hindsight_lab::Scene;
 use hindsight_timeline::{
     Breakpoint, Cancel, Dense, Depth, Direction, Filter, Options, Scope, Stops, ThreadId, Timeline,
-    index_path,
+    Watch, index_path,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -313,4 +313,71 @@ fn the_index_grows_as_the_recording_does() {
         let fine = grown(pair[0].2 as u64, pair[1].2 as u64);
         assert!((0.6..1.6).contains(&fine), "{sizes:?}");
     }
+}
+
+/// Works through memory again and again, so that a replay gets page after page.
+const PAGES: &str = r#"
+#include <stdlib.h>
+int main(void) {
+    static volatile unsigned long cells[1 << 19];
+    unsigned long x = 42, sum = 0;
+    for (long i = 0; i < 1500000; i++) {
+        x = x * 6364136223846793005ul + 1442695040888963407ul;
+        unsigned long at = (x >> 33) % (1 << 19);
+        // Some are only read, and some are written in part.
+        if (x >> 63) sum += cells[at];
+        else if (x >> 62) ((volatile char *) cells)[at * 8 + 3] = x >> 40;
+        else cells[at] = x;
+    }
+    return sum == 7;
+}
+"#;
+
+/// Memory that the program is about to use here and there, and what it holds and who wrote it, seen from elsewhere.
+fn seen_from_elsewhere(t: &Timeline) -> String {
+    let mut c = t.cursor().unwrap();
+    let thread = ThreadId(t.trace().threads()[0]);
+    let end = t.threads().unwrap()[0].to;
+    let mut out = String::new();
+    for n in 0..24 {
+        c.seek_count(thread, end / 25 * (n + 1)).unwrap();
+        let address = loop {
+            match c.accesses().unwrap().first() {
+                Some(a) => break a.address & !7,
+                None => c.step(Direction::Forward, Scope::Thread).unwrap(),
+            };
+        };
+        for m in [n + 5, n + 11] {
+            c.seek_count(thread, end / 25 * (m % 24 + 1) + 333).unwrap();
+            let w = c.last_write(address, 8).unwrap();
+            let r = c.find(Direction::Backward, address + 3, 1, Watch::Access);
+            let next = c.first_use(address, 8).unwrap();
+            let memory = c.known_memory(address, 8).unwrap();
+            let values: Vec<_> = memory
+                .bytes
+                .iter()
+                .map(|b| b.as_ref().map(|k| k.value))
+                .collect();
+            out += &format!("{w:?} {:?} {next:?} {values:?}\n", r.unwrap());
+        }
+    }
+    out
+}
+
+/// Marks are taken in the middle of coarse intervals where a replay gets many pages.
+#[test]
+fn marks_may_be_taken_in_the_middle_of_a_coarse_interval() {
+    let s = Scene::new();
+    let trace = crate::borders::record(&s, PAGES, &[]);
+    let want = seen_from_elsewhere(&crate::open(&trace, 200_000));
+    let options = Options {
+        interval: 100_000,
+        coarse: 800_000,
+        ..Options::default()
+    };
+    let t = Timeline::open(&trace, options).unwrap();
+    let built = t.build_index(Depth::Coarse, &|_, _| {}, &Cancel::new());
+    let status = built.unwrap();
+    assert!(status.fine > 16, "it has no levels: {status:?}");
+    assert_eq!(seen_from_elsewhere(&t), want);
 }
