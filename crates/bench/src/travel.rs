@@ -173,7 +173,7 @@ fn questions(trace: &Path, rounds: usize, table: &mut Table) -> Result<()> {
 }
 
 /// Asks questions at random instants of any thread.
-pub fn at_random_places(t: &Timeline, c: &mut Cursor, rounds: usize) -> Result<Question> {
+fn at_random_places(t: &Timeline, c: &mut Cursor, rounds: usize) -> Result<Question> {
     let threads = t.threads()?;
     let all: u64 = threads.iter().map(|h| h.to - h.from).sum();
     let mut random = Rng(1);
@@ -221,7 +221,7 @@ pub fn at_random_places(t: &Timeline, c: &mut Cursor, rounds: usize) -> Result<Q
 }
 
 /// An address that an instruction near the cursor accesses.
-fn nearby(c: &mut Cursor) -> Result<u64> {
+pub fn nearby(c: &mut Cursor) -> Result<u64> {
     for _ in 0..100 {
         if let Some(a) = c.accesses()?.first() {
             return Ok(a.address);
@@ -458,7 +458,7 @@ fn cpu() -> f64 {
 pub struct Times(Vec<Spent>);
 
 impl Times {
-    fn time<T>(&mut self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn time<T>(&mut self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         let watch = Watch::begin();
         let done = f()?;
         self.0.push(watch.end());
