@@ -80,6 +80,8 @@ pub struct Engine {
     making: Mutex<BTreeMap<(Level, ThreadId, u64), Arc<Making>>>,
     /// Instructions that machines have run ahead in each part.
     ran_ahead: Mutex<BTreeMap<(ThreadId, u64), u64>>,
+    /// What was played in intervals of the coarse level.
+    played_coarse: Mutex<patience::PlayedCoarse>,
     /// How many questions are being answered.
     asking: AtomicUsize,
     /// Where somebody looked last.
@@ -169,6 +171,7 @@ impl Engine {
             file: Mutex::default(),
             making: Mutex::default(),
             ran_ahead: Mutex::default(),
+            played_coarse: Mutex::default(),
             asking: AtomicUsize::new(0),
             focus: Mutex::default(),
             ranges: Mutex::default(),

@@ -7,5 +7,5 @@ mod viewpoint;
 
 pub use begin::{Begin, begins};
 pub use player::Player;
-pub use swept::{Effect, Last, Learned, Swept};
+pub use swept::{Effect, Last, Learned, Slices, Swept};
 pub use viewpoint::{Doing, Viewpoint};

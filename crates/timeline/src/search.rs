@@ -2,6 +2,7 @@
 
 mod breaks;
 mod changes;
+mod cold;
 mod effects;
 mod events;
 mod hit;

@@ -2,13 +2,14 @@
 //! These changes lead from one border to the next one, and back.
 
 use super::Engine;
-use crate::base::sync::lock;
-use crate::index::{self, IndexPart, IntervalSummary, LINE, PAGE, Page, PartRange, Start};
+use crate::base::sync::{joined, lock};
+use crate::index::{self, IndexPart, IntervalSummary, LINE, Opened, PAGE, Page, PartRange, Start};
 use crate::{Error, Result, ThreadId};
 use hindsight_replay::{Lines, State};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::sync_channel;
 
 /// Pages of the window, by number.
@@ -30,6 +31,11 @@ pub struct AtBorder {
 const MOST: usize = 256 << 20;
 const MANY: usize = 16;
 
+/// A border is near if only so many intervals lie between. All of memory is then led there.
+const NEAR: usize = 2;
+/// At most so many threads unpack changes.
+const MOST_JOBS: usize = 4;
+
 impl AtBorder {
     fn is_of(&self, part: &IndexPart) -> bool {
         self.thread == part.thread && self.borders == part.borders
@@ -47,14 +53,19 @@ impl Engine {
         part: &IndexPart,
         interval: usize,
         spare: Vec<u8>,
+        progress: &index::Progress,
     ) -> Result<(State, Lines)> {
         let frame = part.frame(self, interval)?;
         if part.range.is_coarse() {
             drop(spare);
             let (state, accessed) = frame.open().ok_or_else(|| self.bad_frame())?;
-            let accessed = accessed.pages.iter().map(|p| p.0);
-            let content = |pages: &Pages| lines_of(pages, accessed);
-            return Ok((state, self.at_border(part, interval..=interval, content)?));
+            let accessed: Vec<u32> = accessed.pages.iter().map(|p| p.0).collect();
+            let lines = |pages: &Pages| lines_of(pages, accessed.iter().copied());
+            let content = match self.some_at_border(part, interval, &accessed, progress)? {
+                Some(some) => lines(&some),
+                None => self.at_border(part, interval..=interval, lines)?,
+            };
+            return Ok((state, content));
         }
         frame.load(spare).ok_or_else(|| self.bad_frame())
     }
@@ -114,8 +125,78 @@ impl Engine {
                 what: "its coarse level was made anew while it was in use; ask again".into(),
             });
         }
-        let (state, content) = self.frame_of(&coarse, i, Vec::new())?;
+        let (state, content) = self.frame_of(&coarse, i, Vec::new(), progress)?;
         Ok(Some(Start { state, content }))
+    }
+
+    /// What these pages hold at a border that is far from all borders whose content is held. Of the changes on the way only theirs
+    /// are unpacked, by several threads: in which order changes are made does not matter. `None`: a border is near.
+    fn some_at_border(
+        self: &Arc<Self>,
+        part: &IndexPart,
+        border: usize,
+        wanted: &[u32],
+        progress: &index::Progress,
+    ) -> Result<Option<Pages>> {
+        let mut from = 0;
+        let mut some: Option<Pages> = None;
+        {
+            let held = lock(&self.at_border);
+            let mine = held.iter().filter(|h| h.is_of(part));
+            let far = |h: &AtBorder| h.border.abs_diff(border);
+            if let Some(h) = mine.min_by_key(|h| far(h))
+                && far(h) <= border
+            {
+                let its = |page: &u32| Some((*page, h.pages.get(page)?.clone()));
+                from = h.border;
+                some = Some(wanted.iter().filter_map(its).collect());
+            }
+        }
+        if from.abs_diff(border) <= NEAR {
+            return Ok(None);
+        }
+        let mut some = match some {
+            Some(s) => s,
+            None => {
+                let mut all = self.begins_with(part.range)?;
+                let its = |page: &u32| Some((*page, all.remove(page)?));
+                wanted.iter().filter_map(its).collect()
+            }
+        };
+        let (next, end) = (AtomicUsize::new(from.min(border)), from.max(border));
+        let work = || -> Result<Pages> {
+            let mut mine = Pages::new();
+            let mut opened = Opened::default();
+            loop {
+                let i = next.fetch_add(1, Relaxed);
+                if i >= end {
+                    return Ok(mine);
+                }
+                if !progress(0) {
+                    return Err(Error::Cancelled);
+                }
+                let change = part.change(self, i)?;
+                opened.clear();
+                let changed = change.toggle_some(wanted, &mut opened, &mut mine);
+                changed.ok_or_else(|| self.bad_frame())?;
+            }
+        };
+        let jobs = self.jobs.clamp(1, MOST_JOBS).min(end - from.min(border));
+        let all = std::thread::scope(|s| {
+            let others: Vec<_> = (1..jobs).map(|_| s.spawn(work)).collect();
+            let mine = work();
+            let others = others.into_iter().map(joined);
+            std::iter::once(mine)
+                .chain(others)
+                .collect::<Result<Vec<Pages>>>()
+        })?;
+        for (page, differs) in all.into_iter().flatten() {
+            let page = some.entry(page).or_insert_with(|| Box::new([0; PAGE]));
+            page.iter_mut()
+                .zip(differs.iter())
+                .for_each(|(b, d)| *b ^= d);
+        }
+        Ok(Some(some))
     }
 
     /// Asks about memory at the one of these borders that is the nearest to the last question.
@@ -135,8 +216,8 @@ impl Engine {
             Some(i) if far(&held[i]) > 1 && held.len() < MANY && size + held[i].size() <= MOST => {
                 held[i].clone()
             }
-            Some(i) => held.remove(i),
-            None => {
+            Some(i) if far(&held[i]) <= *borders.start() => held.remove(i),
+            _ => {
                 if size > MOST {
                     held.clear();
                 }
@@ -152,7 +233,9 @@ impl Engine {
         self.lead(part, &mut now, to)?;
         let answer = ask(&now.pages);
         held.push(now);
-        while held.len() > 1 && held.iter().map(AtBorder::size).sum::<usize>() > MOST {
+        while held.len() > MANY
+            || held.len() > 1 && held.iter().map(AtBorder::size).sum::<usize>() > MOST
+        {
             held.remove(0);
         }
         Ok(answer)

@@ -7,12 +7,15 @@ use crate::{Cancel, Result, ThreadId};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+/// Gets the part of the fine level in an interval of a part.
+type Finer<'a> = dyn Fn(&IndexPart, usize) -> Result<Option<Arc<IndexPart>>> + 'a;
+
 /// An interval that somebody looked for.
 pub struct Looked {
     pub part: Arc<IndexPart>,
     /// Its number in the part.
     pub interval: usize,
-    /// It is of the finest level, and has what was looked for. Otherwise no finer interval in it has that.
+    /// It has what was looked for, and is of the finest level that there is. Otherwise no finer interval in it has that.
     pub touched: bool,
 }
 
@@ -83,12 +86,40 @@ impl Engine {
         cancel: &Cancel,
         touched: &mut dyn FnMut(&IndexPart, usize) -> Result<bool>,
     ) -> Result<Looked> {
+        self.look_with(range, count, cancel, touched, &|part, i| {
+            self.fine(part, i, cancel)
+        })
+    }
+
+    /// The same without making a part of the fine level. Where it is missing, a coarse interval may have what is looked for.
+    pub fn look_at_built(
+        self: &Arc<Self>,
+        range: PartRange,
+        count: u64,
+        cancel: &Cancel,
+        touched: &mut dyn FnMut(&IndexPart, usize) -> Result<bool>,
+    ) -> Result<Looked> {
+        self.look_with(range, count, cancel, touched, &|part, i| {
+            let range = self.fine_range(part, i);
+            Ok(range.and_then(|r| self.part_if_built(r)))
+        })
+    }
+
+    /// The same. `finer` gets the part of the fine level.
+    fn look_with(
+        self: &Arc<Self>,
+        range: PartRange,
+        count: u64,
+        cancel: &Cancel,
+        touched: &mut dyn FnMut(&IndexPart, usize) -> Result<bool>,
+        finer: &Finer,
+    ) -> Result<Looked> {
         let mut part = self.part(range, cancel)?;
         loop {
             let interval = part.interval(count);
             let touched = touched(&part, interval)?;
             let finer = match touched {
-                true => self.fine(&part, interval, cancel)?,
+                true => finer(&part, interval)?,
                 false => None,
             };
             part = match finer {

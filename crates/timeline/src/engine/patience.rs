@@ -1,18 +1,73 @@
-//! How long machines run ahead, again and again, before the index is made.
+//! How long machines run ahead, again and again, before the index is made, and how long players play in intervals of the coarse
+//! level before their parts of the fine level are.
 //!
 //! Nobody knows how many questions will follow. So what runs cost may come to what the index costs, and to one run more. Then
 //! no session takes much more than twice as long as if it had known. A machine that goes on from where it is costs nothing here.
 
 use super::Engine;
 use crate::base::sync::lock;
-use crate::index::PartRange;
+use crate::index::{IndexPart, PartRange};
+use crate::{Result, ThreadId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// To make the index of a part takes about as long as to run it so many times.
 const TIMES: u64 = 2;
 /// Instructions. The index of a part that was run for less in all is not worth its memory.
 const LITTLE: u64 = 64 << 30;
 
+/// To make a part of the fine level takes about so many times as long as to play all of its interval.
+const TIMES_COARSE: u64 = 3;
+/// A player of a coarse interval that accesses so many pages can take no checkpoint: it would be too large. To go back would mean
+/// to play all of it again.
+const LARGE: usize = 16 << 10;
+
+/// What is known of intervals of the coarse level whose parts of the fine level are missing, by where they begin.
+pub type PlayedCoarse = BTreeMap<(ThreadId, u64), Coarsely>;
+
+/// What was played in such an interval.
+#[derive(Clone, Copy, Default)]
+pub struct Coarsely {
+    instructions: u64,
+    large: Option<bool>,
+}
+
 impl Engine {
+    /// Whether a player is to play once more in an interval of a coarse part, rather than its part of the fine level be made.
+    pub fn may_play_coarse(self: &Arc<Self>, part: &IndexPart, interval: usize) -> Result<bool> {
+        if !part.range.is_coarse() {
+            return Ok(false);
+        }
+        let (from, to) = part.bounds(interval);
+        let its = lock(&self.played_coarse).get(&(part.thread, from)).copied();
+        let played = its.unwrap_or_default().instructions;
+        Ok(played == 0
+            || played < (to - from).saturating_mul(TIMES_COARSE)
+                && !self.is_large(part, interval)?)
+    }
+
+    /// Whether an interval of a coarse part accesses so much memory that a player can only go forwards in it.
+    pub fn is_large(self: &Arc<Self>, part: &IndexPart, interval: usize) -> Result<bool> {
+        let key = (part.thread, part.bounds(interval).0);
+        let its = lock(&self.played_coarse).get(&key).copied();
+        if let Some(large) = its.and_then(|c| c.large) {
+            return Ok(large);
+        }
+        let frame = part.frame(self, interval)?;
+        let (_, accessed) = frame.open().ok_or_else(|| self.bad_frame())?;
+        let large = accessed.pages.len() >= LARGE;
+        lock(&self.played_coarse).entry(key).or_default().large = Some(large);
+        Ok(large)
+    }
+
+    /// Notes that so many instructions were played in an interval of a coarse part.
+    pub fn note_coarse(&self, part: &IndexPart, interval: usize, instructions: u64) {
+        let from = part.bounds(interval).0;
+        let mut played = lock(&self.played_coarse);
+        let its = &mut played.entry((part.thread, from)).or_default().instructions;
+        *its = its.saturating_add(instructions);
+    }
+
     /// Whether a machine is to run `instructions` in a part once more, rather than the index be made. If so, they count from
     /// now on.
     pub fn may_run_ahead(&self, range: PartRange, instructions: u64) -> bool {

@@ -56,6 +56,8 @@ pub struct Player {
     ahead: Option<ahead::Ahead>,
     /// What the last search for accesses learned.
     pub writers: Option<super::Learned>,
+    /// What searches have found out where the fine level is missing.
+    pub slices: Option<super::Slices>,
     /// What searches for last accesses have found.
     pub swept: super::Swept,
     /// Cancels what the player does, including building the index that it needs.
@@ -123,6 +125,7 @@ impl Player {
             helper: None,
             ahead: None,
             writers: None,
+            slices: None,
             swept: Default::default(),
             cancel: Cancel::new(),
         })
@@ -205,8 +208,14 @@ impl Player {
 
     fn seek_with(&mut self, count: u64, need: Need) -> Result<()> {
         let count = self.approach(count, need)?;
+        // From the beginning of a coarse interval it is far. Whoever goes there most often goes somewhere near next.
+        let near = count.saturating_sub(self.span());
+        if near > self.count() && self.at.is_some_and(|at| at.coarse) && !self.is_in_large()? {
+            self.advance(near)?;
+            self.take_checkpoint()?;
+        }
         let stop = count.saturating_sub(TRAIL);
-        if stop > self.count() + TRAIL / 4 {
+        if stop > self.count() + TRAIL / 4 && !self.is_in_large()? {
             self.advance(stop)?;
             self.take_checkpoint()?;
         }
@@ -359,6 +368,15 @@ impl Player {
         self.helper = Some(helper);
     }
 
+    /// Takes the place of another player of the thread, and keeps what it has learned.
+    pub fn change_places(&mut self, mut other: Player) {
+        std::mem::swap(self, &mut other);
+        self.writers = other.writers.take();
+        self.slices = other.slices.take();
+        self.swept = std::mem::take(&mut other.swept);
+        self.helper = other.helper.take();
+    }
+
     /// The stream from the chunk on that has the events at a position.
     fn source(&mut self, position: u64) -> Chunks {
         let chunks = self.engine.trace.chunks(self.thread.0);
@@ -472,6 +490,22 @@ impl Player {
     ) -> Result<Looked> {
         let range = self.ranges[self.part(count)];
         self.engine.look(range, count, &self.cancel, touched)
+    }
+
+    /// The same without making a part of the fine level. A coarse interval is then the answer that has what is looked for.
+    pub fn look_at_built(
+        &self,
+        count: u64,
+        touched: &mut dyn FnMut(&IndexPart, usize) -> Result<bool>,
+    ) -> Result<Looked> {
+        let range = self.ranges[self.part(count)];
+        (self.engine).look_at_built(range, count, &self.cancel, touched)
+    }
+
+    /// Whether there is a coarse level at instruction `count`.
+    pub fn has_coarse(&self, count: u64) -> bool {
+        let range = self.ranges[self.part(count)];
+        range.is_coarse() && self.engine.part_if_built(range).is_some()
     }
 
     /// Where the interval begins that has instruction `count`, in the finest index that is there.

@@ -1,6 +1,6 @@
 //! Remembers what searches found as last accesses to single bytes. So no stretch is replayed twice for the same byte.
 
-use crate::Watchpoint;
+use crate::{Direction, Watchpoint};
 use std::collections::{BTreeMap, HashMap};
 
 /// An access that was found.
@@ -26,6 +26,86 @@ pub struct Learned {
     pub watches: Vec<Watchpoint>,
     /// For each, how often it was met, and how often it accessed the memory.
     pub met: BTreeMap<u64, (u64, u64)>,
+}
+
+/// Which slices of coarse intervals touched watched memory, as far as searches have played them.
+pub struct Slices {
+    watches: Vec<Watchpoint>,
+    /// By the bounds of the interval.
+    of: BTreeMap<(u64, u64), Sliced>,
+}
+
+/// Instructions `lo..hi` of a coarse interval were played. These slices touched the memory, ascending.
+struct Sliced {
+    lo: u64,
+    hi: u64,
+    touched: Vec<(u64, u64)>,
+}
+
+impl Slices {
+    /// What is known of these watchpoints: `old`, if that is about them.
+    pub fn of(old: Option<Slices>, watches: &[Watchpoint]) -> Slices {
+        old.filter(|s| s.watches == watches).unwrap_or(Slices {
+            watches: watches.to_vec(),
+            of: BTreeMap::new(),
+        })
+    }
+
+    /// The slice among instructions `lo..hi` of an interval that a search meets first. Without one, `lo` or `hi` gets the place
+    /// up to where that is known. With one, nothing is left between them.
+    pub fn nearest(
+        &self,
+        bounds: (u64, u64),
+        (lo, hi): (&mut u64, &mut u64),
+        way: Direction,
+    ) -> Option<(u64, u64)> {
+        let its = self.of.get(&bounds)?;
+        let within = |s: &&(u64, u64)| s.0 < *hi && *lo < s.1;
+        let (found, known) = match way {
+            Direction::Forward => (its.touched.iter().find(within), its.lo..its.hi),
+            Direction::Backward => (
+                its.touched.iter().rfind(within),
+                its.lo.saturating_add(1)..its.hi.saturating_add(1),
+            ),
+        };
+        let at = match way {
+            Direction::Forward => *lo,
+            Direction::Backward => *hi,
+        };
+        if !known.contains(&at) {
+            return None;
+        }
+        if let Some(s) = found {
+            let slice = (s.0.max(*lo), s.1.min(*hi));
+            *lo = *hi;
+            return Some(slice);
+        }
+        match way {
+            Direction::Forward => *lo = its.hi.min(*hi),
+            Direction::Backward => *hi = its.lo.max(*lo),
+        }
+        None
+    }
+
+    /// Takes note of what was played in an interval.
+    pub fn add(&mut self, bounds: (u64, u64), (lo, hi): (u64, u64), touched: &[(u64, u64)]) {
+        let new = |lo, hi, touched: &[(u64, u64)]| Sliced {
+            lo,
+            hi,
+            touched: touched.to_vec(),
+        };
+        let its = self.of.entry(bounds).or_insert_with(|| new(lo, lo, &[]));
+        // A slice has one instruction more than was played.
+        if its.hi == lo || its.touched.last().is_some_and(|s| s.1 == lo) {
+            its.hi = hi;
+            its.touched.extend_from_slice(touched);
+        } else if hi == its.lo {
+            its.lo = lo;
+            its.touched.splice(0..0, touched.iter().copied());
+        } else {
+            *its = new(lo, hi, touched);
+        }
+    }
 }
 
 /// At most this many stretches of all bytes are remembered.
@@ -80,6 +160,45 @@ impl Swept {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slices_are_met_from_both_sides() {
+        const ALL: (u64, u64) = (100, 900);
+        let mut s = Slices::of(None, &[]);
+        let near = |s: &Slices, lo, hi, way| {
+            let (mut lo, mut hi) = (lo, hi);
+            let found = s.nearest(ALL, (&mut lo, &mut hi), way);
+            (found, lo..hi)
+        };
+        let (forward, backward) = (Direction::Forward, Direction::Backward);
+        assert_eq!(near(&s, 100, 900, forward), (None, 100..900));
+        s.add(ALL, (300, 600), &[(320, 341), (500, 521)]);
+        // What is beside that is not known.
+        assert_eq!(near(&s, 200, 900, forward), (None, 200..900));
+        assert_eq!(near(&s, 200, 900, backward), (None, 200..900));
+        assert_eq!(near(&s, 300, 900, forward), (Some((320, 341)), 900..900));
+        assert_eq!(near(&s, 330, 335, forward), (Some((330, 335)), 335..335));
+        assert_eq!(near(&s, 341, 900, forward), (Some((500, 521)), 900..900));
+        assert_eq!(near(&s, 521, 900, forward), (None, 600..900));
+        assert_eq!(near(&s, 100, 600, backward), (Some((500, 521)), 600..600));
+        assert_eq!(near(&s, 100, 500, backward), (Some((320, 341)), 500..500));
+        assert_eq!(near(&s, 100, 320, backward), (None, 100..300));
+        // More on either side.
+        s.add(ALL, (600, 700), &[(680, 701)]);
+        s.add(ALL, (701, 800), &[]);
+        s.add(ALL, (200, 300), &[(200, 221)]);
+        assert_eq!(near(&s, 200, 900, forward), (Some((200, 221)), 900..900));
+        assert_eq!(near(&s, 100, 800, backward), (Some((680, 701)), 800..800));
+        assert_eq!(near(&s, 701, 900, forward), (None, 800..900));
+        // What has nothing in common takes its place.
+        s.add(ALL, (100, 150), &[]);
+        assert_eq!(near(&s, 300, 900, forward), (None, 300..900));
+        assert_eq!(near(&s, 100, 900, forward), (None, 150..900));
+        assert_eq!(
+            near(&Slices::of(Some(s), &[]), 100, 150, forward).1,
+            150..150
+        );
+    }
 
     #[test]
     fn answers_only_what_was_found() {

@@ -98,6 +98,20 @@ impl Wants {
         !self.watches.is_empty() || !self.registers.is_empty()
     }
 
+    /// Whether only accesses matter, which leave marks.
+    pub fn marks_tell(&self) -> bool {
+        self.registers.is_empty() && !self.watches.is_empty()
+    }
+
+    /// Whether the index is certain of the accesses: it knows words, and bytes where both kinds count.
+    pub fn are_certain(&self) -> bool {
+        let certain = |w: &Watchpoint| {
+            let words = w.address.is_multiple_of(8) && w.len.is_multiple_of(8);
+            words || w.watch.kinds() == (true, true)
+        };
+        self.values.is_empty() && self.watches.iter().all(certain)
+    }
+
     /// Whether an interval of a part may have effects that stop. `known` has the answers for the parts of the last
     /// questions.
     pub fn touched(

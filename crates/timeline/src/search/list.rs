@@ -1,10 +1,14 @@
 //! Lists all writes to some bytes, the last one first. The writes of one piece of a thread are found together, on one
 //! way forward.
 
+use super::cold::{self, Cold};
+use super::effects::Wants;
+use super::hit::SearchRange;
 use crate::access::Done;
 use crate::access::last::{Piece, Target, cut};
+use crate::index::IndexPart;
 use crate::model::memory::{Detail, Found, Written};
-use crate::model::stops::{Cancel, Scope, Watch};
+use crate::model::stops::{Cancel, Direction, Scope, Stops, Watch, Watchpoint};
 use crate::play::Player;
 use crate::play::Viewpoint;
 use crate::value;
@@ -135,6 +139,7 @@ impl Writes {
     /// Searches the next piece of a thread.
     fn look(&mut self, i: usize) -> Result<()> {
         let (address, len, shown) = (self.address, self.len, self.shown);
+        let wants = Wants::of(&self.view, self.threads[i].id, &watched(address, len));
         let t = &mut self.threads[i];
         let (engine, hi) = (Arc::clone(self.view.engine()), t.hi);
         let mut hits = Vec::new();
@@ -161,13 +166,39 @@ impl Writes {
             None if t.least < hi => {}
             None => {
                 let engine = Arc::clone(player.engine());
-                let looked = player.look(hi - 1, &mut |part, n| {
+                let touched = &mut |part: &IndexPart, n| {
                     let set = part.touching(&engine, address, len, false, true)?;
                     Ok(set.has(n))
-                })?;
+                };
+                let (mut looked, mut cold) = cold::look(&wants, player, hi - 1, touched)?;
+                if cold {
+                    let rest = SearchRange {
+                        thread: t.id,
+                        lo: t.from,
+                        hi,
+                        first: t.from,
+                    };
+                    match cold::nearest(&wants, player, rest, Direction::Backward)? {
+                        Cold::Touched(lo, to) => {
+                            t.pieces.push(Piece {
+                                lo,
+                                hi: to,
+                                which: vec![(0, false)],
+                            });
+                            (t.least, low) = (lo, to);
+                        }
+                        Cold::Nothing(from) => low = from,
+                        Cold::Unclear => {
+                            looked = player.look(hi - 1, touched)?;
+                            cold = false;
+                        }
+                    }
+                }
                 let (part, n) = (&looked.part, looked.interval);
-                low = looked.bounds().0.max(t.from).min(hi - 1);
-                if looked.touched {
+                if !cold {
+                    low = looked.bounds().0.max(t.from).min(hi - 1);
+                }
+                if looked.touched && !cold {
                     let summary = part.summary(&engine, n)?;
                     let step = summary.step(hi - 1);
                     low = summary.steps[step].from.max(low).min(hi - 1);
@@ -290,6 +321,20 @@ impl Writes {
 
     fn cursor_image(&self, i: usize) -> u32 {
         self.view.engine().image(self.threads[i].id)
+    }
+}
+
+/// What a search for writes watches.
+fn watched(address: u64, len: u64) -> Stops<'static> {
+    Stops {
+        watchpoints: vec![Watchpoint {
+            id: 0,
+            address,
+            len,
+            watch: Watch::Write,
+            image: None,
+        }],
+        ..Stops::default()
     }
 }
 

@@ -1,12 +1,13 @@
 //! The next or previous stop in one thread.
 
 use super::breaks::{self, Answer};
+use super::cold::{self, Cold};
 use super::effects::Wants;
 use super::events;
 use super::hit::{Hit, SearchRange};
 use super::writers::Writers;
 use crate::Result;
-use crate::index::Touching;
+use crate::index::{IndexPart, Touching};
 use crate::model::stops::*;
 use crate::play::{Player, Viewpoint};
 use std::sync::Arc;
@@ -44,10 +45,29 @@ pub fn forward_in(
         let (end, touched) = match ahead {
             Some(_) => (player.part_end(lo), true),
             None => {
-                let looked = player.look(lo, &mut |part, i| {
-                    wants.touched(&engine, part, i, &mut known)
-                })?;
-                (looked.bounds().1, looked.touched)
+                let touched =
+                    &mut |part: &IndexPart, i| wants.touched(&engine, part, i, &mut known);
+                let (mut looked, cold) = cold::look(&wants, player, lo, touched)?;
+                let rest = SearchRange { lo, ..s };
+                let mut slice = None;
+                // What is near is played at once.
+                if cold && piece > NEAR {
+                    match cold::nearest(&wants, player, rest, Direction::Forward)? {
+                        Cold::Touched(from, to) => slice = Some((from, to)),
+                        Cold::Nothing(to) => {
+                            lo = to;
+                            continue;
+                        }
+                        Cold::Unclear => looked = player.look(lo, touched)?,
+                    }
+                }
+                match slice {
+                    Some((from, to)) => {
+                        lo = from;
+                        (to, true)
+                    }
+                    None => (looked.bounds().1, looked.touched),
+                }
             }
         };
         let end = s.hi.min(end.max(lo + 1));
@@ -158,10 +178,30 @@ pub fn backward_in(
         let (mut begin, touched) = match player.marked_without_index(hi - 1) {
             Some(since) => (since, wants.steps()),
             None => {
-                let looked = player.look(hi - 1, &mut |part, i| {
+                let touched = &mut |part: &IndexPart, i| {
                     Ok(wants.steps() && wants.touched(&engine, part, i, &mut known)?)
-                })?;
-                (looked.bounds().0, looked.touched)
+                };
+                let (mut looked, cold) = cold::look(&wants, player, hi - 1, touched)?;
+                let rest = SearchRange { hi, ..s };
+                let mut slice = None;
+                // What is near is played at once.
+                if cold && piece > NEAR {
+                    match cold::nearest(&wants, player, rest, Direction::Backward)? {
+                        Cold::Touched(from, to) => slice = Some((from, to)),
+                        Cold::Nothing(from) => {
+                            hi = from;
+                            continue;
+                        }
+                        Cold::Unclear => looked = player.look(hi - 1, touched)?,
+                    }
+                }
+                match slice {
+                    Some((from, to)) => {
+                        hi = to;
+                        (from, true)
+                    }
+                    None => (looked.bounds().0, looked.touched),
+                }
             }
         };
         if wants.breaks() {

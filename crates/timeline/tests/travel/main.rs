@@ -8,6 +8,7 @@ mod borders;
 mod calls;
 mod changes;
 mod cheap;
+mod cold;
 mod conditions;
 mod grounds;
 mod growing;

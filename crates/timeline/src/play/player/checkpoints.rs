@@ -47,8 +47,6 @@ impl Player {
                 && match at.until {
                     // The part is played as a whole. A frame may be a nearer beginning.
                     u64::MAX => !self.is_far(count),
-                    // The same holds for an interval of the coarse level.
-                    _ if at.coarse && self.is_far(count) => false,
                     until => within(until),
                 }
         });
@@ -57,13 +55,46 @@ impl Player {
             .filter(|(_, s)| ahead || within(s.since.until))
             .filter(|(_, s)| !(fresh && s.settled && s.position() == count))
             .max_by_key(|(_, s)| s.position());
-        match best {
-            Some((_, s)) if ahead && s.position() <= here => true,
-            Some((i, s)) if count - s.position() <= index::span(&self.engine, self.thread) => {
+        let best = best.map(|(i, s)| (i, s.position(), s.since.coarse));
+        let span = index::span(&self.engine, self.thread);
+        match best.filter(|(_, at, _)| !ahead || here < *at) {
+            Some((i, at, coarse))
+                if count - at <= span || coarse && self.may_play_coarse(at, count) =>
+            {
                 self.restore(i, need).is_ok()
+            }
+            // From a coarse interval's beginning it may be far. Its part of the fine level has nearer places.
+            _ if ahead && self.at.is_some_and(|at| at.coarse) && self.is_far(count) => {
+                self.may_play_coarse(here, count)
             }
             _ => ahead,
         }
+    }
+
+    /// Whether it plays an interval of the coarse level in which no checkpoint can be taken.
+    pub(super) fn is_in_large(&self) -> Result<bool> {
+        let Some(at) = self.at.filter(|at| at.coarse) else {
+            return Ok(false);
+        };
+        let built = self.engine.part_if_built(self.ranges[at.part]);
+        built.map_or(Ok(false), |b| {
+            self.engine.is_large(&b, b.interval(at.count))
+        })
+    }
+
+    /// Whether it may play from one instant of a coarse interval to another one. If so, that counts from now on.
+    fn may_play_coarse(&self, from: u64, count: u64) -> bool {
+        let range = self.ranges[self.part(count)];
+        let built = self.engine.nearest_if_built(range, count);
+        built.is_some_and(|b| {
+            let i = b.interval(count);
+            // What cannot be told here is told by who makes the part of the fine level.
+            let may = b.bounds(i).0 <= from && self.engine.may_play_coarse(&b, i).unwrap_or(false);
+            if may {
+                self.engine.note_coarse(&b, i, count - from);
+            }
+            may
+        })
     }
 
     /// Restores a checkpoint.

@@ -2,7 +2,7 @@
 
 use super::{Need, Player, Since};
 use crate::Result;
-use crate::index::{self, Level};
+use crate::index::{self, IndexPart, Level};
 use crate::model::error::replay;
 use crate::recording::Chunks;
 use hindsight_replay::{Lines, State};
@@ -74,19 +74,32 @@ impl Player {
         };
         let mut i = built.interval(count);
         let into = count.saturating_sub(built.bounds(i).0);
-        if into >= index::span(&self.engine, self.thread)
+        let far = into >= index::span(&self.engine, self.thread);
+        let coarsely = far && self.engine.may_play_coarse(&built, i)?;
+        if coarsely {
+            self.engine.note_coarse(&built, i, into);
+        }
+        if far
+            && !coarsely
             && let Some(fine) = self.engine.fine(&built, i, &self.cancel)?
         {
             i = fine.interval(count);
             built = fine;
         }
         let spare = self.forget_base();
-        let (state, lines) = self.engine.frame_of(&built, i, spare)?;
+        let (state, lines) = self.frame_of(&built, i, spare)?;
         self.begin(part, built.bounds(i).1, false, &state, lines)?;
         if let Some(at) = &mut self.at {
             at.coarse = built.range.level == Level::Coarse;
         }
         Ok(())
+    }
+
+    /// See [`crate::engine::Engine::frame_of`].
+    fn frame_of(&self, built: &IndexPart, i: usize, spare: Vec<u8>) -> Result<(State, Lines)> {
+        let cancel = &self.cancel;
+        let go_on = |_| !cancel.is_cancelled();
+        self.engine.frame_of(built, i, spare, &go_on)
     }
 
     /// Whether an instant lies farther ahead than a fine interval is long.
@@ -164,7 +177,7 @@ impl Player {
         }
         let spare = self.forget_base();
         self.at = None;
-        self.base = self.engine.frame_of(&built, i, spare)?.1;
+        self.base = self.frame_of(&built, i, spare)?.1;
         let emptied = self.machine.set_window(&self.base);
         emptied.map_err(|e| replay(thread, e))?;
         self.at = Some(Since {
