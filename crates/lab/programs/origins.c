@@ -1,10 +1,12 @@
 /* Values that go through known ways. Usage: origins FILE. FILE has at least 64 bytes. */
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +35,13 @@ char argument[16];
 uint64_t pieces;
 uint64_t many[24];
 uint64_t far;
+uint8_t compared;
+uint64_t absorbed;
+uint64_t left_by_call;
+char overlapped[32];
+uint64_t moved;
+uint64_t shared;
+uint64_t in_handler;
 
 static int pipe_of[2];
 static volatile sig_atomic_t came;
@@ -48,6 +57,7 @@ __attribute__((noinline)) static uint64_t hand_on(uint64_t v, int depth) {
 
 static void handler(int signo) {
     came = signo;
+    memcpy(&in_handler, copied + 16, 8);
 }
 
 __attribute__((noinline)) static void registers(void) {
@@ -148,6 +158,39 @@ int main(int argc, char **argv) {
                      : "=m"(result)
                      :
                      : "rax", "rcx", "r11", "memory");
+    __asm__ volatile("cmp %2, %1\n sete %0" : "=m"(compared) : "r"(copied[0]), "m"(copied[1]) : "cc");
+    __asm__ volatile("xor %%eax, %%eax\n xor %%edx, %%edx\n imul %%rdx, %%rax\n mov %%rax, %0"
+                     : "=m"(absorbed)
+                     :
+                     : "rax", "rdx", "cc");
+    __asm__ volatile("mov $39, %%eax\n syscall\n mov %%rcx, %0"
+                     : "=m"(left_by_call)
+                     :
+                     : "rax", "rcx", "r11", "memory");
+    memcpy(overlapped, copied, 8);
+    {
+        void *d = overlapped + 4;
+        const void *s = overlapped;
+        size_t n = 2;
+        __asm__ volatile("rep movsq" : "+D"(d), "+S"(s), "+c"(n)::"memory");
+    }
+    {
+        size_t size = 1 << 20;
+        char *m = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memcpy(m + 4096, copied, 8);
+        /* It cannot grow where it is. */
+        char *wall = mmap(m + size, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        (void)wall;
+        m = mremap(m, size, 16 * size, MREMAP_MAYMOVE);
+        memcpy(&moved, m + 4096, 8);
+    }
+    {
+        uint64_t *s = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        memcpy(s, copied, 8);
+        /* It is read again. */
+        __asm__ volatile("" ::: "memory");
+        shared = *(volatile uint64_t *)s;
+    }
     strncpy(argument, argv[1], 15);
     memcpy(&pieces, copied + 8, 4);
     __asm__ volatile("movl $5, 4+%0" : "+m"(pieces));

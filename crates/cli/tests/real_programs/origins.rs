@@ -98,6 +98,15 @@ fn values_are_followed_to_where_they_came_from() {
     assert_eq!(shown("written_constant"), kind("constant", 8));
     assert_eq!(shown("never"), kind("fresh", 16));
     assert_eq!(shown("result"), kind("result", 8));
+    assert_eq!(shown("compared"), kind("computed", 1));
+    assert_eq!(shown("absorbed"), kind("computed", 8));
+    assert_eq!(shown("left_by_call"), kind("untold", 8));
+    // The first element is a copy of what was read. Behind that, elements are put together of parts of others.
+    let overlapped = shown("overlapped");
+    assert_eq!(overlapped[..4], file(0..4));
+    assert_eq!(overlapped[4..20], kind("computed", 16));
+    // Another process may have written there.
+    assert_eq!(shown("shared"), kind("untold", 8));
     let pieces = [file(8..12), kind("constant", 4)].concat();
     assert_eq!(shown("pieces"), pieces);
 
@@ -126,6 +135,18 @@ fn values_are_followed_to_where_they_came_from() {
 fn values_are_followed_through_the_kernel() {
     let s = Scene::new();
     let trace = recorded(&s, "1000");
+    let moved = origin(&s, &trace, "moved", &[]);
+    assert_eq!(bytes("moved", &moved), file(0..8));
+    assert!(ways(&moved[0]).contains(&"moved"), "{moved:#?}");
+    // The handler's first instruction is its own, not the one that it interrupts.
+    let handler = origin(&s, &trace, "in_handler", &[]);
+    assert_eq!(bytes("in_handler", &handler), file(16..24));
+    for hop in handler[0]["way"].as_array().unwrap() {
+        let function = hop["point"]["frames"][0]["function"]
+            .as_str()
+            .unwrap_or_default();
+        assert!(["handler", "main"].contains(&function), "{hop:#}");
+    }
     // Two calls wrote what one read.
     let pipe = origin(&s, &trace, "through_pipe", &[]);
     assert_eq!(bytes("through_pipe", &pipe), file(0..8));
