@@ -148,14 +148,17 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
         Command::Cache(a) => cache::run(&a),
         Command::Dump(a) => dump::run(&a),
         Command::Receive(a) => receive::run(&a),
-        Command::Completions { shell } => {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "hindsight", &mut text);
-            out::put(String::from_utf8_lossy(&text).trim_end());
-            Ok(0)
-        }
+        Command::Completions { shell } => Ok(completions(shell)),
     };
     status(result)
+}
+
+/// Prints what a shell needs to complete command lines.
+fn completions(shell: clap_complete::Shell) -> i32 {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "hindsight", &mut text);
+    out::put(String::from_utf8_lossy(&text).trim_end());
+    0
 }
 
 /// Whether the options for all commands fit this one. Begins to limit memory.

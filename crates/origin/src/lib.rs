@@ -14,6 +14,7 @@ mod start;
 mod streams;
 mod trail;
 mod unseen;
+mod writers;
 
 pub use model::{Hop, How, Operand, Origin, Piece as OriginPiece, Point};
 pub use past::{Past, Step, Wrote};
@@ -21,7 +22,8 @@ pub use place::Place;
 pub use recorded::{Moved, Recorded};
 pub use source::{Source, tell};
 pub use start::{Piece, Start, shifts};
-pub use trail::{LONGEST, Limits, Stored, origins, stored, wrote_register};
+pub use trail::{LONGEST, Limits, origins};
+pub use writers::{Stored, stored, wrote_register};
 
 /// Why an origin cannot be found.
 #[derive(Debug, thiserror::Error)]

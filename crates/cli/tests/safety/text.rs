@@ -161,11 +161,7 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
     let s = Scene::new();
     let program = program(&s);
     let mut store = s.hindsight(&["record", "--"]);
-    store
-        .arg(&program)
-        .arg(EVIL)
-        .env("EVIL", EVIL)
-        .arg(std::ffi::OsStr::new("plain"));
+    store.arg(&program).args([EVIL, "plain"]).env("EVIL", EVIL);
     let recorded = s.run(&mut store);
     harmless("record", &recorded.stderr);
     let name = s.run(&mut s.hindsight(&["ls", "--json"]));
