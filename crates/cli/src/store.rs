@@ -10,7 +10,7 @@ use hindsight_trace::files;
 use hindsight_trace::meta::Ending;
 use hindsight_trace::{Brief, Trace};
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 /// The file that the user means: by default the latest recording.
@@ -52,29 +52,27 @@ pub fn matches(word: &str) -> bool {
     is_pattern(word) && matching(word).is_ok_and(|found| !found.is_empty())
 }
 
+/// Questions have such letters, too. So what has a space is a pattern only if it ends as recordings do.
 fn is_pattern(word: &str) -> bool {
-    word.contains(['*', '?', '['])
+    let ends = word.ends_with(&format!(".{EXTENSION}"));
+    let asks = word.contains(['\n', '\t', ';']) || word.contains(' ') && !ends;
+    word.contains(['*', '?', '[']) && !asks
 }
 
 /// The recordings that match a pattern, sorted by their paths: files, or else those in the store.
 fn matching(pattern: &str) -> Result<Vec<PathBuf>> {
+    // The library's own option for leading dots panics at names that are no UTF-8.
     let how = glob::MatchOptions {
         require_literal_separator: true,
-        require_literal_leading_dot: true,
         ..Default::default()
     };
-    let recordings = |pattern: &str| -> Result<Vec<PathBuf>> {
-        let mut all = Vec::new();
-        let found = glob::glob_with(pattern, how);
-        for path in found.with_context(|| pattern.to_owned())? {
-            let path = path?;
-            if path.extension().is_some_and(|e| e == EXTENSION) && path.is_file() {
-                all.push(path);
-            }
-        }
-        Ok(all)
+    let is_recording = |path: &PathBuf| {
+        let ends = path.extension().is_some_and(|e| e == EXTENSION);
+        ends && !has_hidden(path, pattern) && path.is_file()
     };
-    let here = recordings(pattern)?;
+    let found = glob::glob_with(pattern, how).with_context(|| pattern.to_owned())?;
+    // As in a shell, what cannot be read is passed over.
+    let here: Vec<PathBuf> = found.filter_map(Result::ok).filter(is_recording).collect();
     if !here.is_empty() || pattern.contains('/') {
         return Ok(here);
     }
@@ -85,6 +83,21 @@ fn matching(pattern: &str) -> Result<Vec<PathBuf>> {
         .collect();
     stored.sort();
     Ok(stored)
+}
+
+/// Whether a part of a path begins with a dot, and no part of the pattern says so.
+fn has_hidden(path: &Path, pattern: &str) -> bool {
+    let said = |part: &str| {
+        let of = |p: &str| glob::Pattern::new(p).is_ok_and(|p| p.matches(part));
+        pattern.split('/').any(|p| p.starts_with('.') && of(p))
+    };
+    path.components().any(|part| match part {
+        Component::Normal(name) => {
+            let name = name.to_string_lossy();
+            name.starts_with('.') && !said(&name)
+        }
+        _ => false,
+    })
 }
 
 /// Whether a word of the command line means a recording, if it could also be something else.
