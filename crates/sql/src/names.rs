@@ -1,6 +1,6 @@
 //! What recordings are called in answers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// A name for each path, in the same order: its last parts, as few as tell it from the others, without `.hst`.
@@ -32,9 +32,35 @@ pub fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<String> {
                 1 => (*n).to_owned(),
                 _ => full[i].clone(),
             };
-            return names.iter().enumerate().map(whole).collect();
+            let names: Vec<String> = names.iter().enumerate().map(whole).collect();
+            return match differ(&names) {
+                true => names,
+                false => numbered(full),
+            };
         }
     }
+}
+
+fn differ(names: &[String]) -> bool {
+    let mut seen = HashSet::new();
+    names.iter().all(|n| seen.insert(n))
+}
+
+/// Paths that are no UTF-8 may have the same text. Those behind the first one get a number.
+fn numbered(mut names: Vec<String>) -> Vec<String> {
+    let mut taken: HashSet<String> = names.iter().cloned().collect();
+    let mut seen = HashSet::new();
+    for name in &mut names {
+        if seen.insert(name.clone()) {
+            continue;
+        }
+        let mut numbers = (2..).map(|n| format!("{name}#{n}"));
+        if let Some(free) = numbers.find(|n| !taken.contains(n)) {
+            taken.insert(free.clone());
+            *name = free;
+        }
+    }
+    names
 }
 
 /// So many parts of a path from its end, or the whole.
@@ -48,6 +74,8 @@ fn end(path: &str, parts: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     fn names(paths: &[&str]) -> Vec<String> {
         of(paths.iter().map(Path::new))
@@ -71,5 +99,19 @@ mod tests {
         assert_eq!(names(&["/a.hst", "a.hst"]), ["/a", "a"]);
         assert_eq!(names(&["a", "a.hst"]), ["a", "a.hst"]);
         assert_eq!(names(&["x/.hst", "x/a.hst"]), [".hst", "a"]);
+    }
+
+    #[test]
+    fn no_two_names_are_the_same() {
+        let three = ["x", "x.hst", "x.hst.hst"];
+        assert_eq!(names(&three), three);
+        let lossy = |bytes: &'static [u8]| Path::new(OsStr::from_bytes(bytes));
+        let paths = [
+            lossy(b"d/\xfe.hst"),
+            lossy(b"d/\xff.hst"),
+            lossy("d/\u{fffd}.hst#2".as_bytes()),
+        ];
+        let said = ["d/\u{fffd}.hst", "d/\u{fffd}.hst#3", "d/\u{fffd}.hst#2"];
+        assert_eq!(of(paths.into_iter()), said);
     }
 }
