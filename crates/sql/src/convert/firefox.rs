@@ -20,7 +20,7 @@ struct Thread {
     process: i64,
     name: String,
     tid: i64,
-    pid: i64,
+    pid: String,
 }
 
 /// Writes it. The weight of a path is how many instructions its last function executed. Times are instructions, too, each a
@@ -29,13 +29,15 @@ pub fn write(engine: &Engine, name: &str, started_ms: u64, out: &mut dyn Write) 
     let mut threads: HashMap<i64, Thread> = HashMap::new();
     let mut main: HashMap<i64, i64> = HashMap::new();
     let query = "SELECT thread, process, name, tid, pid FROM threads ORDER BY thread";
+    let mut pids = Pids::default();
     each(engine, query, &mut |row| {
         let number = row.int(0).unwrap_or(0);
+        let process = row.int(1).unwrap_or(0);
         let thread = Thread {
-            process: row.int(1).unwrap_or(0),
+            process,
             name: row.text(2).unwrap_or_default().into(),
             tid: row.int(3).unwrap_or(0),
-            pid: row.int(4).unwrap_or(0),
+            pid: pids.text(process, row.int(4).unwrap_or(0)),
         };
         main.entry(thread.process).or_insert(number);
         threads.insert(number, thread);
@@ -93,6 +95,29 @@ pub fn write(engine: &Engine, name: &str, started_ms: u64, out: &mut dyn Write) 
         end(number, profile, out)?;
     }
     Ok(writeln!(out, "],\"libs\":{}}}", libraries.shown())?)
+}
+
+/// What the profiler tells processes apart by: a text for each program image. After an `execve` the next one has the same
+/// number.
+#[derive(Default)]
+struct Pids {
+    of: HashMap<i64, String>,
+    images: HashMap<i64, u32>,
+}
+
+impl Pids {
+    fn text(&mut self, process: i64, pid: i64) -> String {
+        let images = &mut self.images;
+        let of = self.of.entry(process).or_insert_with(|| {
+            let before = images.entry(pid).or_default();
+            *before += 1;
+            match before {
+                1 => pid.to_string(),
+                n => format!("{pid}.{n}"),
+            }
+        });
+        of.clone()
+    }
 }
 
 /// All files with code.
@@ -187,7 +212,7 @@ impl Profile {
         let head = json!({
             "processType": "default", "processName": command, "processStartupTime": 0, "processShutdownTime": null,
             "registerTime": 0, "unregisterTime": null, "pausedRanges": [], "name": of.name,
-            "isMainThread": is_main, "pid": of.pid.to_string(), "tid": of.tid,
+            "isMainThread": is_main, "pid": of.pid, "tid": of.tid,
             "markers": {"data": [], "name": [], "startTime": [], "endTime": [], "phase": [], "category": [], "length": 0},
             "nativeSymbols": {"libIndex": [], "address": [], "name": [], "functionSize": [], "length": 0},
         });
@@ -280,5 +305,17 @@ impl<'a> Table<'a> {
 
     fn end(self, more: &str) -> Result<()> {
         Ok(write!(self.0, "{more}}}")?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_image_has_a_pid_of_its_own() {
+        let mut pids = Pids::default();
+        let all = [(1, 70), (1, 70), (2, 70), (3, 71), (2, 70)].map(|(i, pid)| pids.text(i, pid));
+        assert_eq!(all, ["70", "70", "70.2", "71", "70.2"]);
     }
 }

@@ -33,7 +33,7 @@ const INSTANTS: &[(&str, &str)] = &[
     ),
     (
         "gap",
-        "SELECT process, thread, time, concat('not recorded: ', reason), position, concat('until ', end_position) a, CAST(NULL AS TEXT) r
+        "SELECT process, thread, time, concat('not recorded: ', reason), position, 'until ' || end_position a, CAST(NULL AS TEXT) r
          FROM gaps ORDER BY time",
     ),
 ];
@@ -142,7 +142,12 @@ fn slices(
         };
         let all: Vec<String> = calls.iter().map(of).collect();
         let query = format!("{} ORDER BY thread, time", all.join(" UNION ALL "));
+        let mut last = None;
         each(engine, &query, &mut |row| {
+            // The same call, by another name of the function: no two begin at one instant.
+            if last.replace((row.int(0), row.int(1))) == Some((row.int(0), row.int(1))) {
+                return Ok(());
+            }
             go_to(row.int(0), &mut open, events)?;
             let time = row.int(1).unwrap_or(0);
             end(&mut open, time, events)?;
