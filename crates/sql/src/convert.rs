@@ -8,9 +8,10 @@ mod perfetto;
 mod read;
 
 use crate::engine::{self, Engine};
+use crate::files::Named;
 use crate::recordings::Recordings;
 use crate::show::Safe;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hindsight_cli::sql::{self, AskedToConvert, Exchange, Output, say_lines};
 use std::io::{BufWriter, Write};
 use std::sync::Arc;
@@ -20,13 +21,13 @@ pub fn run(asked: AskedToConvert) -> Result<i32> {
     sql::allow(engine::MEMORY as u64);
     let recordings = Arc::new(Recordings::new(vec![asked.recording]));
     let recording = recordings.open(0)?;
-    let engine = Engine::new(&recordings, asked.processors)?;
-    let (mut file, mut shown) = (asked.file.as_ref().map(|f| &f.0), Output);
-    let mut safe = Safe(&mut shown);
-    let to: &mut dyn Write = match &mut file {
-        Some(file) => file,
-        None => &mut safe,
+    let engine = Engine::in_order(&recordings, asked.processors)?;
+    let mut shown = Output;
+    let (to, path): (Box<dyn Write>, _) = match asked.file {
+        Some((file, path)) => (Box::new(file), path.display().to_string()),
+        None => (Box::new(Safe(&mut shown)), "standard output".into()),
     };
+    let (to, failed) = Named::new(to);
     let mut out = BufWriter::with_capacity(1 << 16, to);
     let started = recording.timeline.started_ms();
     let done = match asked.to {
@@ -35,13 +36,10 @@ pub fn run(asked: AskedToConvert) -> Result<i32> {
         Exchange::Firefox => firefox::write(&engine, recordings.name(0), started, &mut out),
         Exchange::Perfetto => perfetto::write(&engine, recordings.name(0), &asked.calls, &mut out),
     };
-    let done = done.and_then(|()| {
-        let path = asked.file.as_ref().map(|f| f.1.display().to_string());
-        out.flush().with_context(|| path.unwrap_or_default())
-    });
-    match done {
+    match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => Ok(0),
         Err(e) => {
+            let e = failed.said(&path, e);
             say_lines(&format!("{e:#}"));
             Ok(2)
         }

@@ -91,8 +91,19 @@ const LISTED: &[Column] = &[
 impl Engine {
     /// An engine that uses so many processors.
     pub fn new(recordings: &Arc<Recordings>, processors: usize) -> Result<Engine> {
+        Self::with(recordings, processors, true)
+    }
+
+    /// The same for files: the rows of a table come in the same order each time, also where the table claims none.
+    pub fn in_order(recordings: &Arc<Recordings>, processors: usize) -> Result<Engine> {
+        Self::with(recordings, processors, false)
+    }
+
+    /// `shares`: processors share the rows of one part of a table among them, in any order.
+    fn with(recordings: &Arc<Recordings>, processors: usize, shares: bool) -> Result<Engine> {
         let config = SessionConfig::new()
             .with_target_partitions(processors)
+            .with_round_robin_repartition(shares)
             .with_batch_size(8192);
         let nowhere = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
         let environment = RuntimeEnvBuilder::new()

@@ -71,10 +71,11 @@ pub fn write(asked: AskedForTables) -> Result<i32> {
     sql::allow(engine::MEMORY as u64);
     let wanted = &asked.wanted;
     let recordings = Arc::new(Recordings::new(asked.recordings));
-    let engine = Engine::new(&recordings, asked.processors)?;
+    let engine = Engine::in_order(&recordings, asked.processors)?;
     let mut work = Work {
         engine: &engine,
         recordings: &recordings,
+        processors: asked.processors,
         wanted,
         made: Vec::new(),
     };
@@ -115,7 +116,8 @@ struct Part {
 
 struct Work<'a> {
     engine: &'a Engine,
-    recordings: &'a Recordings,
+    recordings: &'a Arc<Recordings>,
+    processors: usize,
     wanted: &'a Wanted,
     made: Vec<Part>,
 }
@@ -128,7 +130,9 @@ impl Work<'_> {
         let table = match &item.rows {
             Rows::Query(query) => {
                 let path = folder.join(file);
-                return self.part(query, next()?, (&item.name, None), &path);
+                // A query says itself in which order its rows come.
+                let engine = Engine::new(self.recordings, self.processors)?;
+                return self.part(&engine, query, next()?, (&item.name, None), &path);
             }
             Rows::Of(table) => table,
         };
@@ -141,7 +145,8 @@ impl Work<'_> {
             let query = self.query(table, &name);
             let to = next()?;
             let empty = to.try_clone()?;
-            let Err(e) = self.part(&query, to, (&item.name, Some(&name)), &path) else {
+            let Err(e) = self.part(self.engine, &query, to, (&item.name, Some(&name)), &path)
+            else {
                 absent = Some(None);
                 continue;
             };
@@ -161,12 +166,14 @@ impl Work<'_> {
 
     /// All rows of a table, in the order of time where it has one.
     fn query(&self, table: &str, recording: &str) -> String {
-        let mut query = format!(
-            "SELECT * FROM {table} WHERE recording = {}",
-            quoted(recording)
-        );
-        if let Some(condition) = &self.wanted.condition {
-            query += &format!(" AND ({condition}\n)");
+        let mut query = format!("SELECT * FROM {table}");
+        // The only one needs no condition, which would have each row looked at.
+        let only =
+            (!self.recordings.is_one()).then(|| format!("recording = {}", quoted(recording)));
+        let wanted = (self.wanted.condition.iter()).map(|c| format!("({c}\n)"));
+        let all: Vec<String> = only.into_iter().chain(wanted).collect();
+        if !all.is_empty() {
+            query += &format!(" WHERE {}", all.join(" AND "));
         }
         let found = tables::all().into_iter().find(|t| t.name == table);
         let order = found.map_or(&[][..], |t| t.table.order());
@@ -179,6 +186,7 @@ impl Work<'_> {
     /// Writes the rows of a query.
     fn part(
         &mut self,
+        engine: &Engine,
         query: &str,
         file: File,
         (table, recording): (&str, Option<&str>),
@@ -187,16 +195,19 @@ impl Work<'_> {
         let (mut file, mut rows) = (Some(file), 0);
         let format = self.wanted.format;
         let about = about(table, recording);
-        self.engine.run(
+        engine.run(
             query,
             &mut |engine: &Engine, mut batches: SendableRecordBatchStream| {
                 let file = file.take().context("more than one statement")?;
                 let to = (format, path.display().to_string());
-                let mut out =
-                    RowsFile::new(file, to, &batches.schema(), recording.is_none(), &about)?;
-                while let Some(batch) = engine.next(&mut batches)? {
+                let schema = batches.schema();
+                // Until there is a row the recording may turn out to lack what is asked. Then the file stays empty.
+                let mut next = engine.next(&mut batches)?;
+                let mut out = RowsFile::new(file, to, &schema, recording.is_none(), &about)?;
+                while let Some(batch) = next {
                     rows += batch.num_rows() as u64;
                     out.write(&batch)?;
+                    next = engine.next(&mut batches)?;
                 }
                 out.close()
             },
@@ -318,21 +329,29 @@ fn named(entry: &str) -> Result<Vec<Item>> {
         Some((name, table)) if is_name(name.trim()) => (Some(name.trim()), table.trim()),
         _ => (None, entry),
     };
-    match (name, table) {
+    // As in queries, case does not count.
+    let lower = table.to_ascii_lowercase();
+    match (name, &*lower) {
         (None, "small") => return Ok(SMALL.iter().map(|t| of(t, t)).collect()),
         (None, "all") => return Ok(tables::all().iter().map(|t| of(t.name, t.name)).collect()),
         _ => {}
     }
-    if tables::all().iter().any(|t| t.name == table) {
-        return Ok(vec![of(name.unwrap_or(table), table)]);
+    if tables::all().iter().any(|t| t.name == lower) {
+        return Ok(vec![of(name.unwrap_or(&lower), &lower)]);
     }
-    let function = table.split_once('(').map(|(f, _)| f.trim());
-    if function.is_some_and(|f| TABLES.iter().any(|t| t.name == f)) && table.ends_with(')') {
+    let function = table.split_once('(').and_then(|(name, rest)| {
+        let name = name.trim();
+        let known = TABLES.iter().find(|t| t.name.eq_ignore_ascii_case(name))?;
+        table
+            .ends_with(')')
+            .then(|| format!("{}({rest}", known.name))
+    });
+    if let Some(table) = function {
         let words: Vec<&str> = (table
             .split(|c: char| !c.is_alphanumeric() && c != '_' && c != '.'))
         .filter(|w| !w.is_empty())
         .collect();
-        return Ok(vec![of(name.unwrap_or(&words.join("-")), table)]);
+        return Ok(vec![of(name.unwrap_or(&words.join("-")), &table)]);
     }
     Err(anyhow!(
         "there is no table {table}; `hindsight sql FILE \"SHOW TABLES\"` lists them"
@@ -384,6 +403,9 @@ mod tests {
             .unwrap(),
             ["events", "calls-pay", "w", "values_of-a.c-3-x-y", "q"]
         );
+        let case = ["Events,EVENTS,Calls ( 'Pay' ),calls( 'Pay' )"];
+        assert_eq!(names(&case, &[]).unwrap(), ["events", "calls-Pay"]);
+        assert_eq!(names(&["Small"], &[]).unwrap(), SMALL);
         for (tables, queries, word) in [
             ("nothing", "q=SELECT 1", "no table nothing"),
             ("", "", "--query"),

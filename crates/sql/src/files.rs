@@ -15,8 +15,8 @@ use datafusion::parquet::file::properties::WriterProperties;
 use hindsight_cli::sql::TableFormat;
 use std::error::Error;
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::sync::Arc;
+use std::io::{BufWriter, ErrorKind, Write};
+use std::sync::{Arc, Mutex};
 
 /// What a group of rows may take in memory before it is written. Long texts make rows large.
 const MOST: usize = 32 << 20;
@@ -29,12 +29,67 @@ pub struct RowsFile {
     /// What they are in the file.
     schema: SchemaRef,
     name: String,
+    failed: Failed,
 }
 
 enum Writer {
-    Parquet(Box<ArrowWriter<File>>),
-    Arrow(Box<FileWriter<BufWriter<File>>>),
-    Csv(Box<CsvWriter<BufWriter<File>>>),
+    Parquet(Box<ArrowWriter<Named<File>>>),
+    Arrow(Box<FileWriter<BufWriter<Named<File>>>>),
+    Csv(Box<CsvWriter<BufWriter<Named<File>>>>),
+}
+
+/// A file whose errors of writing are kept as the system said them. What libraries make of them differs.
+pub struct Named<W> {
+    file: W,
+    failed: Failed,
+}
+
+/// What went wrong with a file first.
+#[derive(Clone, Default)]
+pub struct Failed(Arc<Mutex<Option<String>>>);
+
+impl Failed {
+    /// The message for an error that came up while the file was written.
+    pub fn said(&self, name: &str, e: anyhow::Error) -> anyhow::Error {
+        match &*self.0.lock().unwrap_or_else(|e| e.into_inner()) {
+            Some(said) => anyhow!("cannot write {name}: {said}"),
+            None => e,
+        }
+    }
+}
+
+impl<W: Write> Named<W> {
+    /// The same file, and what will have gone wrong with it.
+    pub fn new(file: W) -> (Named<W>, Failed) {
+        let failed = Failed::default();
+        let named = Named {
+            file,
+            failed: failed.clone(),
+        };
+        (named, failed)
+    }
+
+    fn kept<T>(&self, done: std::io::Result<T>) -> std::io::Result<T> {
+        if let Err(e) = &done
+            && e.kind() != ErrorKind::Interrupted
+        {
+            let mut first = self.failed.0.lock().unwrap_or_else(|e| e.into_inner());
+            first.get_or_insert_with(|| e.to_string());
+        }
+        done
+    }
+}
+
+impl<W: Write> Write for Named<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let done = self.file.write(bytes);
+        self.kept(done)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let done = self.file.flush();
+        self.kept(done)
+    }
 }
 
 /// How the file extension of a format is.
@@ -59,7 +114,8 @@ impl RowsFile {
         let is_written = |i: &usize| names || !of.field(*i).metadata().contains_key(WHICH);
         let columns: Vec<usize> = (0..of.fields().len()).filter(is_written).collect();
         let schema = plain(&of.project(&columns)?);
-        let failed = |e: &(dyn Error + 'static)| unwritten(&name, e);
+        let (file, kept) = Named::new(file);
+        let failed = |e: &(dyn Error + 'static)| unwritten(&name, &kept, e);
         let writer = match format {
             TableFormat::Parquet => {
                 let mut properties = vec![];
@@ -97,6 +153,7 @@ impl RowsFile {
             writer,
             columns,
             schema,
+            failed: kept,
             name,
         })
     }
@@ -119,12 +176,12 @@ impl RowsFile {
             Writer::Arrow(w) => w.write(&rows),
             Writer::Csv(w) => w.write(&rows),
         };
-        done.map_err(|e| unwritten(&self.name, &e))
+        done.map_err(|e| unwritten(&self.name, &self.failed, &e))
     }
 
     /// Ends the file.
     pub fn close(self) -> Result<()> {
-        let failed = |e: &(dyn Error + 'static)| unwritten(&self.name, e);
+        let failed = |e: &(dyn Error + 'static)| unwritten(&self.name, &self.failed, e);
         match self.writer {
             Writer::Parquet(w) => {
                 w.close().map_err(|e| failed(&e))?;
@@ -139,13 +196,13 @@ impl RowsFile {
     }
 }
 
-/// What went wrong with a file. Messages of the formats repeat what the system said.
-fn unwritten(name: &str, e: &(dyn Error + 'static)) -> anyhow::Error {
+/// What went wrong with a file: what the system said, or else the library.
+fn unwritten(name: &str, failed: &Failed, e: &(dyn Error + 'static)) -> anyhow::Error {
     let mut root = e;
     while let Some(next) = root.source() {
         root = next;
     }
-    anyhow!("cannot write {name}: {root}")
+    failed.said(name, anyhow!("cannot write {name}: {root}"))
 }
 
 /// The same columns, with words as texts.

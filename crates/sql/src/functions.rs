@@ -149,6 +149,9 @@ pub const TABLES: &[TableOf] = &[
 /// The most bytes that can be looked for in memory.
 const LONGEST_TEXT: usize = 1 << 16;
 
+/// The most bytes whose writes can be asked for.
+const MOST: u64 = 1 << 20;
+
 /// What a query gives to a function.
 struct Arguments {
     of: &'static TableOf,
@@ -234,6 +237,11 @@ impl Arguments {
         };
         match w.length {
             0 => plan_err!("{}: the length is 0", self.of.name),
+            // As on the command line. Each byte that is looked for takes memory.
+            n if n > MOST => plan_err!(
+                "{}: {n} bytes are too many: at most a mebibyte ({MOST}) at a time",
+                self.of.name
+            ),
             _ => Ok(w),
         }
     }

@@ -175,7 +175,12 @@ impl TableProvider for Provider {
         columns.sort_unstable();
         columns.dedup();
         let made = Arc::new(self.schema.project(&columns)?);
-        let most = state.config().target_partitions();
+        let config = state.config();
+        // Parts come in any order. Where that may not be, only a table whose rows can be put in order again has several.
+        let most = match config.round_robin_repartition() || !self.table.order().is_empty() {
+            true => config.target_partitions(),
+            false => 1,
+        };
         let parts = self.parts(filters, most)?;
         let several = parts.iter().any(|p| p.len() > 1);
         let all = parts.iter().flatten().map(|p| p.source);

@@ -337,9 +337,10 @@ impl Value {
     }
 }
 
+/// Whether it can name a recording. A bare NULL names none.
 fn is_text(t: &DataType) -> bool {
     match t {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
+        DataType::Null | DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
         DataType::Dictionary(_, v) => is_text(v),
         _ => false,
     }

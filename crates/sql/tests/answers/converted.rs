@@ -123,7 +123,8 @@ fn coverage_is_written_as_a_tracefile() {
     let ours = ["--to", "lcov", "--source", programs.to_str().unwrap()];
     let ours = self::text(&a.scene, &a.trace, &ours);
     assert_eq!(lcov(&ours).len(), 1);
-    std::fs::write(&file, ours).unwrap();
+    std::fs::write(&file, &ours).unwrap();
+    let whole = ours;
     let done = a
         .scene
         .run(a.scene.command("lcov").arg("--list").arg(&file));
@@ -134,8 +135,19 @@ fn coverage_is_written_as_a_tracefile() {
     let done = a.scene.run(genhtml.arg(&file).arg("-o").arg(&html));
     assert!(done.status.success(), "{}", done.messages());
     assert!(html.join("index.html").exists());
+    // Folders may be written in several ways.
+    let around = programs.join("../programs/./");
+    assert!(around.exists(), "{}", around.display());
+    let around = ["--to", "lcov", "--source", around.to_str().unwrap()];
+    assert_eq!(self::text(&a.scene, &a.trace, &around), whole);
     let elsewhere = ["--to", "lcov", "--source", "no/such/folder"];
-    assert_eq!(self::text(&a.scene, &a.trace, &elsewhere), "");
+    let done = convert(&a.scene, &a.trace, &elsewhere);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(
+        done.messages().contains("no source file below /"),
+        "{}",
+        done.messages()
+    );
 }
 
 #[test]
@@ -331,9 +343,10 @@ fn a_profile_is_written_for_the_firefox_profiler() {
 #[test]
 fn time_is_written_for_perfetto() {
     let a = accounts();
+    // What is named twice is there once.
     let args = [
         "--to", "perfetto", "--calls", "pay", "--calls", "main", "--calls", "note", "--calls",
-        "malloc",
+        "malloc", "--calls", "pay",
     ];
     let trace: Value = serde_json::from_str(&text(&a.scene, &a.trace, &args)).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();

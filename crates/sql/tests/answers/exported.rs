@@ -6,7 +6,7 @@ use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::arrow::ipc::reader::FileReader;
 use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
-use hindsight_lab::Done;
+use hindsight_lab::{Done, words};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -373,17 +373,46 @@ fn files_are_there_when_they_are_whole() {
 fn a_full_disk_is_said_in_a_line() {
     let s = several();
     let to = s.scene.path("to");
+    let folder = to.to_str().unwrap();
+    let tables = ["--tables", "events,instructions"];
+    let program = s.scene.compile("accounts.c", &["-g", "-O1"]);
+    let many = words(&program, &["3000"]);
+    (s.scene).run(&mut s.scene.recording(&s.scene.path("many.hst"), &many));
+    for args in [
+        [
+            &["tables", "a.hst", "--to", folder, "--format", "csv"],
+            &tables[..],
+        ]
+        .concat(),
+        [
+            &["tables", "a.hst", "--to", folder, "--format", "arrow"],
+            &tables[..],
+        ]
+        .concat(),
+        [
+            &["tables", "a.hst", "--to", folder, "--format", "parquet"],
+            &tables[..],
+        ]
+        .concat(),
+        vec![
+            "convert", "many.hst", "--to", "perfetto", "--calls", "pay", "-o", folder,
+        ],
+    ] {
+        let said = full(&s, &args);
+        assert!(
+            said.contains("cannot write ") && said.contains(folder),
+            "{said}"
+        );
+        assert!(said.ends_with("File too large (os error 27)\n"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(!to.exists());
+    }
+}
+
+/// What a command says whose files cannot grow.
+fn full(s: &Several, args: &[&str]) -> String {
     let mut command = s.scene.command(env!("CARGO_BIN_EXE_hindsight-sql"));
-    command.args([
-        "tables",
-        "a.hst",
-        "--to",
-        to.to_str().unwrap(),
-        "--format",
-        "csv",
-        "--tables",
-        "events,instructions",
-    ]);
+    command.args(args);
     // A limit of a file's size is what can be made full without rights.
     use std::os::unix::process::CommandExt;
     // SAFETY: both calls may be made in a process that was just forked.
@@ -400,11 +429,65 @@ fn a_full_disk_is_said_in_a_line() {
     };
     let done = s.scene.run(&mut command);
     assert_eq!(done.status.code(), Some(2), "{}", done.messages());
-    let said = done.messages();
-    assert!(
-        said.contains("instructions") && said.contains("too large"),
-        "{said}"
-    );
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(!to.exists());
+    done.messages()
+}
+
+#[test]
+fn what_a_recording_lacks_leaves_one_empty_table() {
+    let s = several();
+    // It has neither the function's calls nor rows of this place.
+    let table = "stack('syscall:access:2')";
+    for format in ["csv", "arrow", "parquet"] {
+        let to = s.scene.path(format);
+        let folder = to.to_str().unwrap();
+        let args = ["*.hst", "--to", folder, "--format", format, "--tables"];
+        let done = tables(&s, &[&args[..], &[&format!("at={table}")]].concat());
+        assert!(done.status.success(), "{}", done.messages());
+        let rows = |recording: &str| {
+            let file = format!("at/recording={recording}/part-0.{format}");
+            let file = to.join(file);
+            match format {
+                "csv" => fs::read_to_string(&file).unwrap().lines().count() - 1,
+                "arrow" => {
+                    // The end of the file says where its parts are.
+                    let bytes = fs::read(&file).unwrap();
+                    let magic = bytes.windows(6).filter(|w| w == b"ARROW1").count();
+                    assert_eq!(magic, 2, "{recording}");
+                    let reader = FileReader::try_new(File::open(&file).unwrap(), None).unwrap();
+                    reader.map(|b| b.unwrap().num_rows()).sum()
+                }
+                _ => parquet(&file).iter().map(RecordBatch::num_rows).sum(),
+            }
+        };
+        assert!(rows("a") > 0 && rows("b") > 0, "{format}");
+        assert_eq!(rows("fails"), 0, "{format}");
+    }
+}
+
+#[test]
+fn rows_have_the_same_order_each_time() {
+    let s = several();
+    let mut before: Option<Vec<Vec<u8>>> = None;
+    for i in 0..3 {
+        let to = s.scene.path(&format!("order-{i}"));
+        let args = [
+            "a.hst",
+            "b.hst",
+            "--to",
+            to.to_str().unwrap(),
+            "--format",
+            "csv",
+            "--jobs",
+            "4",
+            "--tables",
+            "profile,coverage,branches,memory(0x1000, 20000)",
+        ];
+        let done = tables(&s, &args);
+        assert!(done.status.success(), "{}", done.messages());
+        let all: Vec<Vec<u8>> = below(&to).iter().map(|f| fs::read(f).unwrap()).collect();
+        assert_eq!(all.len(), 8);
+        if let Some(before) = before.replace(all.clone()) {
+            assert!(before == all, "run {i} differs");
+        }
+    }
 }

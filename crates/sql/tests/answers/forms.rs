@@ -99,6 +99,8 @@ fn mistakes_are_shown_with_their_place() {
             "expected memory(ADDRESS, LENGTH",
         ),
         ("select * from writes(0x1000, 0)", "length is 0"),
+        ("select * from writes(0x1000, 0xffffffffffff)", "too many"),
+        ("select * from last_write(0x1000, 1048577)", "too many"),
         ("select * from stack('nowhere')", "no place"),
         ("select time_of('nowhere')", "no place"),
         ("select hex(-1)", "-1"),
