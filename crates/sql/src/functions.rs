@@ -150,7 +150,7 @@ pub const TABLES: &[TableOf] = &[
 const LONGEST_TEXT: usize = 1 << 16;
 
 /// The most bytes whose writes can be asked for.
-const MOST: u64 = 1 << 20;
+const MOST_WRITTEN: u64 = 1 << 20;
 
 /// What a query gives to a function.
 struct Arguments {
@@ -238,8 +238,8 @@ impl Arguments {
         match w.length {
             0 => plan_err!("{}: the length is 0", self.of.name),
             // As on the command line. Each byte that is looked for takes memory.
-            n if n > MOST => plan_err!(
-                "{}: {n} bytes are too many: at most a mebibyte ({MOST}) at a time",
+            n if n > MOST_WRITTEN => plan_err!(
+                "{}: {n} bytes are too many: at most a mebibyte ({MOST_WRITTEN}) at a time",
                 self.of.name
             ),
             _ => Ok(w),

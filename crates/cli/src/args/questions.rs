@@ -488,8 +488,8 @@ pub struct Calls {
 #[derive(ClapArgs)]
 pub struct Sql {
     /// Recordings (files, names in the store, or patterns in quotes such as 'runs/*.hst'; default: the latest recording), and
-    /// behind them what is asked. Without a question each line of the terminal is one, or standard input has them: so it is
-    /// if the last word is a recording, too. SHOW TABLES lists the tables, DESCRIBE TABLE the columns.
+    /// behind them what is asked. If the last word is a recording too, the question comes from the prompt or from standard
+    /// input. SHOW TABLES lists the tables, DESCRIBE TABLE the columns.
     #[arg(value_name = "[FILE]... [QUERY]", num_args = 0..)]
     pub words: Vec<String>,
     /// Show rows as CSV, with a line of names.

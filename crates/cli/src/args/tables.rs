@@ -38,13 +38,14 @@ pub struct Tables {
     /// How rows are written.
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "parquet")]
     pub format: TableFormat,
-    /// Replace files that exist. Without it, that is an error before anything is done.
+    /// Replace files that exist, and remove other `part-*` files of these tables. Without it, a file that exists is an error,
+    /// and nothing is written.
     #[arg(long)]
     pub force: bool,
     /// Processors to use; default: all.
     #[arg(long, short, value_name = "N", value_parser = jobs)]
     pub jobs: Option<usize>,
-    /// For scripts.
+    /// For scripts: each file that was written, with its table, recording and number of rows.
     #[arg(long)]
     pub json: bool,
 }
@@ -56,7 +57,7 @@ pub enum Exchange {
     Lcov,
     /// The profile as folded stacks, for flame graphs: a line for each call path, with the instructions in its last function.
     Folded,
-    /// The same as a profile for the Firefox profiler, <https://profiler.firefox.com>.
+    /// The profile, for the Firefox profiler, <https://profiler.firefox.com>.
     Firefox,
     /// Threads, system calls, signals, marks and calls of functions in time, as JSON for Perfetto, <https://ui.perfetto.dev>.
     Perfetto,
