@@ -360,8 +360,11 @@ static void queues(void) {
         }
     memset(&s, 'g', sizeof s);
     printf("%d %d\n", found, msgctl(q, IPC_RMID, &s.queue));
-    printf("%d %d\n", msgctl(q, IPC_STAT, &s.queue), errno);
-    printf("%d %d\n", msgctl(-1, IPC_INFO, &s.queue), errno);
+    /* Which argument comes first is open, and other queues may have left an error. */
+    int gone = msgctl(q, IPC_STAT, &s.queue);
+    printf("%d %d\n", gone, errno);
+    int wrong = msgctl(-1, IPC_INFO, &s.queue);
+    printf("%d %d\n", wrong, errno);
     show("gone", &s, sizeof s);
 }
 
