@@ -74,3 +74,12 @@ pub(crate) fn restored(step: &Step, place: &Place) -> Option<Place> {
 pub(crate) fn is_return(step: &Step) -> bool {
     step.instruction.mnemonic() == Mnemonic::Syscall && step.cpu.gpr[regs::RAX] == SIGRETURN
 }
+
+/// Whether the kernel may set a register when a handler begins: its arguments, the stack pointer, and all vector registers.
+pub(crate) fn set_for_handlers(register: Register) -> bool {
+    !register.is_gpr()
+        || matches!(
+            register,
+            Register::RAX | Register::RDI | Register::RDX | Register::RSI | Register::RSP
+        )
+}

@@ -6,7 +6,7 @@ use crate::past::{Past, Step, Wrote};
 use crate::place::{Place, bytes_of, whole};
 use crate::recorded::Recorded;
 use crate::source::{Source, tell};
-use crate::unseen::{Unseen, behind, differ, set_for_handlers};
+use crate::unseen::{Unseen, behind, differ};
 use crate::writers::stored;
 use crate::{Error, Point, Result, join, signal};
 use hindsight_timeline::{Cancel, Happening, Kind, Position, ThreadId, VecState, syscall_name};
@@ -481,7 +481,7 @@ impl Finder<'_> {
                 point: self.point_of(&step, at)?,
                 why: "the kernel restored it behind a signal's handler".into(),
             },
-            (_, Place::Register { register, .. }) if !set_for_handlers(register) => {
+            (_, Place::Register { register, .. }) if !signal::set_for_handlers(register) => {
                 // A handler begins with it as it was.
                 self.left.push(Pending { at, ..p });
                 return Ok(());

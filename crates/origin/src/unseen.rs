@@ -65,12 +65,6 @@ impl Unseen {
     }
 }
 
-/// What the kernel may set in a register when a handler begins: its arguments, and the stack pointer.
-pub(crate) fn set_for_handlers(register: iced_x86::Register) -> bool {
-    use iced_x86::Register::{RAX, RDI, RDX, RSI, RSP};
-    !register.is_gpr() || matches!(register, RAX | RDI | RDX | RSI | RSP)
-}
-
 /// Whether bytes that are known differ.
 pub(crate) fn differ(a: &[Option<u8>], b: &[Option<u8>]) -> bool {
     let other = |(a, b): (&Option<u8>, &Option<u8>)| a.is_some() && b.is_some() && a != b;

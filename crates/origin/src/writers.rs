@@ -4,7 +4,6 @@ use crate::past::{Past, Wrote};
 use crate::place::Place;
 use crate::recorded::Recorded;
 use crate::source::Source;
-use crate::unseen::set_for_handlers;
 use crate::{Result, signal};
 use hindsight_timeline::{Cancel, Direction, Found, ThreadId, Watch};
 use iced_x86::Register;
@@ -102,7 +101,7 @@ pub fn wrote_register(
         let step = past.step(thread, begun)?;
         let from = step.as_ref().and_then(|s| signal::restored(s, &place));
         let Some(Place::Memory { at: address, .. }) = from else {
-            if set_for_handlers(register) {
+            if signal::set_for_handlers(register) {
                 return Ok(((thread, count), wrote));
             }
             // A handler begins with it as it was.
