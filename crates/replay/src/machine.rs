@@ -22,6 +22,9 @@ use hindsight_events::{EndKind, Event};
 use hindsight_isa::{CpuState, Executed, Predictor, VecState};
 use std::sync::Arc;
 
+/// Machines use large pages for programs with this many bytes of memory.
+const MUCH_MEMORY: u64 = 256 << 20;
+
 /// How a stream ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamEnd {
@@ -162,6 +165,14 @@ impl<'a> Machine<'a> {
             stops_at_digests: false,
             conditions: Vec::new(),
         })
+    }
+
+    /// Says how many bytes of memory the program has. Where these are many, the machine uses large pages. They save most page
+    /// faults, but take memory for what the program leaves out between its pages.
+    pub fn expect_memory(&mut self, bytes: u64) {
+        if bytes >= MUCH_MEMORY {
+            self.cpu.window.large_pages();
+        }
     }
 
     /// Executes the code of another program image from now on.

@@ -17,12 +17,25 @@ pub fn page_faults() -> u64 {
     usage.ru_minflt as u64
 }
 
+/// Bytes in a large page.
+pub const LARGE_PAGE: usize = 2 << 20;
+
+/// Which pages the kernel is asked to use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PageSize {
+    /// Those that it uses for all processes.
+    AsUsual,
+    /// Of 4 KiB only.
+    Small,
+    /// Of 2 MiB wherever it can.
+    Large,
+}
+
 /// A private anonymous mapping.
 pub struct Mapping {
     base: *mut u8,
     len: usize,
-    /// The kernel was asked to use pages of 4 KiB only.
-    small: bool,
+    size: PageSize,
     /// Where a file lies over it, ascending and apart: offsets.
     laid: Vec<Range<usize>>,
 }
@@ -43,7 +56,7 @@ impl Mapping {
         Ok(Mapping {
             base: p.cast(),
             len,
-            small: false,
+            size: PageSize::AsUsual,
             laid: Vec::new(),
         })
     }
@@ -56,7 +69,7 @@ impl Mapping {
         Mapping {
             base,
             len,
-            small: false,
+            size: PageSize::AsUsual,
             laid: Vec::new(),
         }
     }
@@ -74,7 +87,7 @@ impl Mapping {
         let map = Mapping {
             base: p.cast(),
             len,
-            small: false,
+            size: PageSize::AsUsual,
             laid: Vec::new(),
         };
         // Before Linux 4.17 the kernel takes the address only as a hint.
@@ -102,9 +115,31 @@ impl Mapping {
 
     /// Asks the kernel to use pages of 4 KiB only.
     pub fn small_pages(&mut self) {
-        self.small = true;
+        self.size = PageSize::Small;
+        self.advise(0..self.len);
+    }
+
+    /// Asks the kernel to use pages of 2 MiB where it can. It may not be able to, or not be allowed to.
+    pub fn large_pages(&mut self) {
+        self.size = PageSize::Large;
+        self.advise(0..self.len);
+    }
+
+    /// Whether the kernel was asked for pages of 2 MiB.
+    pub fn has_large_pages(&self) -> bool {
+        self.size == PageSize::Large
+    }
+
+    /// Asks for the size of pages in a range.
+    fn advise(&self, range: Range<usize>) {
+        let advice = match self.size {
+            PageSize::AsUsual => return,
+            PageSize::Small => libc::MADV_NOHUGEPAGE,
+            PageSize::Large => libc::MADV_HUGEPAGE,
+        };
+        assert!(range.start <= range.end && range.end <= self.len);
         // SAFETY: advice about our own mapping. It may fail without harm.
-        unsafe { libc::madvise(self.base.cast(), self.len, libc::MADV_NOHUGEPAGE) };
+        unsafe { libc::madvise(self.base.add(range.start).cast(), range.len(), advice) };
     }
 
     /// Lays whole pages of a file over a range: it then holds what they hold, and a page takes memory of its own only
@@ -163,11 +198,9 @@ impl Mapping {
             let done = unsafe {
                 let at = self.base.add(from).cast();
                 let p = libc::mmap(at, to - from, prot, flags | libc::MAP_FIXED, -1, 0);
-                if self.small {
-                    libc::madvise(at, to - from, libc::MADV_NOHUGEPAGE);
-                }
                 p != libc::MAP_FAILED
             };
+            self.advise(from..to);
             if !done {
                 failed = Some(Error::last_os("cannot release memory"));
                 rest.push(l.clone());

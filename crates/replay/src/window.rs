@@ -105,6 +105,15 @@ impl Window {
         Ok(w)
     }
 
+    /// Asks the kernel for large pages. That is of use where the program has much memory: cells and marks then cause few
+    /// page faults. All pages of a large one look accessed, so marks are looked for in all of them.
+    pub fn large_pages(&mut self) {
+        self.map.large_pages();
+        if let Some(near) = &mut self.near {
+            near.large_pages();
+        }
+    }
+
     /// Whether the marks of writes are at [`observe::NEAR`].
     pub fn is_near(&self) -> bool {
         self.near.is_some()
@@ -116,7 +125,7 @@ impl Window {
         let size = predictor.size() as usize;
         let first = FRONT + CTX_SIZE;
         let mut map = Mapping::new(first + REAR)?;
-        // With huge pages, everything would look accessed.
+        // With large pages, everything would look accessed.
         map.small_pages();
         map.protect(first + size + ALIAS, GUARD)?;
         map.alias(first, first + size, ALIAS)?;

@@ -76,7 +76,20 @@ impl Recording {
     /// A machine for the stream of a thread.
     pub fn machine(&self, thread: ThreadId) -> Result<Machine<'static>> {
         let code = self.code(self.image(thread), thread)?;
-        Machine::with(self.processor, code, Predictor::WINDOW).map_err(|e| replay(thread, e))
+        let machine = Machine::with(self.processor, code, Predictor::WINDOW);
+        self.expecting(machine.map_err(|e| replay(thread, e))?)
+    }
+
+    /// Says how much memory it will need.
+    fn expecting(&self, mut machine: Machine<'static>) -> Result<Machine<'static>> {
+        machine.expect_memory(self.memory().unwrap_or(0));
+        Ok(machine)
+    }
+
+    /// The number of bytes of memory that the program had at most. `None`: the recording does not say it.
+    pub fn memory(&self) -> Option<u64> {
+        let summary = self.trace.summary()?;
+        Some(summary.peak_memory_kib.saturating_mul(1024))
     }
 
     /// The same with access marks.
@@ -88,7 +101,8 @@ impl Recording {
     /// The same for a machine that executes much.
     pub fn observing_much(&self, thread: ThreadId) -> Result<Machine<'static>> {
         let code = self.code(self.image(thread), thread)?;
-        Machine::observing_much(self.processor, code).map_err(|e| replay(thread, e))
+        let machine = Machine::observing_much(self.processor, code);
+        self.expecting(machine.map_err(|e| replay(thread, e))?)
     }
 
     /// The same for a machine that logs which instructions it executes.

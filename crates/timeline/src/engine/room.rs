@@ -30,7 +30,7 @@ const UNEVEN: u64 = 32;
 pub fn limits(recording: &Recording, options: &Options) -> Limits {
     let trace = &recording.trace;
     let usual = match options.index_size {
-        0 => most(trace),
+        0 => most(recording),
         n => n,
     };
     let each = match options.fine_size {
@@ -44,8 +44,9 @@ pub fn limits(recording: &Recording, options: &Options) -> Limits {
     }
 }
 
-fn most(trace: &Trace) -> u64 {
-    let had = (trace.summary()).map_or(0, |s| s.peak_memory_kib.saturating_mul(1024));
+fn most(recording: &Recording) -> u64 {
+    let trace = &recording.trace;
+    let had = recording.memory().unwrap_or(0);
     let for_memory = (had / PER_MEMORY).min(MOST_FOR_MEMORY);
     2 * trace.len() + INDEX_CONSTANT + for_memory + instructions(trace) / PER_BYTE
 }

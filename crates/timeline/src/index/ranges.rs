@@ -130,7 +130,7 @@ fn leave_out_based(recording: &Recording, thread: ThreadId, starts: &mut Vec<usi
         return;
     };
     let chunks = recording.trace.chunks(thread.0);
-    let had = (recording.trace.summary()).map_or(0, |s| s.peak_memory_kib.saturating_mul(1024));
+    let had = recording.memory().unwrap_or(0);
     let least = match recording.interval {
         0 if is_long(recording, thread) => had
             .saturating_mul(PER_BYTE_OF_LONG)

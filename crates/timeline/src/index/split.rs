@@ -22,9 +22,9 @@ const AHEAD: f64 = 0.6;
 const LEAST: u64 = 4;
 /// There are at most this many stretches.
 const MOST: usize = 8;
-/// `MEMORY_KIB` is how much memory all stretches may take together. Each holds the program's memory `TIMES` times: in
+/// `MEMORY` is how many bytes of memory all stretches may take together. Each holds the program's memory `TIMES` times: in
 /// its window, in the marks of reads, in those of writes, and in what its packer knows.
-const MEMORY_KIB: u64 = 2 << 20;
+const MEMORY: u64 = 2 << 30;
 const TIMES: u64 = 4;
 /// The same for a part with a coarse level. What changed in its long intervals comes on top.
 const TIMES_COARSE: u64 = 8;
@@ -127,11 +127,8 @@ pub fn affordable_coarse(recording: &Recording) -> usize {
 
 /// How many machines may run at the same time that each hold the program's memory so many times.
 pub fn within_memory(recording: &Recording, times: u64) -> usize {
-    let had = recording
-        .trace
-        .summary()
-        .map_or(u64::MAX, |s| s.peak_memory_kib.max(1));
-    usize::try_from(MEMORY_KIB / times / had)
+    let had = recording.memory().map_or(u64::MAX, |had| had.max(1));
+    usize::try_from(MEMORY / times / had)
         .unwrap_or(1)
         .max(1)
 }

@@ -170,7 +170,7 @@ fn jobs(engine: &Engine, marks: bool) -> usize {
 
 /// Cuts a stretch at key frames, ascending.
 fn stretches(engine: &Arc<Engine>, s: SearchRange) -> Result<Vec<Stretch>> {
-    let had = (engine.trace.summary()).map_or(0, |s| s.peak_memory_kib.saturating_mul(1024));
+    let had = engine.memory().unwrap_or(0);
     let least = match engine.interval {
         0 => (LEAST * index::span(engine, s.thread)).max(had.saturating_mul(PER_BYTE)),
         n => LEAST * n,

@@ -73,8 +73,7 @@ impl Player {
         if need == Need::Marks || !built.range.is_coarse() || into < self.span() {
             return Ok(false);
         }
-        let summary = self.engine.trace.summary();
-        let had = summary.map_or(0, |s| s.peak_memory_kib.saturating_mul(1024));
+        let had = self.engine.memory().unwrap_or(0);
         let frame = self.frame_for(count)?;
         Ok(frame.is_some_and(|(at, _)| count - at < had.saturating_mul(PER_BYTE)))
     }
