@@ -190,13 +190,13 @@ fn lay(to: &mut [u8; PAGE], mask: u64, mut lines: &[u8]) {
 
 /// Sets a page to these lines, and to zero elsewhere.
 fn put(to: &mut [u8; PAGE], mask: u64, lines: &[u8]) {
-    let mut lines = lines.as_chunks::<LINE>().0.iter();
-    for (i, to) in to.as_chunks_mut::<LINE>().0.iter_mut().enumerate() {
-        match (mask & 1 << i != 0).then(|| lines.next()).flatten() {
-            Some(line) => *to = *line,
-            // Writing would allocate memory, so zero lines are not written again.
-            None if !same(to, &[0; LINE]) => *to = [0; LINE],
-            None => {}
+    // A page that is not in memory yet is written to first: to read it first would cost one more page fault.
+    lay(to, mask, lines);
+    let rest = to.as_chunks_mut::<LINE>().0.iter_mut().enumerate();
+    for (_, to) in rest.filter(|(i, _)| mask & 1 << i == 0) {
+        // Writing would allocate memory, so zero lines are not written again.
+        if !same(to, &[0; LINE]) {
+            *to = [0; LINE];
         }
     }
 }
@@ -243,7 +243,8 @@ impl Window {
 
     /// Parts of pages that may have marks.
     fn dirty_marks(&self, kind: AccessKind) -> Result<Vec<MarkPage>, Error> {
-        match self.dirty.known() {
+        // Each page of marks that is looked at and not in memory costs a page fault.
+        match self.dirty.known().filter(|pages| pages.len() <= KEPT) {
             Some(pages) => Ok(self.parts_of(kind, &pages)),
             None => Ok(self.dirty.among(self.parts(kind)?, |p| p.page)),
         }

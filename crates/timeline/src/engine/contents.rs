@@ -57,8 +57,12 @@ impl Engine {
     ) -> Result<(State, Lines)> {
         let frame = part.frame(self, interval)?;
         if part.range.is_coarse() {
-            drop(spare);
             let (state, accessed) = frame.open().ok_or_else(|| self.bad_frame())?;
+            if accessed.has_lines() {
+                let lines = accessed.content(spare).ok_or_else(|| self.bad_frame())?;
+                return Ok((state, lines));
+            }
+            drop(spare);
             let accessed: Vec<u32> = accessed.pages.iter().map(|p| p.0).collect();
             let lines = |pages: &Pages| lines_of(pages, accessed.iter().copied());
             let content = match self.some_at_border(part, interval, &accessed, progress)? {

@@ -6,7 +6,7 @@
 
 use super::Engine;
 use crate::base::sync::lock;
-use crate::index::{IndexPart, PartRange};
+use crate::index::{self, IndexPart, PartRange};
 use crate::{Result, ThreadId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,6 @@ const LITTLE: u64 = 64 << 30;
 
 /// To make a part of the fine level takes about so many times as long as to play all of its interval.
 const TIMES_COARSE: u64 = 3;
-/// A player of a coarse interval that accesses so many pages can take no checkpoint: it would be too large. To go back would mean
-/// to play all of it again.
-const LARGE: usize = 16 << 10;
-
 /// What is known of intervals of the coarse level whose parts of the fine level are missing, by where they begin.
 pub type PlayedCoarse = BTreeMap<(ThreadId, u64), Coarsely>;
 
@@ -29,7 +25,17 @@ pub type PlayedCoarse = BTreeMap<(ThreadId, u64), Coarsely>;
 #[derive(Clone, Copy, Default)]
 pub struct Coarsely {
     instructions: u64,
-    large: Option<bool>,
+    size: Option<Size>,
+}
+
+/// How much memory such an interval accesses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Size {
+    Usual,
+    /// Much. All of it is to be led to where the interval begins.
+    Large,
+    /// Much, and the interval's frame has what it accesses.
+    Framed,
 }
 
 impl Engine {
@@ -46,18 +52,34 @@ impl Engine {
                 && !self.is_large(part, interval)?)
     }
 
-    /// Whether an interval of a coarse part accesses so much memory that a player can only go forwards in it.
+    /// Whether an interval of a coarse part accesses so much memory that a player can only go forwards in it: checkpoints would
+    /// be too large. One whose frame has the lines that it accesses is no such interval.
     pub fn is_large(self: &Arc<Self>, part: &IndexPart, interval: usize) -> Result<bool> {
+        Ok(self.size_of(part, interval)? == Size::Large)
+    }
+
+    /// Whether the frame of an interval of a coarse part has the lines that the interval accesses.
+    pub fn is_framed(self: &Arc<Self>, part: &IndexPart, interval: usize) -> Result<bool> {
+        Ok(self.size_of(part, interval)? == Size::Framed)
+    }
+
+    fn size_of(self: &Arc<Self>, part: &IndexPart, interval: usize) -> Result<Size> {
         let key = (part.thread, part.bounds(interval).0);
         let its = lock(&self.played_coarse).get(&key).copied();
-        if let Some(large) = its.and_then(|c| c.large) {
-            return Ok(large);
+        if let Some(size) = its.and_then(|c| c.size) {
+            return Ok(size);
         }
         let frame = part.frame(self, interval)?;
         let (_, accessed) = frame.open().ok_or_else(|| self.bad_frame())?;
-        let large = accessed.pages.len() >= LARGE;
-        lock(&self.played_coarse).entry(key).or_default().large = Some(large);
-        Ok(large)
+        let size = if accessed.has_lines() {
+            Size::Framed
+        } else if accessed.pages.len() >= index::much(self) {
+            Size::Large
+        } else {
+            Size::Usual
+        };
+        lock(&self.played_coarse).entry(key).or_default().size = Some(size);
+        Ok(size)
     }
 
     /// Notes that so many instructions were played in an interval of a coarse part.

@@ -69,7 +69,10 @@ pub fn build(
     };
     let spans = Spans::new(range.span(recording));
     let content = start.as_ref().map(|s| &s.content);
-    let coarse = range.is_coarse().then(|| Coarse::new(content, recording));
+    let coarse = range.is_coarse().then(|| {
+        let least = super::span(recording, range.thread);
+        Coarse::new(content, recording, least)
+    });
     let mut shadow = HashMap::new();
     if let (Some(c), None) = (content, &coarse) {
         let mut put = |page, bytes: &Page| {
@@ -164,19 +167,25 @@ fn play(
     // Where the present interval ends, and whether it is a short one. After that comes one of the usual length. Otherwise a
     // program that reads many files would have short ones only.
     let (mut end, mut short) = (0, false);
-    let (mut interval, mut usual) = (0, spans.of(0));
+    let (mut interval, mut usual) = (0, spans.of(0).usual);
     let mut buffers = Buffers::of(spare);
     let every = coarse.as_ref().map_or(LOOK, |c| c.every);
     loop {
         let state = m.state();
         let from = state.position;
+        // Where intervals are given, how long they are is.
+        let (mut least, mut framed) = (None, true);
         let mut next = match borders.get(borders.partition_point(|b| *b <= from)) {
             Some(b) => *b,
             None if !borders.is_empty() => range.to,
             None if from < end => end,
             None => {
-                usual = spans.of(interval);
+                let span = spans.of(interval);
+                usual = span.usual;
                 interval += 1;
+                // Without room for short intervals there is none for lines.
+                framed = span.least <= usual;
+                least = framed.then_some(span.least);
                 let its = match short || !may_be_short {
                     true => usual,
                     false => first_or([&scan.given, &scan.restated], from, usual),
@@ -186,16 +195,23 @@ fn play(
             }
         };
         end = next.min(range.to);
+        if let Some(c) = &mut coarse {
+            c.begin(from, least, framed, known.len());
+        }
         if stepped {
             let step = (usual / STEPS).max(1);
             next = next.min(from.saturating_add(step));
         }
         let mut pause = |m: &mut Machine| match &mut coarse {
-            Some(c) => c.take_many(m, scan, &mut known).map_err(fail),
-            None => Ok(()),
+            Some(c) => c.pause(m, scan, &mut known).map_err(fail),
+            None => Ok(false),
         };
         let stop = run_to(&mut m, next.min(range.to), progress, (every, &mut pause))?;
         let done = m.position();
+        if coarse.is_some() && matches!(stop, Ok(Stop::Position)) {
+            // It may have ended early.
+            end = done;
+        }
         let more = goes_on(recording, stop).map_err(fail)? && done < range.to;
         let mut raw = Raw::default();
         match &mut coarse {
@@ -252,8 +268,8 @@ fn goes_on(
     }
 }
 
-/// What is done on the way.
-type Pause<'a> = dyn FnMut(&mut Machine) -> Result<()> + 'a;
+/// What is done on the way. It answers whether to stop.
+type Pause<'a> = dyn FnMut(&mut Machine) -> Result<bool> + 'a;
 
 /// Runs to a position. On the way it asks every so many instructions whether to go on. `pause` is called then, too.
 fn run_to(
@@ -271,7 +287,9 @@ fn run_to(
         if !progress(0) {
             return Err(Error::Cancelled);
         }
-        pause(m)?;
+        if pause(m)? {
+            return Ok(stop);
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! interval is. What they said is kept as bits.
 
 use super::build::LOOK;
-use super::codec::{LEVEL, PAGE, Page, bits};
+use super::codec::{LEVEL, LINE, PAGE, Page, bits};
 use super::draft::Interval;
 use super::frame::IndexFrame;
 use super::history::History;
@@ -12,7 +12,8 @@ use super::maker::Maker;
 use super::page_access::{PageAccess, whole, words_of};
 use super::pages::PageSet;
 use super::pieces::{PIECE, Packing};
-use super::summary::covered;
+use super::ranges::much;
+use super::summary::{covered, words};
 use super::told::Told;
 use crate::Result;
 use crate::base::sync::lock;
@@ -29,6 +30,14 @@ const MANY: u64 = 1 << 20;
 /// tests are small.
 const MANY_IF_CHOSEN: u64 = 256;
 const LOOKS_IF_CHOSEN: u64 = 8;
+/// An interval that accesses much memory may end when so many times its pages were looked at as instructions were played: to look
+/// for marks costs a fraction of what playing does.
+const PER_PAGE: u64 = 400;
+/// Its frame has the lines that it accesses, if they are no more than these: 32 MiB. Of a program that goes through all of its
+/// memory again and again they would be more than what changes.
+const LINES: usize = 4 << 20;
+/// The same where somebody chose the length of coarse intervals.
+const LINES_IF_CHOSEN: usize = 4 << 10;
 /// Differences are packed while more are found, this many bytes at a time.
 const SOME: usize = 1024 * PIECE;
 /// Pages in memory, by number. Numbers of cells go up to here.
@@ -45,19 +54,30 @@ pub struct Coarse {
     spare: Spare,
     /// Where marks were taken last, and how many pages the thread had got by then.
     since: u64,
+    taken: Option<u64>,
     faults: u64,
     /// How many pages more are many.
     many: u64,
     /// After so many instructions it is looked whether there are many.
     pub every: u64,
+    /// Where the interval begins, and where it is looked next whether it has accessed much memory, if it may end early.
+    from: u64,
+    look: Option<u64>,
+    /// Its frame may have lines.
+    framed: bool,
+    /// How many pages are much, how many instructions an interval has then at least, and how many lines its frame may have.
+    much: usize,
+    least: u64,
+    lines: usize,
 }
 
 /// What an interval left.
 pub struct Change {
     state: State,
     pub to: u64,
-    /// The pages that it accessed.
+    /// The pages that it accessed, with the lines of them that the frame has.
     accessed: Vec<(u32, u64)>,
+    framed: Vec<u8>,
     history: History,
     /// All that changed in memory. A program that works through all of its memory again and again changes little of it.
     /// So that is much smaller than what the interval reads.
@@ -86,7 +106,7 @@ impl Change {
         let interval = Interval {
             from: self.state.position,
             to: self.to,
-            frame: IndexFrame::made(&self.state, &self.accessed, &[], LEVEL)?,
+            frame: IndexFrame::made(&self.state, &self.accessed, &self.framed, LEVEL)?,
             history: Told::packed(&self.history)?,
             summary: self.summary.pack(LEVEL)?,
         };
@@ -97,7 +117,7 @@ impl Change {
 
 impl Coarse {
     /// `content` is what memory holds at the beginning, as far as that is known.
-    pub fn new(content: Option<&Lines>, recording: &Recording) -> Coarse {
+    pub fn new(content: Option<&Lines>, recording: &Recording, least: u64) -> Coarse {
         let mut shadow = HashMap::new();
         let mut put = |page, bytes: &Page| {
             shadow.insert(page, Box::new(*bytes));
@@ -111,33 +131,66 @@ impl Coarse {
             idle: Vec::new(),
             spare: Spare::default(),
             since: 0,
+            taken: None,
             faults: page_faults(),
             many: match recording.coarse {
                 0 => MANY,
                 _ => MANY_IF_CHOSEN,
             },
             every: match recording.coarse {
-                0 => LOOK,
+                0 => least.min(LOOK),
                 n => (n / LOOKS_IF_CHOSEN).clamp(1, LOOK),
+            },
+            from: 0,
+            look: None,
+            framed: false,
+            much: much(recording),
+            least: match recording.coarse {
+                0 => least,
+                n => n / LOOKS_IF_CHOSEN,
+            },
+            lines: match recording.coarse {
+                0 => LINES,
+                _ => LINES_IF_CHOSEN,
             },
         }
     }
 
-    /// Takes marks if there are many.
-    pub fn take_many(
+    /// Begins an interval at instruction `from`.
+    ///
+    /// - `least`: it may end early, behind at least so many instructions.
+    /// - `framed`: its frame may have lines.
+    /// - `pages`: so many are known so far.
+    pub fn begin(&mut self, from: u64, least: Option<u64>, framed: bool, pages: usize) {
+        let looks = (pages as u64).saturating_mul(PER_PAGE);
+        let least = least.map(|l| l.max(self.least).max(looks));
+        self.look = least.map(|l| from.saturating_add(l));
+        (self.from, self.framed) = (from, framed);
+    }
+
+    /// Takes marks on the way, if there are many. Returns whether the interval is to end here, since it has accessed much memory.
+    pub fn pause(
         &mut self,
         m: &mut Machine,
         scan: &Scan,
         known: &mut PageSet,
-    ) -> std::result::Result<(), hindsight_replay::Error> {
+    ) -> std::result::Result<bool, hindsight_replay::Error> {
+        let here = m.position();
+        if self.look.is_some_and(|at| at <= here) {
+            self.take(m, scan, known)?;
+            if self.touched.len() >= self.much {
+                return Ok(true);
+            }
+            self.look = Some(here.saturating_add(here - self.from));
+        }
         if page_faults().saturating_sub(self.faults) < self.many {
-            return Ok(());
+            return Ok(false);
         }
         self.take(m, scan, known)?;
         // Otherwise they stay in memory as zeros.
         m.clear_marks()?;
         self.faults = page_faults();
-        Ok(())
+        Ok(false)
     }
 
     /// Takes marks. `known` gets their pages.
@@ -147,6 +200,10 @@ impl Coarse {
         scan: &Scan,
         known: &mut PageSet,
     ) -> std::result::Result<(), hindsight_replay::Error> {
+        if self.taken == Some(m.position()) {
+            return Ok(());
+        }
+        self.taken = Some(m.position());
         if !self.touched.is_empty() {
             for (addr, len) in scan.changed(self.since, m.position()) {
                 self.wipe(addr, len);
@@ -191,20 +248,33 @@ impl Coarse {
         let mut out = Change {
             state,
             to: m.position(),
-            accessed: touched.keys().map(|page| (*page, 0)).collect(),
+            accessed: Vec::with_capacity(touched.len()),
+            framed: Vec::new(),
             history: History::of(touched.len()),
             summary: Maker::default(),
             spare: self.spare.clone(),
         };
+        let lines: usize = touched.values().map(|t| t.count()).sum();
+        let framed = self.framed && touched.len() >= self.much && lines <= self.lines;
         let mut given = changed;
         given.sort_unstable();
         let mut given = given.into_iter().peekable();
         let (shadow, spare, summary) = (&mut self.shadow, &self.spare, &mut out.summary);
+        let frame = &mut out.framed;
         summary.bytes = spare.take();
         // What something else changed is told with all that the page holds at the end. Otherwise some lines can differ.
-        let mut change = |page, lines| {
+        // Returns which of the lines that are wanted the frame has.
+        let mut change = |page, lines, wanted: u64| {
             let held = shadow.entry(page);
             let held = held.or_insert_with(|| Box::new([0; PAGE]));
+            let mut mask = 0;
+            for i in bits(wanted) {
+                let line = &held.as_chunks::<LINE>().0[i];
+                if words(line).iter().fold(0, |all, w| all | w) != 0 {
+                    mask |= 1 << i;
+                    frame.extend_from_slice(line);
+                }
+            }
             summary.changed(page, lines, held, m.window_page(page));
             if summary.bytes.len() >= SOME {
                 let mut next = spare.take();
@@ -215,20 +285,25 @@ impl Coarse {
                     spare: spare.clone(),
                 });
             }
+            mask
         };
         for (page, t) in touched {
             while let Some(other) = given.next_if(|g| *g < page) {
-                change(other, u64::MAX);
+                change(other, u64::MAX, 0);
             }
             let its = t.access(page);
             out.history.push(&its);
-            match given.next_if_eq(&page) {
-                Some(_) => change(page, u64::MAX),
-                None => change(page, its.any()),
-            }
+            let lines = match given.next_if_eq(&page) {
+                Some(_) => u64::MAX,
+                None => its.any(),
+            };
+            let wanted = if framed { its.any() } else { 0 };
+            out.accessed.push((page, change(page, lines, wanted)));
             self.idle.push(t);
         }
-        given.for_each(|other| change(other, u64::MAX));
+        for other in given {
+            change(other, u64::MAX, 0);
+        }
         out
     }
 }
@@ -322,6 +397,16 @@ impl Touched {
                 self.set_last(i, last.map(|m| m | lost));
             }
         }
+    }
+
+    /// The mask of the lines that were accessed, and their number.
+    fn any(&self) -> u64 {
+        let accessed = |w: &[u8; 2]| (w[0] | w[1] != 0) as u64;
+        (self.words.iter().enumerate()).fold(0, |m, (i, w)| m | accessed(w) << i)
+    }
+
+    fn count(&self) -> usize {
+        self.any().count_ones() as usize
     }
 
     fn access(&self, page: u32) -> PageAccess {

@@ -111,9 +111,7 @@ impl IndexFrame {
     /// no longer needed: the content goes there.
     pub fn load(&self, spare: Vec<u8>) -> Option<(State, Content)> {
         let (state, framed) = self.open()?;
-        let pages = framed.pages.iter().map(|(page, mask, _)| (*page, *mask));
-        let lines = Content::new(pages.collect(), framed.lines.all_into(spare)?)?;
-        Some((state, lines))
+        Some((state, framed.content(spare)?))
     }
 }
 
@@ -142,9 +140,21 @@ impl Framed {
         (lines.len() == count * LINE && page < 1 << 20).then_some(Framed { pages, lines })
     }
 
+    /// Whether it has any lines. In the coarse level most frames have none: memory is led to them.
+    pub fn has_lines(&self) -> bool {
+        self.lines.len() > 0
+    }
+
     /// Its approximate size in memory, in bytes.
     pub fn size(&self) -> usize {
         self.pages.len() * 24 + self.lines.size()
+    }
+
+    /// All pages with their lines. `spare` is a buffer that is no longer needed: the content goes there. `None`: the data is
+    /// damaged.
+    pub fn content(&self, spare: Vec<u8>) -> Option<Content> {
+        let pages = self.pages.iter().map(|(page, mask, _)| (*page, *mask));
+        Content::new(pages.collect(), self.lines.all_into(spare)?)
     }
 
     /// A line of a page. Zeros if the frame does not have it. `None`: the data is damaged.

@@ -12,7 +12,7 @@ use super::page_access::PageAccess;
 use super::pieces::Packing;
 use super::ranges::{Level, PartRange, SPAN};
 use super::sidecar::Stream;
-use super::spans::Spans;
+use super::spans::{Span, Spans};
 use super::steps::{Gathered, Raw};
 use super::summary::{FinalLine, words};
 use crate::Result;
@@ -36,9 +36,9 @@ const LONGEST: u64 = 8;
 /// The length of intervals, if each takes `its` bytes, and those of `rest` instructions may take `left` bytes together.
 /// Where a program touches all of its memory again and again, each takes the same, however long it is. To join them
 /// later takes much time and memory.
-fn as_required(its: u64, left: u64, rest: u64, usual: u64) -> u64 {
+fn needed(its: u64, left: u64, rest: u64) -> u64 {
     let needed = rest as u128 * its as u128 / left.max(1) as u128;
-    u64::try_from(needed).unwrap_or(u64::MAX).max(usual)
+    u64::try_from(needed).unwrap_or(u64::MAX)
 }
 
 /// What the replay sends.
@@ -63,10 +63,10 @@ pub(super) struct Packer<'a> {
     budget: &'a Budget,
     /// The claim on the budget.
     taken: u64,
-    /// Instructions in the intervals to come.
+    /// How long the intervals to come are.
     spans: &'a Spans,
-    span: u64,
-    /// Their usual number.
+    span: Span,
+    /// Their usual number of instructions.
     usual: u64,
     /// The intervals are as long as their sizes require.
     pub(super) required: bool,
@@ -107,7 +107,7 @@ impl<'a> Packer<'a> {
             taken: budget.share(range.to - range.from),
             spans,
             span: spans.last(),
-            usual: spans.last(),
+            usual: spans.last().usual,
             required: range.level != Level::Only,
             coarse: range.is_coarse(),
             longer: (0, range.from, 0),
@@ -156,7 +156,11 @@ impl Packer<'_> {
                     true => self.usual.saturating_mul(LONGEST),
                     false => u64::MAX,
                 };
-                self.span = as_required(its, left, rest, self.usual).min(most);
+                let needed = needed(its, left, rest);
+                self.span = Span {
+                    usual: needed.max(self.usual).min(most),
+                    least: needed,
+                };
             }
             self.part.intervals.push(interval);
             if self.coarse {
@@ -199,7 +203,7 @@ impl Packer<'_> {
                 sections.for_each(|s| stream.put(s));
             }
         }
-        self.span = self.span.saturating_mul(2);
+        self.span.usual = self.span.usual.saturating_mul(2);
         self.longer = (self.part.intervals.len(), done, self.size);
         Ok(())
     }
@@ -298,14 +302,13 @@ mod tests {
 
     #[test]
     fn intervals_are_as_long_as_the_budget_requires() {
-        let span = 1000;
-        // All of them fit.
-        assert_eq!(as_required(10, 500, 40_000, span), span);
+        // Fifty fit.
+        assert_eq!(needed(10, 500, 40_000), 800);
         // Only five fit.
-        assert_eq!(as_required(100, 500, 40_000, span), 8000);
+        assert_eq!(needed(100, 500, 40_000), 8000);
         // None fits.
-        assert!(as_required(100, 0, 40_000, span) >= 40_000);
-        assert_eq!(as_required(u64::MAX, 1, u64::MAX, span), u64::MAX);
-        assert_eq!(as_required(0, 0, 0, span), span);
+        assert!(needed(100, 0, 40_000) >= 40_000);
+        assert_eq!(needed(u64::MAX, 1, u64::MAX), u64::MAX);
+        assert_eq!(needed(0, 0, 0), 0);
     }
 }

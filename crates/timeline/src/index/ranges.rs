@@ -15,6 +15,20 @@ const COARSE: u64 = 16 * SPAN;
 /// one is made in less time than two, and what it takes is small.
 const LONG: u64 = 16;
 
+/// An interval of the coarse level that accesses so many pages, 64 MiB, accesses much memory. To lead all of it there would take
+/// long, and checkpoints would be large.
+const MUCH: usize = 16 << 10;
+/// The same where somebody chose the length of coarse intervals. The programs of tests are small.
+const MUCH_IF_CHOSEN: usize = 32;
+
+/// How many pages are much memory for an interval of the coarse level.
+pub fn much(recording: &Recording) -> usize {
+    match recording.coarse {
+        0 => MUCH,
+        _ => MUCH_IF_CHOSEN,
+    }
+}
+
 /// Which intervals the index of a range has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Level {

@@ -7,16 +7,24 @@ use std::sync::{Condvar, Mutex, PoisonError};
 /// An interval follows from what was decided when this many intervals before it had been packed. So the replay need not wait.
 const BEHIND: usize = 3;
 
-/// What the packer decided after each interval: instructions in those to come.
+/// Instructions in an interval.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    pub usual: u64,
+    /// An interval of the coarse level that accesses much memory may end behind so many.
+    pub least: u64,
+}
+
+/// What the packer decided after each interval: how long those to come are.
 pub struct Spans {
-    first: u64,
+    first: Span,
     decided: Mutex<Decided>,
     more: Condvar,
 }
 
 #[derive(Default)]
 struct Decided {
-    spans: Vec<u64>,
+    spans: Vec<Span>,
     /// There will be no more.
     over: bool,
 }
@@ -24,14 +32,17 @@ struct Decided {
 impl Spans {
     pub fn new(first: u64) -> Spans {
         Spans {
-            first,
+            first: Span {
+                usual: first,
+                least: 0,
+            },
             decided: Mutex::default(),
             more: Condvar::new(),
         }
     }
 
     /// What was decided last.
-    pub fn last(&self) -> u64 {
+    pub fn last(&self) -> Span {
         lock(&self.decided)
             .spans
             .last()
@@ -40,7 +51,7 @@ impl Spans {
     }
 
     /// Decides after the next interval.
-    pub fn decide(&self, span: u64) {
+    pub fn decide(&self, span: Span) {
         lock(&self.decided).spans.push(span);
         self.more.notify_one();
     }
@@ -50,8 +61,8 @@ impl Spans {
         Ending(self)
     }
 
-    /// Instructions in an interval, by its number. It waits for the decision.
-    pub fn of(&self, interval: usize) -> u64 {
+    /// How long an interval is, by its number. It waits for the decision.
+    pub fn of(&self, interval: usize) -> Span {
         let Some(after) = interval.checked_sub(BEHIND) else {
             return self.first;
         };
@@ -86,17 +97,19 @@ mod tests {
     #[test]
     fn how_far_the_replay_is_ahead_makes_no_difference() {
         let spans = Spans::new(10);
-        assert_eq!((0..BEHIND).map(|i| spans.of(i)).max(), Some(10));
-        spans.decide(20);
-        spans.decide(30);
+        let span = |usual, least| Span { usual, least };
+        assert!((0..BEHIND).all(|i| spans.of(i) == span(10, 0)));
+        spans.decide(span(20, 7));
+        spans.decide(span(30, 8));
         let later = [BEHIND, BEHIND + 1].map(|i| spans.of(i));
-        assert_eq!((later, spans.of(0), spans.last()), ([20, 30], 10, 30));
+        assert_eq!(later, [span(20, 7), span(30, 8)]);
+        assert_eq!([spans.of(0), spans.last()], [span(10, 0), span(30, 8)]);
         std::thread::scope(|s| {
             let waits = s.spawn(|| spans.of(BEHIND + 2));
-            spans.decide(40);
-            assert_eq!(waits.join().unwrap(), 40);
+            spans.decide(span(40, 9));
+            assert_eq!(waits.join().unwrap(), span(40, 9));
         });
         drop(spans.ending());
-        assert_eq!(spans.of(BEHIND + 9), 10, "nobody decides");
+        assert_eq!(spans.of(BEHIND + 9), span(10, 0), "nobody decides");
     }
 }

@@ -128,9 +128,7 @@ pub fn affordable_coarse(recording: &Recording) -> usize {
 /// How many machines may run at the same time that each hold the program's memory so many times.
 pub fn within_memory(recording: &Recording, times: u64) -> usize {
     let had = recording.memory().map_or(u64::MAX, |had| had.max(1));
-    usize::try_from(MEMORY / times / had)
-        .unwrap_or(1)
-        .max(1)
+    usize::try_from(MEMORY / times / had).unwrap_or(1).max(1)
 }
 
 /// Where stretches are to begin. A stretch starts when the fast machine has reached it. The lengths are chosen so that

@@ -46,7 +46,7 @@ impl AccessingInterval {
         line: usize,
     ) -> Result<[u8; LINE]> {
         let part = &self.part;
-        if part.range.is_coarse() {
+        if part.range.is_coarse() && !engine.is_framed(part, self.interval)? {
             let borders = self.interval + 1..=part.last_border(self.until);
             return engine.line_at(part, borders, page, line);
         }

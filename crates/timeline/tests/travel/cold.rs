@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const WORDS: &str = r#"
 #include <stdlib.h>
 static volatile struct { char busy, rare, same, early; unsigned last; } word;
-static volatile unsigned long cells[1 << 14];
+static volatile unsigned long cells[CELLS];
 int main(int argc, char **argv) {
     unsigned long x = 42, sum = 0, rounds = 1000 * atol(argv[1]);
     word.early = 7;
@@ -23,12 +23,16 @@ int main(int argc, char **argv) {
         if (i % 50000 == 37777) word.rare = x >> 50;
         if (i % 30000 == 4321) word.same = i / 200000;
         if (i == rounds / 2) word.last = 5;
-        cells[(x >> 33) % (1 << 14)] = sum;
+        cells[(x >> 33) % (CELLS)] = sum;
         sum += word.busy;
     }
     return sum == 7;
 }
 "#;
+
+/// So many cells are little memory for an interval of the coarse level, and so many are much: 16 and 64 pages.
+const LITTLE: u64 = 1 << 13;
+const MUCH: u64 = 1 << 15;
 
 const INTERVAL: u64 = 25_000;
 const COARSE: u64 = 200_000;
@@ -42,11 +46,11 @@ fn options(jobs: usize) -> Options {
     }
 }
 
-fn record(s: &Scene, rounds: &str) -> std::path::PathBuf {
+fn record(s: &Scene, rounds: &str, cells: u64) -> std::path::PathBuf {
     let (source, program, trace) = (s.path("words.c"), s.path("words"), s.path("words.hst"));
     std::fs::write(&source, WORDS).unwrap();
     let mut gcc = std::process::Command::new("gcc");
-    gcc.args(["-O1", "-static", "-o"])
+    gcc.args(["-O1", "-static", &format!("-DCELLS={cells}"), "-o"])
         .arg(&program)
         .arg(&source);
     assert!(gcc.status().unwrap().success());
@@ -172,8 +176,27 @@ fn answers(open: &dyn Fn() -> Timeline, apart: bool) -> String {
 
 #[test]
 fn answers_do_not_depend_on_processors_nor_on_the_fine_level() {
+    answers_are_the_same_with(LITTLE);
+}
+
+/// Coarse intervals that access much memory are short, and their frames have it.
+#[test]
+fn nor_on_how_much_memory_the_intervals_access() {
+    answers_are_the_same_with(MUCH);
     let s = Scene::new();
-    let trace = record(&s, "320");
+    let intervals = [LITTLE, MUCH].map(|cells| {
+        let trace = record(&s, "320", cells);
+        build(&trace);
+        let t = Timeline::open(&trace, options(1)).unwrap();
+        let threads = t.threads().unwrap();
+        t.index_status().fine as f64 / (threads[0].to as f64 / COARSE as f64)
+    });
+    assert!(intervals[0] < 1.5 && intervals[1] > 2.0, "{intervals:?}");
+}
+
+fn answers_are_the_same_with(cells: u64) {
+    let s = Scene::new();
+    let trace = record(&s, "320", cells);
     let want = answers(&|| crate::open(&trace, INTERVAL * 4), false);
     assert!(want.contains("Watchpoint"));
     for jobs in [1, 4] {
@@ -206,7 +229,7 @@ fn answers_do_not_depend_on_processors_nor_on_the_fine_level() {
 #[test]
 fn a_part_of_the_fine_level_is_made_where_many_questions_come() {
     let s = Scene::new();
-    let trace = record(&s, "320");
+    let trace = record(&s, "320", LITTLE);
     build(&trace);
     let t = Timeline::open(&trace, options(2)).unwrap();
     let (thread, end, base) = word(&t);
@@ -228,7 +251,7 @@ fn a_part_of_the_fine_level_is_made_where_many_questions_come() {
 #[test]
 fn a_search_can_be_cancelled_at_any_time() {
     let s = Scene::new();
-    let trace = record(&s, "1000");
+    let trace = record(&s, "1000", LITTLE);
     build(&trace);
     let want = {
         let t = Timeline::open(&trace, options(4)).unwrap();

@@ -69,8 +69,12 @@ impl Player {
         count: u64,
         need: Need,
     ) -> Result<bool> {
-        let into = count.saturating_sub(built.bounds(built.interval(count)).0);
+        let interval = built.interval(count);
+        let into = count.saturating_sub(built.bounds(interval).0);
         if need == Need::Marks || !built.range.is_coarse() || into < self.span() {
+            return Ok(false);
+        }
+        if self.engine.is_framed(built, interval)? {
             return Ok(false);
         }
         let had = self.engine.memory().unwrap_or(0);
@@ -96,9 +100,7 @@ impl Player {
             Some(a) => a,
             None if !self.engine.may_run_ahead(self.ranges[part], to - at) => return Ok(false),
             None => {
-                if self.base.size() as u64 > KEPT * self.span() {
-                    self.let_go()?;
-                }
+                self.let_go_of_much()?;
                 let mut machine = self.engine.machine(thread)?;
                 machine.digests_only();
                 let source = Chunks::new(&self.engine.recording, thread, chunk);
@@ -115,7 +117,14 @@ impl Player {
         Ok(true)
     }
 
-    /// Releases memory before another machine needs as much.
+    /// Releases memory, if it is much, before another machine needs as much. The player then stands nowhere.
+    pub(super) fn let_go_of_much(&mut self) -> Result<()> {
+        match self.base.size() as u64 > KEPT * self.span() {
+            true => self.let_go(),
+            false => Ok(()),
+        }
+    }
+
     fn let_go(&mut self) -> Result<()> {
         self.forget_base();
         let emptied = self.machine.set_content(&self.base);

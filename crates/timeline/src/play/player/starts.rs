@@ -79,6 +79,12 @@ impl Player {
         if coarsely {
             self.engine.note_coarse(&built, i, into);
         }
+        if far && !coarsely {
+            let fine = self.engine.fine_range(&built, i);
+            if fine.is_some_and(|f| self.engine.part_if_built(f).is_none()) {
+                self.let_go_of_much()?;
+            }
+        }
         if far
             && !coarsely
             && let Some(fine) = self.engine.fine(&built, i, &self.cancel)?
