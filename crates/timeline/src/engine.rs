@@ -82,6 +82,7 @@ pub struct Engine {
     ran_ahead: Mutex<BTreeMap<(ThreadId, u64), u64>>,
     /// What was played in intervals of the coarse level.
     played_coarse: Mutex<patience::PlayedCoarse>,
+    sizes_coarse: Mutex<patience::Sizes>,
     /// How many questions are being answered.
     asking: AtomicUsize,
     /// Where somebody looked last.
@@ -172,6 +173,7 @@ impl Engine {
             making: Mutex::default(),
             ran_ahead: Mutex::default(),
             played_coarse: Mutex::default(),
+            sizes_coarse: Mutex::default(),
             asking: AtomicUsize::new(0),
             focus: Mutex::default(),
             ranges: Mutex::default(),

@@ -25,12 +25,14 @@ pub type PlayedCoarse = BTreeMap<(ThreadId, u64), Coarsely>;
 #[derive(Clone, Copy, Default)]
 pub struct Coarsely {
     instructions: u64,
-    size: Option<Size>,
 }
+
+/// How much memory intervals of coarse parts access, by the part's number and the interval's.
+pub type Sizes = BTreeMap<(u64, usize), Size>;
 
 /// How much memory such an interval accesses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Size {
+pub enum Size {
     Usual,
     /// Much. All of it is to be led to where the interval begins.
     Large,
@@ -64,10 +66,10 @@ impl Engine {
     }
 
     fn size_of(self: &Arc<Self>, part: &IndexPart, interval: usize) -> Result<Size> {
-        let key = (part.thread, part.bounds(interval).0);
-        let its = lock(&self.played_coarse).get(&key).copied();
-        if let Some(size) = its.and_then(|c| c.size) {
-            return Ok(size);
+        // A part that was made anew may have other frames.
+        let key = (part.number, interval);
+        if let Some(size) = lock(&self.sizes_coarse).get(&key) {
+            return Ok(*size);
         }
         let frame = part.frame(self, interval)?;
         let (_, accessed) = frame.open().ok_or_else(|| self.bad_frame())?;
@@ -78,7 +80,7 @@ impl Engine {
         } else {
             Size::Usual
         };
-        lock(&self.played_coarse).entry(key).or_default().size = Some(size);
+        lock(&self.sizes_coarse).insert(key, size);
         Ok(size)
     }
 

@@ -67,7 +67,8 @@ pub fn build(
         None if scan.is_based(range.from) => Some(start_of(recording, range)?),
         given => given,
     };
-    let spans = Spans::new(range.span(recording));
+    let room = budget.share(range.to - range.from);
+    let spans = Spans::new(range.span(recording), room);
     let content = start.as_ref().map(|s| &s.content);
     let coarse = range.is_coarse().then(|| {
         let least = super::span(recording, range.thread);
@@ -173,8 +174,8 @@ fn play(
     loop {
         let state = m.state();
         let from = state.position;
-        // Where intervals are given, how long they are is.
-        let (mut least, mut framed) = (None, true);
+        // Given intervals are as long as they are, and their frames need no lines.
+        let (mut least, mut lines) = (None, 0);
         let mut next = match borders.get(borders.partition_point(|b| *b <= from)) {
             Some(b) => *b,
             None if !borders.is_empty() => range.to,
@@ -184,8 +185,10 @@ fn play(
                 usual = span.usual;
                 interval += 1;
                 // Without room for short intervals there is none for lines.
-                framed = span.least <= usual;
-                least = framed.then_some(span.least);
+                if span.least <= usual {
+                    least = Some(span.least);
+                    lines = span.lines;
+                }
                 let its = match short || !may_be_short {
                     true => usual,
                     false => first_or([&scan.given, &scan.restated], from, usual),
@@ -196,7 +199,7 @@ fn play(
         };
         end = next.min(range.to);
         if let Some(c) = &mut coarse {
-            c.begin(from, least, framed, known.len());
+            c.begin(from, least, lines, known.len());
         }
         if stepped {
             let step = (usual / STEPS).max(1);

@@ -33,8 +33,7 @@ const LOOKS_IF_CHOSEN: u64 = 8;
 /// An interval that accesses much memory may end when so many times its pages were looked at as instructions were played: to look
 /// for marks costs a fraction of what playing does.
 const PER_PAGE: u64 = 400;
-/// Its frame has the lines that it accesses, if they are no more than these: 32 MiB. Of a program that goes through all of its
-/// memory again and again they would be more than what changes.
+/// Its frame has the lines that it accesses, if they are no more than these: 256 MiB. They wait in memory to be packed.
 const LINES: usize = 4 << 20;
 /// The same where somebody chose the length of coarse intervals.
 const LINES_IF_CHOSEN: usize = 4 << 10;
@@ -63,8 +62,8 @@ pub struct Coarse {
     /// Where the interval begins, and where it is looked next whether it has accessed much memory, if it may end early.
     from: u64,
     look: Option<u64>,
-    /// Its frame may have lines.
-    framed: bool,
+    /// How many lines its frame may have.
+    may_frame: usize,
     /// How many pages are much, how many instructions an interval has then at least, and how many lines its frame may have.
     much: usize,
     least: u64,
@@ -143,7 +142,7 @@ impl Coarse {
             },
             from: 0,
             look: None,
-            framed: false,
+            may_frame: 0,
             much: much(recording),
             least: match recording.coarse {
                 0 => least,
@@ -159,13 +158,13 @@ impl Coarse {
     /// Begins an interval at instruction `from`.
     ///
     /// - `least`: it may end early, behind at least so many instructions.
-    /// - `framed`: its frame may have lines.
+    /// - `lines`: its frame may have so many lines.
     /// - `pages`: so many are known so far.
-    pub fn begin(&mut self, from: u64, least: Option<u64>, framed: bool, pages: usize) {
+    pub fn begin(&mut self, from: u64, least: Option<u64>, lines: usize, pages: usize) {
         let looks = (pages as u64).saturating_mul(PER_PAGE);
         let least = least.map(|l| l.max(self.least).max(looks));
         self.look = least.map(|l| from.saturating_add(l));
-        (self.from, self.framed) = (from, framed);
+        (self.from, self.may_frame) = (from, lines.min(self.lines));
     }
 
     /// Takes marks on the way, if there are many. Returns whether the interval is to end here, since it has accessed much memory.
@@ -245,17 +244,17 @@ impl Coarse {
         send: &mut dyn FnMut(Differences),
     ) -> Change {
         let touched = std::mem::take(&mut self.touched);
+        let lines: usize = touched.values().map(|t| t.count()).sum();
+        let framed = touched.len() >= self.much && lines <= self.may_frame;
         let mut out = Change {
             state,
             to: m.position(),
             accessed: Vec::with_capacity(touched.len()),
-            framed: Vec::new(),
+            framed: Vec::with_capacity(if framed { lines * LINE } else { 0 }),
             history: History::of(touched.len()),
             summary: Maker::default(),
             spare: self.spare.clone(),
         };
-        let lines: usize = touched.values().map(|t| t.count()).sum();
-        let framed = self.framed && touched.len() >= self.much && lines <= self.lines;
         let mut given = changed;
         given.sort_unstable();
         let mut given = given.into_iter().peekable();

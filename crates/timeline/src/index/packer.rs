@@ -160,6 +160,7 @@ impl Packer<'_> {
                 self.span = Span {
                     usual: needed.max(self.usual).min(most),
                     least: needed,
+                    lines: usize::MAX,
                 };
             }
             self.part.intervals.push(interval);

@@ -1,18 +1,22 @@
 //! How long intervals are. The packer decides it, and the replay is some intervals ahead of the packer. How far it is ahead makes
 //! no difference: the same recording has the same intervals whenever its index is made with the same room.
 
+use super::codec::LINE;
 use crate::base::sync::lock;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// An interval follows from what was decided when this many intervals before it had been packed. So the replay need not wait.
 const BEHIND: usize = 3;
+/// Nobody knows yet what the first ones take. The lines of the frame of each may take this part of the room, before they are packed.
+const FIRST_SHARE: u64 = 16;
 
 /// Instructions in an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     pub usual: u64,
-    /// An interval of the coarse level that accesses much memory may end behind so many.
+    /// An interval of the coarse level that accesses much memory may end behind so many, and its frame may have so many lines.
     pub least: u64,
+    pub lines: usize,
 }
 
 /// What the packer decided after each interval: how long those to come are.
@@ -30,11 +34,14 @@ struct Decided {
 }
 
 impl Spans {
-    pub fn new(first: u64) -> Spans {
+    /// The first intervals have `first` instructions. All of them may have `room` bytes in the file.
+    pub fn new(first: u64, room: u64) -> Spans {
+        let lines = room / FIRST_SHARE / LINE as u64;
         Spans {
             first: Span {
                 usual: first,
                 least: 0,
+                lines: usize::try_from(lines).unwrap_or(usize::MAX),
             },
             decided: Mutex::default(),
             more: Condvar::new(),
@@ -96,8 +103,12 @@ mod tests {
 
     #[test]
     fn how_far_the_replay_is_ahead_makes_no_difference() {
-        let spans = Spans::new(10);
-        let span = |usual, least| Span { usual, least };
+        let spans = Spans::new(10, 16 * 64 * 5);
+        let span = |usual, least| Span {
+            usual,
+            least,
+            lines: 5,
+        };
         assert!((0..BEHIND).all(|i| spans.of(i) == span(10, 0)));
         spans.decide(span(20, 7));
         spans.decide(span(30, 8));

@@ -239,6 +239,11 @@ impl IntervalSummary {
         }
     }
 
+    /// Whether the frame has lines.
+    pub fn is_framed(&self) -> bool {
+        self.frame.has_lines()
+    }
+
     /// The content of a line at its first access. Zeros if the frame does not have it.
     pub fn first(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
         self.frame.line(page, line)

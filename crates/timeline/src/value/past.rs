@@ -46,14 +46,22 @@ impl AccessingInterval {
         line: usize,
     ) -> Result<[u8; LINE]> {
         let part = &self.part;
-        if part.range.is_coarse() && !engine.is_framed(part, self.interval)? {
+        let coarse = part.range.is_coarse();
+        let at_border = || {
             let borders = self.interval + 1..=part.last_border(self.until);
-            return engine.line_at(part, borders, page, line);
+            engine.line_at(part, borders, page, line)
+        };
+        if coarse && !engine.is_framed(part, self.interval)? {
+            return at_border();
         }
         let summary = match held.take() {
             Some(s) => s,
             None => part.summary(engine, self.interval)?,
         };
+        // Sections that were made again may have no lines where there were some.
+        if coarse && !summary.is_framed() {
+            return at_border();
+        }
         let bytes = summary.line(page, line);
         *held = Some(summary);
         bytes.ok_or_else(|| engine.bad_frame())
