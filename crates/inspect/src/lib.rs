@@ -35,6 +35,7 @@ use std::sync::Arc;
 mod arguments;
 mod assets;
 mod auxiliary;
+mod code;
 mod coredump;
 mod expression;
 mod grep;
@@ -195,20 +196,14 @@ impl Inspector {
     /// `module!name`. All files count that the program image had mapped at any time.
     pub fn functions(&mut self, image: u32, name: &str) -> Result<Vec<(u64, String)>> {
         let mut out: Vec<(u64, String)> = Vec::new();
-        for m in self.timeline.modules(image)? {
-            let (Some(hash), Some(first)) = (m.hash, m.parts.first().cloned()) else {
-                continue;
+        for space in self.files(image)? {
+            let file = space.mappings().first();
+            let named = |at: u64| {
+                // It need not lie in the first mapping.
+                let found = file.and_then(|m| m.module.function(at.wrapping_sub(m.bias)));
+                (at, found.map_or(name.to_owned(), |f| f.0.demangled()))
             };
-            if let Some(module) = self.module(&m.path, hash) {
-                let mut space = Space::new();
-                space.map(&module, first.start, first.end - first.start, first.offset);
-                let bias = space.mappings().first().map_or(0, |p| p.bias);
-                let named = |at: u64| {
-                    let found = module.function(at.wrapping_sub(bias));
-                    (at, found.map_or(name.to_owned(), |f| f.0.demangled()))
-                };
-                out.extend(space.find(name).into_iter().map(named));
-            }
+            out.extend(space.find(name).into_iter().map(named));
         }
         out.sort_unstable();
         out.dedup_by_key(|f| f.0);
@@ -229,6 +224,21 @@ impl Inspector {
             }
         }
         Ok(hindsight_timeline::similar(wanted, found))
+    }
+
+    /// The files that a program image had mapped at any time, each where it was first.
+    fn files(&mut self, image: u32) -> Result<Vec<Space>> {
+        let mut all = Vec::new();
+        for m in self.timeline.modules(image)? {
+            if let (Some(hash), Some(first)) = (m.hash, m.parts.first())
+                && let Some(module) = self.module(&m.path, hash)
+            {
+                let mut space = Space::new();
+                space.map(&module, first.start, first.end - first.start, first.offset);
+                all.push(space);
+            }
+        }
+        Ok(all)
     }
 
     fn module(&mut self, path: &str, hash: ModuleHash) -> Option<Arc<Module>> {

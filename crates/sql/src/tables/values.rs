@@ -6,7 +6,7 @@ use crate::column::{COUNT, Column, POSITION, PROCESS, THREAD, TIME, column};
 use crate::recording::Recording;
 use crate::rows::{Rows, Stop};
 use crate::table::Table;
-use crate::tables::{instant, number};
+use crate::tables::instant;
 use anyhow::Context;
 use hindsight_inspect::symbols::Module;
 use hindsight_timeline::{
@@ -93,19 +93,6 @@ impl Table for ValuesOf {
 /// Where code for the line is, by program image and file.
 type Files = HashMap<(u32, usize), BTreeSet<u64>>;
 
-/// Where the body of a function begins, as far as that is known: parameters are at their places only there.
-fn body(r: &Recording, image: u32, function: u64) -> Result<u64, Stop> {
-    for file in 0..r.files(image)? {
-        if let Some((module, bias)) = r.module(image, file)?
-            && let Ok(Some(s)) = module.signature(function.wrapping_sub(bias))
-            && let Some(body) = s.body
-        {
-            return Ok(body.wrapping_add(bias));
-        }
-    }
-    Ok(function)
-}
-
 impl ValuesOf {
     /// Goes on from one stop to the next.
     fn each(
@@ -143,7 +130,7 @@ impl ValuesOf {
         let mut similar = Vec::new();
         let mut found = false;
         for p in r.timeline.processes()? {
-            let addresses = self.addresses(r, p.image)?;
+            let addresses = r.inspector().code(p.image, &self.code)?;
             if addresses.is_empty() {
                 similar.extend(r.inspector().similar(p.image, &self.code)?);
             }
@@ -164,32 +151,6 @@ impl ValuesOf {
             return Err(Stop::Absent(none));
         }
         Ok(stops)
-    }
-
-    /// The addresses of the code in a program image, wherever its files were.
-    fn addresses(&self, r: &Recording, image: u32) -> Result<BTreeSet<u64>, Stop> {
-        if let Some(address) = number(&self.code) {
-            return Ok(BTreeSet::from([address]));
-        }
-        let line = self.code.rsplit_once(':');
-        let line = line.and_then(|(file, line)| Some((file, line.parse().ok()?)));
-        let mut all = BTreeSet::new();
-        for file in 0..r.files(image)? {
-            let Some((module, bias)) = r.module(image, file)? else {
-                continue;
-            };
-            let here = match line {
-                Some((file, line)) => module.addresses_of_line(file, line),
-                None => Vec::new(),
-            };
-            all.extend(here.into_iter().map(|a| a.wrapping_add(bias)));
-        }
-        if line.is_none() {
-            for (function, _) in r.inspector().functions(image, &self.code)? {
-                all.insert(body(r, image, function)?);
-            }
-        }
-        Ok(all)
     }
 
     /// Whether the code is there at a time: another file may have been there at another one.
