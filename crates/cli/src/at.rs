@@ -110,7 +110,7 @@ fn stacks(inspector: &mut Inspector, cursor: &mut Cursor, as_json: bool) -> Resu
 }
 
 /// All that is known of a place.
-struct Shown {
+pub struct Shown {
     position: Position,
     /// The recording is still being written.
     growing: bool,
@@ -132,7 +132,8 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(
+    /// With this many instructions, in a frame of the call stack.
+    pub fn of(
         inspector: &mut Inspector,
         cursor: &mut Cursor,
         (instructions, frame): (usize, usize),
@@ -233,18 +234,8 @@ impl Shown {
         out.trim_end().into()
     }
 
-    fn json(&self) -> Json {
-        let registers: serde_json::Map<String, Json> = NAMES
-            .iter()
-            .zip(self.cpu.gpr)
-            .map(|(n, v)| (n.to_string(), hex(v)))
-            .chain([
-                ("rip".into(), hex(self.cpu.rip)),
-                ("rflags".into(), hex(self.cpu.rflags)),
-                ("fs_base".into(), hex(self.cpu.fs_base)),
-                ("gs_base".into(), hex(self.cpu.gs_base)),
-            ])
-            .collect();
+    /// The same for scripts.
+    pub fn json(&self) -> Json {
         json!({
             "position": self.position.to_string(),
             "being_recorded": self.growing,
@@ -255,17 +246,37 @@ impl Shown {
             "system_call": self.call.as_ref().map(|c| json!({
                 "name": c.name, "arguments": c.arguments, "returned": c.result,
             })),
-            "registers": registers,
+            "registers": registers_json(&self.cpu),
             "place": self.location.as_ref().map(place_json),
             "frames": self.frames.iter().map(frame_json).collect::<Vec<_>>(),
-            "code": self.code.iter().map(|l| json!({
-                "address": hex(l.addr), "bytes": bytes_text(l.bytes.iter().map(|b| Some(*b))),
-                "text": l.text,
-            })).collect::<Vec<_>>(),
+            "code": code_json(&self.code),
             "stack": stack_json(&self.stack),
             "variables": self.variables.iter().map(variable_json).collect::<Vec<_>>(),
         })
     }
+}
+
+/// General registers, instruction pointer, flags and segment bases, by their names.
+pub fn registers_json(cpu: &hindsight_timeline::CpuState) -> Json {
+    let general = NAMES.iter().zip(cpu.gpr).map(|(n, v)| (n.to_string(), v));
+    let others = [
+        ("rip", cpu.rip),
+        ("rflags", cpu.rflags),
+        ("fs_base", cpu.fs_base),
+        ("gs_base", cpu.gs_base),
+    ];
+    let all = general.chain(others.map(|(n, v)| (n.into(), v)));
+    Json::Object(all.map(|(n, v)| (n, hex(v))).collect())
+}
+
+pub fn code_json(code: &[Line]) -> Json {
+    let one = |l: &Line| {
+        json!({
+            "address": hex(l.addr), "bytes": bytes_text(l.bytes.iter().map(|b| Some(*b))),
+            "text": l.text,
+        })
+    };
+    code.iter().map(one).collect()
 }
 
 pub fn place_json(p: &symbols::CodeLocation) -> Json {
@@ -376,7 +387,7 @@ fn variable_text(v: &Value) -> String {
     )
 }
 
-fn variable_json(v: &Value) -> Json {
+pub fn variable_json(v: &Value) -> Json {
     let x = &v.variable;
     json!({
         "name": x.name, "type": x.type_name, "size": x.size, "parameter": x.parameter,

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use hindsight_inspect::symbols::CodeLocation;
 use hindsight_inspect::{Argument, Callee, Inspector, Passed};
 use hindsight_text::line;
-use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId, did_you_mean};
+use hindsight_timeline::{Call, Cancel, Cursor, Filter, Options, ThreadId, Timeline, did_you_mean};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
@@ -16,22 +16,12 @@ pub fn run(a: &args::Calls) -> Result<i32> {
     let function = &a.words[0];
     let timeline = travel::open(None, Options::default())?;
     let thread = a.thread.map(ThreadId);
-    let image = match (a.image, thread) {
-        (Some(i), _) => i,
-        (None, Some(t)) => timeline.thread(t)?.image,
-        (None, None) => timeline.processes()?.first().map_or(0, |p| p.image),
-    };
+    let image = image_of(&timeline, a.image, thread)?;
     let mut inspector = Inspector::new(timeline.clone());
-    let functions = match crate::parse::number(function) {
-        Ok(address) => vec![(address, function.clone())],
-        Err(_) => inspector.functions(image, function)?,
-    };
+    let functions = functions(&mut inspector, image, function)?;
     let names: BTreeSet<&str> = functions.iter().map(|f| f.1.as_str()).collect();
     if functions.is_empty() {
-        bail!(
-            "no file of program image {image} has a function {function}{}",
-            did_you_mean(function, inspector.similar(image, function)?)
-        );
+        bail!("{}", no_function(&mut inspector, image, function)?);
     }
     let place = |p: Option<_>| p.map(|p| timeline.find(p, None)).transpose();
     let filter = Filter {
@@ -41,11 +31,7 @@ pub fn run(a: &args::Calls) -> Result<i32> {
         until: place(a.until)?,
         ..Filter::default()
     };
-    let mut calls = Vec::new();
-    for (f, _) in &functions {
-        calls.extend(timeline.calls(*f, &filter, &Cancel::new())?);
-    }
-    calls.sort_by_key(|c| c.position);
+    let mut calls = found(&timeline, &functions, &filter, &Cancel::new())?;
     let all = calls.len();
     if a.count > 0 {
         calls.truncate(a.count);
@@ -72,6 +58,58 @@ pub fn run(a: &args::Calls) -> Result<i32> {
     Ok(0)
 }
 
+/// The program image that is meant: that of the thread, or the first.
+pub fn image_of(
+    timeline: &Timeline,
+    image: Option<u32>,
+    thread: Option<ThreadId>,
+) -> hindsight_timeline::Result<u32> {
+    Ok(match (image, thread) {
+        (Some(i), _) => i,
+        (None, Some(t)) => timeline.thread(t)?.image,
+        (None, None) => timeline.processes()?.first().map_or(0, |p| p.image),
+    })
+}
+
+/// The functions that a word means, an address or a name, each with its name.
+pub fn functions(
+    inspector: &mut Inspector,
+    image: u32,
+    function: &str,
+) -> hindsight_inspect::Result<Vec<(u64, String)>> {
+    match crate::parse::number(function) {
+        Ok(address) => Ok(vec![(address, function.to_owned())]),
+        Err(_) => inspector.functions(image, function),
+    }
+}
+
+/// The message that there is none.
+pub fn no_function(
+    inspector: &mut Inspector,
+    image: u32,
+    function: &str,
+) -> hindsight_inspect::Result<String> {
+    let like = did_you_mean(function, inspector.similar(image, function)?);
+    Ok(format!(
+        "no file of program image {image} has a function {function}{like}"
+    ))
+}
+
+/// All their calls, in the order of time.
+pub fn found(
+    timeline: &Timeline,
+    functions: &[(u64, String)],
+    filter: &Filter,
+    cancel: &Cancel,
+) -> hindsight_timeline::Result<Vec<Call>> {
+    let mut calls = Vec::new();
+    for (f, _) in functions {
+        calls.extend(timeline.calls(*f, filter, cancel)?);
+    }
+    calls.sort_by_key(|c| c.position);
+    Ok(calls)
+}
+
 /// The message that none of these functions was called. It names them all: `f` may mean several functions, and not the one
 /// that the user meant. Calls may also lie in a part that was not recorded or not kept.
 fn never(names: &BTreeSet<&str>) -> String {
@@ -84,7 +122,8 @@ fn never(names: &BTreeSet<&str>) -> String {
     format!("no call is recorded: {}", line(&list.join(", ")))
 }
 
-struct Shown<'a> {
+/// A call with what is known of it.
+pub struct Shown<'a> {
     call: &'a Call,
     name: String,
     caller: Option<CodeLocation>,
@@ -95,7 +134,8 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    fn of(
+    /// `known` are the functions that were met. Whether arguments are looked up, `arguments` says.
+    pub fn of(
         inspector: &mut Inspector,
         cursor: &mut Cursor,
         call: &'a Call,
@@ -163,7 +203,8 @@ impl<'a> Shown<'a> {
         out
     }
 
-    fn json(&self) -> Json {
+    /// The same for scripts.
+    pub fn json(&self) -> Json {
         let c = self.call;
         let mut j = json!({
             "function": self.name, "address": hex(c.function), "thread": c.thread.0,

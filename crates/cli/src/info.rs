@@ -121,13 +121,14 @@ fn bits(bytes: u64, instructions: u64) -> f64 {
     bytes as f64 * 8.0 / instructions.max(1) as f64
 }
 
-fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Value {
+/// The same for scripts.
+pub fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Value {
     let h = t.header();
     let s = t.summary();
     let instructions: u64 = total(streams.iter().map(|s| s.instructions));
     let stream_bytes: u64 = total(streams.iter().map(|s| s.stored_bytes));
     let mut all = json!({
-        "file": path,
+        "file": path.to_string_lossy(),
         "format": hindsight_trace::chunk::VERSION,
         "hindsight": h.hindsight,
         "name": h.name,

@@ -71,7 +71,7 @@ fn mapping_text(m: &Mapping) -> String {
     }
 }
 
-fn mapping_json(m: &Mapping) -> Json {
+pub fn mapping_json(m: &Mapping) -> Json {
     let number = file_number(m);
     json!({
         "start": hex(m.start), "end": hex(m.end),

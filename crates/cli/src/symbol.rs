@@ -6,9 +6,10 @@ use crate::out::println;
 use crate::words::Spot;
 use crate::{args, parse, say};
 use anyhow::{Context, Result};
+use hindsight_inspect::Inspector;
 use hindsight_inspect::symbols::{CodeLocation, InlineFrame, SourceLine, Symbol};
 use hindsight_text::line;
-use hindsight_timeline::did_you_mean;
+use hindsight_timeline::{Cursor, did_you_mean};
 use serde_json::{Value as Json, json};
 
 /// The exit status if something was not found.
@@ -27,14 +28,7 @@ pub fn run(a: &args::Symbol, place: Option<&String>) -> Result<i32> {
     let mut answers = Vec::new();
     let mut missing = false;
     for (asked, address) in questions {
-        let answer = match address {
-            Some(address) => Answer::Address(
-                address,
-                spot.inspector.location(&spot.cursor, address)?,
-                spot.inspector.frames(&spot.cursor, address)?,
-            ),
-            None => Answer::Name(asked, spot.inspector.symbols(&spot.cursor, asked)?),
-        };
+        let answer = Answer::of(&mut spot.inspector, &spot.cursor, asked, address)?;
         match a.json {
             true => answers.push(answer.json(asked)),
             false => println(&answer.text()),
@@ -63,7 +57,7 @@ pub fn run(a: &args::Symbol, place: Option<&String>) -> Result<i32> {
 }
 
 /// The address that a word is. `None`: it is a name. No name begins with a digit, except that of a module.
-fn address(word: &str) -> Result<Option<u64>> {
+pub fn address(word: &str) -> Result<Option<u64>> {
     if !word.starts_with(|c: char| c.is_ascii_digit()) || word.contains('!') {
         return Ok(None);
     }
@@ -71,15 +65,34 @@ fn address(word: &str) -> Result<Option<u64>> {
     number.map(Some).with_context(|| word.to_owned())
 }
 
-enum Answer<'a> {
+/// What is known of an address or a name.
+pub enum Answer<'a> {
     /// An address, what lies there, and the functions that execute there, innermost first.
     Address(u64, Option<CodeLocation>, Vec<InlineFrame>),
     /// What a name stands for.
     Name(&'a str, Vec<Symbol>),
 }
 
-impl Answer<'_> {
-    fn is_found(&self) -> bool {
+impl<'a> Answer<'a> {
+    /// What there is at the cursor of an address, or else of a name.
+    pub fn of(
+        inspector: &mut Inspector,
+        cursor: &Cursor,
+        asked: &'a str,
+        address: Option<u64>,
+    ) -> Result<Answer<'a>> {
+        Ok(match address {
+            Some(address) => Answer::Address(
+                address,
+                inspector.location(cursor, address)?,
+                inspector.frames(cursor, address)?,
+            ),
+            None => Answer::Name(asked, inspector.symbols(cursor, asked)?),
+        })
+    }
+
+    /// Whether there is anything of it.
+    pub fn is_found(&self) -> bool {
         match self {
             Answer::Address(_, location, _) => location.is_some(),
             Answer::Name(_, found) => !found.is_empty(),
@@ -99,7 +112,8 @@ impl Answer<'_> {
         }
     }
 
-    fn json(&self, asked: &str) -> Json {
+    /// The same for scripts.
+    pub fn json(&self, asked: &str) -> Json {
         match self {
             Answer::Address(address, location, frames) => json!({
                 "asked": asked, "found": self.is_found(), "address": hex(*address),

@@ -122,23 +122,8 @@ pub fn print_json(
         is_text = is_text && characters.add(piece).is_some();
         Ok(())
     })?;
-    let is_text = is_text && characters.rest.is_empty();
-    let mut head = json!({
-        "position": t.position.to_string(), "thread": t.thread.0, "count": t.count, "pid": t.pid,
-        "call": hindsight_timeline::syscall_name(t.number),
-        "fd": t.fd,
-        "first_fd": t.file.original().first,
-        "open_file": t.file.number,
-        "name": t.file.what.to_string(),
-        "way": match t.way {
-            Way::In => "in",
-            Way::Out => "out",
-        },
-        "offset": t.offset,
-        "length": t.len,
-        "in_memory": t.is_in_memory(),
-    })
-    .to_string();
+    let is_text = is_text && characters.is_whole();
+    let mut head = head_json(t).to_string();
     head.pop();
     list.begin(&head);
     let mut each = |show: &mut dyn FnMut(&[Option<u8>])| match t.len <= KEPT {
@@ -183,16 +168,35 @@ pub fn print_json(
     Ok(())
 }
 
+/// What is known of a transfer but its bytes, for scripts.
+pub fn head_json(t: &Transfer) -> Json {
+    json!({
+        "position": t.position.to_string(), "thread": t.thread.0, "count": t.count, "pid": t.pid,
+        "call": hindsight_timeline::syscall_name(t.number),
+        "fd": t.fd,
+        "first_fd": t.file.original().first,
+        "open_file": t.file.number,
+        "name": t.file.what.to_string(),
+        "way": match t.way {
+            Way::In => "in",
+            Way::Out => "out",
+        },
+        "offset": t.offset,
+        "length": t.len,
+        "in_memory": t.is_in_memory(),
+    })
+}
+
 /// Puts characters together that lie in several pieces.
 #[derive(Default)]
-struct Characters {
+pub struct Characters {
     /// The beginning of a character.
     rest: Vec<u8>,
 }
 
 impl Characters {
     /// The characters that are whole now. `None`: it is no text, or not known.
-    fn add(&mut self, piece: &[Option<u8>]) -> Option<String> {
+    pub fn add(&mut self, piece: &[Option<u8>]) -> Option<String> {
         let mut bytes = std::mem::take(&mut self.rest);
         for b in piece {
             bytes.push((*b)?);
@@ -204,6 +208,11 @@ impl Characters {
             self.rest = bytes.split_off(e.valid_up_to());
         }
         String::from_utf8(bytes).ok()
+    }
+
+    /// Whether no character goes on in what follows.
+    pub fn is_whole(&self) -> bool {
+        self.rest.is_empty()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{args, limits, say};
 use anyhow::{Context, Result};
 use hindsight_timeline::{
     Cancel, Dense, Depth, Filter, GapReason, Happening, Kind, KindOf, Memory, Moment, Options,
-    Place, ThreadId, Timeline, in_order, syscall_name, syscall_number,
+    Place, ThreadId, Timeline, Written, in_order, syscall_name, syscall_number,
 };
 use serde_json::{Value as Json, json};
 use std::path::Path;
@@ -27,7 +27,7 @@ pub fn open(file: Option<&Path>, options: Options) -> Result<Timeline> {
 }
 
 /// Processors that replay.
-fn jobs_of(said: usize) -> usize {
+pub fn jobs_of(said: usize) -> usize {
     match said {
         0 => limits::processors(),
         n => n,
@@ -36,6 +36,24 @@ fn jobs_of(said: usize) -> usize {
 
 /// The same for one of several recordings. `allow` raises the limit of memory to what it may need.
 pub fn open_path(
+    path: &Path,
+    options: Options,
+    allow: impl FnOnce(&hindsight_trace::Trace),
+) -> Result<Timeline> {
+    let timeline = open_quietly(path, options, allow)?;
+    let bar = Mutex::new(Bar::new(true));
+    timeline.tell_progress(move |done| {
+        let Ok(mut bar) = bar.lock() else { return };
+        match done {
+            Some(done) => bar.count(done),
+            None => bar.clear(),
+        }
+    });
+    Ok(timeline)
+}
+
+/// The same without a bar that shows how far it is.
+pub fn open_quietly(
     path: &Path,
     options: Options,
     allow: impl FnOnce(&hindsight_trace::Trace),
@@ -49,14 +67,6 @@ pub fn open_path(
     if timeline.is_growing() {
         say(&still_written(&timeline));
     }
-    let bar = Mutex::new(Bar::new(true));
-    timeline.tell_progress(move |done| {
-        let Ok(mut bar) = bar.lock() else { return };
-        match done {
-            Some(done) => bar.count(done),
-            None => bar.clear(),
-        }
-    });
     Ok(timeline)
 }
 
@@ -157,15 +167,20 @@ pub fn index(a: &args::Index) -> Result<i32> {
     Ok(0)
 }
 
+/// The number of a system call by its name or number.
+pub fn syscall(name: &str) -> Result<u64> {
+    match number(name) {
+        Ok(n) => Ok(n),
+        Err(_) => syscall_number(name).map_err(anyhow::Error::msg),
+    }
+}
+
 /// Lists what happened.
 pub fn events(a: &args::Events) -> Result<i32> {
     let t = open(a.file.as_deref(), Options::default())?;
     let place = |p: Option<Place>| p.map(|p| t.find(p, a.image)).transpose();
-    let syscall = |name: &String| match number(name) {
-        Ok(n) => Ok(n),
-        Err(_) => syscall_number(name).map_err(anyhow::Error::msg),
-    };
-    let syscalls = a.syscall.iter().map(syscall).collect::<Result<Vec<_>>>()?;
+    let syscalls = a.syscall.iter().map(|name| syscall(name));
+    let syscalls = syscalls.collect::<Result<Vec<_>>>()?;
     let mut kinds = a.kind.clone();
     if kinds.is_empty() && !syscalls.is_empty() {
         kinds.push(KindOf::Syscall);
@@ -233,7 +248,7 @@ pub fn moment_json(m: Option<Moment>) -> Json {
     })
 }
 
-fn event_json(h: &Happening) -> Json {
+pub fn event_json(h: &Happening) -> Json {
     let mut j = match &h.kind {
         Kind::Syscall {
             number,
@@ -291,7 +306,7 @@ pub fn mem(a: &args::Mem) -> Result<i32> {
     Ok(0)
 }
 
-fn memory_json(m: &Memory) -> Json {
+pub fn memory_json(m: &Memory) -> Json {
     json!({
         "address": hex(m.address),
         "bytes": m.bytes.iter().map(|b| b.map(|k| k.value)).collect::<Vec<_>>(),
@@ -305,6 +320,14 @@ fn memory_json(m: &Memory) -> Json {
         "unnamed": m.unnamed.iter().map(|u| {
             json!({"address": hex(u.address), "length": u.len, "thread": u.thread.0})
         }).collect::<Vec<_>>(),
+    })
+}
+
+pub fn written_json(w: &Written) -> Json {
+    let (a, value) = (w.access, &w.bytes);
+    json!({
+        "position": a.position.to_string(), "thread": a.thread.0, "count": a.count, "pc": hex(a.pc),
+        "address": hex(a.address), "length": a.len, "kernel": a.kernel, "value": value,
     })
 }
 
@@ -327,12 +350,9 @@ pub fn writes(a: &args::Writes) -> Result<i32> {
             break;
         };
         told += 1;
-        let (w, value) = (next.access, next.bytes);
+        let (w, value) = (next.access, &next.bytes);
         if a.json {
-            list.push(json!({
-                "position": w.position.to_string(), "thread": w.thread.0, "count": w.count, "pc": hex(w.pc),
-                "address": hex(w.address), "length": w.len, "kernel": w.kernel, "value": value,
-            }));
+            list.push(written_json(&next));
         } else {
             let bytes: Vec<String> = value
                 .iter()

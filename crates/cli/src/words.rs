@@ -4,7 +4,7 @@ use crate::parse;
 use crate::{args, store, travel};
 use anyhow::{Result, bail};
 use hindsight_inspect::Inspector;
-use hindsight_timeline::{Cursor, Error, Options, Place, ThreadId};
+use hindsight_timeline::{Cursor, Error, Options, Place, Position, ThreadId, Timeline};
 use std::path::{Path, PathBuf};
 
 /// Bytes where neither the user nor a type says how many.
@@ -70,6 +70,14 @@ fn is_word(text: &str) -> bool {
     text.chars().all(part) && !begin.eq_ignore_ascii_case("select")
 }
 
+/// The crash, or else the end.
+pub fn usual(timeline: &Timeline, image: Option<u32>) -> hindsight_timeline::Result<Position> {
+    match timeline.find(Place::Crash, image) {
+        Err(Error::NoPlace(_)) => timeline.find(Place::End, image),
+        found => found,
+    }
+}
+
 /// Where a recording is looked at.
 pub struct Spot {
     pub inspector: Inspector,
@@ -82,10 +90,7 @@ impl Spot {
         let timeline = travel::open(None, Options::default())?;
         let position = match place {
             Some(p) => timeline.find(p.parse::<Place>()?, at.image)?,
-            None => match timeline.find(Place::Crash, at.image) {
-                Err(Error::NoPlace(_)) => timeline.find(Place::End, at.image)?,
-                found => found?,
-            },
+            None => usual(&timeline, at.image)?,
         };
         let mut cursor = timeline.cursor()?;
         cursor.seek_within(position, at.image, at.thread.map(ThreadId))?;
@@ -98,17 +103,32 @@ impl Spot {
     /// The bytes that an address and perhaps a length stand for, in a frame.
     pub fn bytes(&mut self, words: &[String], frame: usize) -> Result<(u64, u64)> {
         let length = words.get(1).map(|l| length(l)).transpose()?;
-        if let Ok(address) = parse::number(&words[0]) {
-            return Ok((address, length.unwrap_or(WORD)));
-        }
-        let named = (self.inspector).named(&mut self.cursor, &words[0], frame)?;
-        let size = named.size.unwrap_or(WORD).min(MOST);
-        Ok((named.address, length.unwrap_or(size)))
+        bytes(
+            &mut self.inspector,
+            &mut self.cursor,
+            (&words[0], length),
+            frame,
+        )
     }
 }
 
+/// The same at a cursor. There is a length if the user said one.
+pub fn bytes(
+    inspector: &mut Inspector,
+    cursor: &mut Cursor,
+    (address, length): (&str, Option<u64>),
+    frame: usize,
+) -> Result<(u64, u64)> {
+    if let Ok(address) = parse::number(address) {
+        return Ok((address, length.unwrap_or(WORD)));
+    }
+    let named = inspector.named(cursor, address, frame)?;
+    let size = named.size.unwrap_or(WORD).min(MOST);
+    Ok((named.address, length.unwrap_or(size)))
+}
+
 /// A number of bytes.
-const MOST: u64 = 1 << 20;
+pub const MOST: u64 = 1 << 20;
 
 fn length(text: &str) -> Result<u64> {
     match parse::number(text) {
