@@ -46,10 +46,11 @@ impl Command {
     pub fn reads(&self) -> bool {
         use Command::*;
         match self {
-            Replay(_) | Gdbserver(_) | Info(_) | At(_) | Backtrace(_) | Core(_) | Cut(_)
-            | Waits(_) | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_) | Maps(_)
-            | Symbol(_) | Writes(_) | Origin(_) | Calls(_) | Diff(_) | Sql(_) | Tables(_)
-            | Convert(_) | Audit(_) | Index(_) | Ls(_) | Rm(_) | Export(_) | Rerun(_) => true,
+            Replay(_) | Gdbserver(_) | Serve(_) | Info(_) | At(_) | Backtrace(_) | Core(_)
+            | Cut(_) | Waits(_) | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_)
+            | Maps(_) | Symbol(_) | Writes(_) | Origin(_) | Calls(_) | Diff(_) | Sql(_)
+            | Tables(_) | Convert(_) | Audit(_) | Index(_) | Ls(_) | Rm(_) | Export(_)
+            | Rerun(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -75,6 +76,8 @@ pub enum Command {
     Rerun(Rerun),
     /// Offer a recording to gdb or lldb over their remote protocol.
     Gdbserver(Gdbserver),
+    /// Answer a program's questions about a recording, in lines of JSON on standard input and output.
+    Serve(Serve),
     /// Show what a recording holds.
     Info(Info),
     /// Show a place of a recording: registers, source line, instructions, call stack, variables.

@@ -35,6 +35,7 @@ mod receive;
 mod record;
 mod replay;
 mod rerun;
+mod serve;
 pub mod sql;
 mod status;
 mod store;
@@ -83,6 +84,7 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
         Command::Replay(a) => confine::run(a.file.as_deref(), || replay::run(&a)),
         Command::Rerun(a) => rerun::run(&a),
         Command::Gdbserver(a) => debugger::serve(&a),
+        Command::Serve(a) => serve::run(&a),
         Command::At(mut a) => {
             let file = words::take(&mut a.words, 0, 1);
             confine::run(file.as_deref(), || at::run(&a))

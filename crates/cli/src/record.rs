@@ -12,6 +12,7 @@ use hindsight_launch::{
 };
 use hindsight_text::Shown;
 use hindsight_timeline::{Options, Timeline, did_you_mean};
+use serde_json::{Value as Json, json};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -28,6 +29,7 @@ pub fn run(a: args::Record) -> i32 {
         Ok(Status::Killed(signal)) => die_of(signal),
         Err(e) => {
             say(&format!("{e:#}"));
+            result(a.result.as_deref(), &json!({ "error": format!("{e:#}") }));
             match e.downcast_ref() {
                 Some(Error::Program(refusal)) => refusal.shell_status(),
                 _ => FAILED,
@@ -94,6 +96,7 @@ fn record(a: &args::Record) -> Result<Status> {
 /// What the options say; `number` runs came before.
 fn builder(a: &args::Record, number: u64) -> Builder {
     let (quiet, alone) = (a.quiet, a.retry.is_none());
+    let to = a.result.clone();
     let mut b = Recording::builder(a.program[0].clone())
         .args(a.program[1..].iter().cloned())
         .destination(Destination::of(a.output.as_deref(), a.self_contained))
@@ -113,7 +116,12 @@ fn builder(a: &args::Record, number: u64) -> Builder {
             violate_after: a.violate_after,
             joint: a.joint,
         })
-        .on_notice(move |notice| tell(notice, quiet, alone));
+        .on_notice(move |notice| {
+            tell(notice, quiet, alone);
+            if let Notice::Finished(outcome) = notice {
+                result(to.as_deref(), &as_json(outcome));
+            }
+        });
     if let Some(n) = a.keyframe_interval {
         b = b.keyframe_interval(n);
     }
@@ -130,6 +138,31 @@ fn builder(a: &args::Record, number: u64) -> Builder {
         Some(seed) => b.chaos(seed as u64 + number),
         None => b,
     }
+}
+
+/// Writes what became of a run for scripts, into a file if one is wanted.
+fn result(to: Option<&Path>, what: &Json) {
+    let Some(to) = to else { return };
+    if let Err(e) = std::fs::write(to, format!("{what}\n")) {
+        say(&format!("{}: {e}", Shown(&to.display().to_string())));
+    }
+}
+
+fn as_json(o: &Outcome) -> Json {
+    json!({
+        "file": o.file.as_ref().filter(|_| o.is_kept()).and_then(|f| f.to_str()),
+        "kept": o.is_kept(),
+        "ended": o.to_string(),
+        "status": match o.status {
+            Some(Status::Exited(n)) => Some(n),
+            _ => None,
+        },
+        "signal": match o.status {
+            Some(Status::Killed(n)) => Some(n),
+            _ => None,
+        },
+        "hung": o.hung,
+    })
 }
 
 /// The exit status that says how a run ended.

@@ -39,6 +39,8 @@ pub enum Shape {
     Csv,
     /// One list of objects.
     Json,
+    /// A stream in Arrow's format for processes.
+    Arrow,
 }
 
 /// What a user asks, in a process that is confined.
@@ -233,7 +235,13 @@ fn ask(handlers: &Handlers, mut a: args::Sql) -> Result<i32> {
         if a.parquet.is_some() {
             bail!("--parquet is for one question on the command line");
         }
+        if a.arrow {
+            bail!("--arrow is for programs, which ask one question");
+        }
         return (handlers.prompt)(begin(&a, &recordings)?);
+    }
+    if a.arrow && std::io::stdout().is_terminal() {
+        bail!("--arrow writes bytes for programs, and a terminal may obey them");
     }
     if a.session.is_some() {
         // The prompt's process tells of them.
@@ -278,9 +286,10 @@ fn asked(a: &args::Sql, recordings: &[PathBuf], parquet: Option<File>) -> Result
     Ok(Asked {
         recordings: sources(recordings, processors),
         processors,
-        shape: match (a.csv, a.json) {
-            (true, _) => Shape::Csv,
-            (_, true) => Shape::Json,
+        shape: match (a.csv, a.json, a.arrow) {
+            (true, ..) => Shape::Csv,
+            (_, true, _) => Shape::Json,
+            (.., true) => Shape::Arrow,
             _ => Shape::Table,
         },
         parquet,

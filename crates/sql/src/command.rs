@@ -36,6 +36,7 @@ fn answer(asked: Asked) -> Result<i32> {
         (Some(file), _) => Format::Parquet(file),
         (None, Shape::Csv) => Format::Csv,
         (None, Shape::Json) => Format::Json,
+        (None, Shape::Arrow) => Format::Arrow,
         (None, Shape::Table) => Format::Table {
             // All rows of a table have the same name, and nobody asks for it.
             without_names: recordings.is_one() && !names_column(question),
@@ -43,17 +44,17 @@ fn answer(asked: Asked) -> Result<i32> {
     };
     match asked.questions {
         Questions::Text(text) => {
-            // A file holds the rows of one statement.
-            let most = if asked.parquet.is_some() {
-                1
-            } else {
-                usize::MAX
+            // A file or a stream holds the rows of one statement.
+            let alone = match (&asked.parquet, asked.shape) {
+                (Some(_), _) => Some("--parquet"),
+                (None, Shape::Arrow) => Some("--arrow"),
+                _ => None,
             };
             let mut shown = 0;
             let one = &mut |engine: &Engine, rows: SendableRecordBatchStream| {
                 shown += 1;
-                if shown > most {
-                    anyhow::bail!("--parquet is for one statement");
+                if let (2.., Some(option)) = (shown, alone) {
+                    anyhow::bail!("{option} is for one statement");
                 }
                 print(engine, rows, &format(&text)).map(|_| ())
             };

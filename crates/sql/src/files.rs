@@ -160,11 +160,7 @@ impl RowsFile {
 
     /// Writes rows.
     pub fn write(&mut self, rows: &RecordBatch) -> Result<()> {
-        let mut arrays = Vec::new();
-        for (i, field) in self.columns.iter().zip(self.schema.fields()) {
-            arrays.push(cast(rows.column(*i), field.data_type())?);
-        }
-        let rows = RecordBatch::try_new(Arc::clone(&self.schema), arrays)?;
+        let rows = plain_rows(&rows.project(&self.columns)?, &self.schema)?;
         let done = match &mut self.writer {
             Writer::Parquet(w) => w
                 .write(&rows)
@@ -205,8 +201,17 @@ fn unwritten(name: &str, failed: &Failed, e: &(dyn Error + 'static)) -> anyhow::
     failed.said(name, anyhow!("cannot write {name}: {root}"))
 }
 
+/// The same rows, with columns as [`plain`] has them.
+pub fn plain_rows(rows: &RecordBatch, to: &SchemaRef) -> Result<RecordBatch> {
+    let mut arrays = Vec::new();
+    for (column, field) in rows.columns().iter().zip(to.fields()) {
+        arrays.push(cast(column, field.data_type())?);
+    }
+    Ok(RecordBatch::try_new(Arc::clone(to), arrays)?)
+}
+
 /// The same columns, with words as texts.
-fn plain(of: &Schema) -> SchemaRef {
+pub fn plain(of: &Schema) -> SchemaRef {
     let field = |f: &Arc<Field>| match f.data_type() {
         DataType::Dictionary(_, of) => f.as_ref().clone().with_data_type((**of).clone()),
         _ => f.as_ref().clone(),

@@ -1,12 +1,13 @@
-//! Shows rows: as a table, as CSV, as JSON, or in a Parquet file.
+//! Shows rows: as a table, as CSV, as JSON, as a stream for programs, or in a Parquet file.
 
 use crate::column::{HEXADECIMAL, WHICH};
 use crate::engine::Engine;
-use crate::files::RowsFile;
+use crate::files::{RowsFile, plain, plain_rows};
 use anyhow::Result;
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::csv::WriterBuilder;
 use datafusion::arrow::datatypes::{DataType, SchemaRef, UInt64Type};
+use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::arrow::json::writer::{JsonArray, WriterBuilder as JsonBuilder};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::execution::SendableRecordBatchStream;
@@ -30,6 +31,8 @@ pub enum Format<'a> {
     Csv,
     /// One list of objects.
     Json,
+    /// In Arrow's format for streams.
+    Arrow,
     /// Into this file.
     Parquet(&'a std::fs::File),
 }
@@ -45,6 +48,7 @@ pub fn show(
         Format::Table { without_names } => table(engine, rows, *without_names, out),
         Format::Csv => csv(engine, rows, out),
         Format::Json => json(engine, rows, out),
+        Format::Arrow => arrow(engine, rows, out),
         Format::Parquet(file) => {
             let to = (TableFormat::Parquet, "the file for --parquet".to_owned());
             let mut writer = RowsFile::new(file.try_clone()?, to, &rows.schema(), true, &[])?;
@@ -99,6 +103,23 @@ fn json(engine: &Engine, rows: &mut SendableRecordBatchStream, out: &mut dyn Wri
     let n = each(engine, rows, &mut |batch| Ok(writer.write(batch)?))?;
     writer.finish()?;
     writer.into_inner().0.write_all(b"\n")?;
+    Ok(n)
+}
+
+/// Each batch is sent at once. The end of the stream is written only behind all rows.
+fn arrow(
+    engine: &Engine,
+    rows: &mut SendableRecordBatchStream,
+    out: &mut dyn Write,
+) -> Result<u64> {
+    let schema = plain(&rows.schema());
+    let mut writer = StreamWriter::try_new(&mut *out, &schema)?;
+    writer.flush()?;
+    let n = each(engine, rows, &mut |batch| {
+        writer.write(&plain_rows(batch, &schema)?)?;
+        Ok(writer.flush()?)
+    })?;
+    writer.finish()?;
     Ok(n)
 }
 

@@ -125,6 +125,12 @@ pub struct Gdbserver {
     pub process: Option<u32>,
 }
 
+#[derive(ClapArgs)]
+pub struct Serve {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+}
+
 /// Whose place is meant, where several run at the same time.
 #[derive(ClapArgs)]
 pub struct Within {
@@ -498,6 +504,9 @@ pub struct Sql {
     /// Show rows as a list of objects.
     #[arg(long, conflicts_with = "parquet")]
     pub json: bool,
+    /// Write the rows of the only statement to standard output as a stream of Arrow's format for processes, for programs.
+    #[arg(long, conflicts_with_all = ["csv", "json", "parquet"])]
+    pub arrow: bool,
     /// Write the rows of the only statement to this file, which must not exist.
     #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,

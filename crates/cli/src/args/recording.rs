@@ -110,6 +110,10 @@ pub struct Record {
     /// For tests: whether memory that is only read shares its pages with what it is compared with; else by the processor.
     #[arg(long, value_name = "BOOL", hide = true)]
     pub joint: Option<bool>,
+    /// Write what became of the run into this file, for scripts, as an object of JSON: the recording's `file`, whether it is
+    /// `kept`, how the program `ended`, with which `status` or `signal`. Or an `error`: nothing was run.
+    #[arg(long, value_name = "FILE")]
+    pub result: Option<PathBuf>,
     /// No line about the recording at the end.
     #[arg(short, long)]
     pub quiet: bool,

@@ -45,6 +45,7 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["index", f],
         &["export", "-o", "exported", f],
         &["gdbserver", "--stdio", f],
+        &["serve", f],
         &["replay", f, "--", "-batch"],
     ];
     let owned = |c: &&[&str]| c.iter().map(|a| a.to_string()).collect();

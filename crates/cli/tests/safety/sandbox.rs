@@ -40,6 +40,7 @@ fn all_commands(s: &Scene, file: &Path) {
         &["origin", file, "90%", "$rsp", "8"],
         &["calls", file, "0x1000"],
         &["breakpath", file, "1%"],
+        &["serve", file],
         &["diff", file, file],
     ] {
         let done = s.run(&mut s.hindsight(c));

@@ -133,6 +133,56 @@ fn of_descriptors(file: &str) -> Vec<Vec<&str>> {
     all.iter().map(|c| [c, &[file][..]].concat()).collect()
 }
 
+/// Questions of a program that are answered with names of the recording.
+fn of_programs(s: &Scene, file: &str) {
+    let mut asks: Vec<String> = [
+        "info",
+        "processes",
+        "threads",
+        "modules",
+        "maps",
+        "at",
+        "stack",
+        "variables",
+    ]
+    .map(|ask| format!(r#"{{"id":1,"ask":"{ask}"}}"#))
+    .into();
+    for list in ["events", "output"] {
+        asks.push(format!(r#"{{"id":1,"ask":"{list}"}}"#));
+    }
+    asks.push(r#"{"id":1,"ask":"next","list":1,"count":1000}"#.into());
+    asks.push(r#"{"id":1,"ask":"next","list":2,"count":1000}"#.into());
+    let evil = serde_json::json!({"id": EVIL, "ask": EVIL, "at": "crash"});
+    asks.push(evil.to_string());
+    let mut server = s
+        .hindsight(&["serve", file])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let text = asks.join("\n") + "\n";
+    let mut to = server.stdin.take().unwrap();
+    to.write_all(text.as_bytes()).unwrap();
+    drop(to);
+    let done = server.wait_with_output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    harmless("serve", &done.stdout);
+    harmless("serve", &done.stderr);
+    let all = String::from_utf8(done.stdout).unwrap();
+    let lines: Vec<serde_json::Value> = all
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    let of = |ask: usize| lines.iter().filter(|l| l.get("result").is_some()).nth(ask);
+    assert_eq!(of(0).unwrap()["result"]["argv"][1], EVIL);
+    let last = lines.last().unwrap();
+    assert_eq!(
+        (&last["id"], &last["error"]["kind"]),
+        (&EVIL.into(), &"request".into())
+    );
+}
+
 /// Records a program with other arguments and another environment.
 fn another(s: &Scene, program: &Path) -> String {
     let trace = s.path("second.hst");
@@ -215,6 +265,7 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         &["cache"],
         &["cache", "--json"],
     ];
+    of_programs(&s, file);
     let mut seen = String::new();
     let mut all = [of_descriptors(file), of_two(file, &second)].concat();
     all.extend(commands.iter().map(|c| c.to_vec()));

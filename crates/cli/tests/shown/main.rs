@@ -196,6 +196,7 @@ fn a_recording() {
         ("origin", &["origin", "end", "total"]),
         ("mem", &["mem", "end", "last"]),
         ("maps", &["maps", "end", "--address", "last"]),
+        ("serve", &["serve"]),
         ("symbol", &["symbol", "@end", "add", "total", "nothing"]),
         ("waits", &["waits", "end"]),
         ("verify", &["replay", "--verify"]),

@@ -151,3 +151,42 @@ fn a_damaged_recording_is_said_to_be_one() {
     assert_eq!(done.status.code(), Some(2));
     assert!(done.messages().contains("cut.hst"), "{}", done.messages());
 }
+
+/// Programs read rows as they are: with types, documentation, and NULL where something is not known.
+#[test]
+fn a_stream_for_programs_has_the_rows() {
+    use datafusion::arrow::array::{AsArray, RecordBatch};
+    use datafusion::arrow::datatypes::{DataType, UInt64Type};
+    use datafusion::arrow::ipc::reader::StreamReader;
+    let a = accounts();
+    let ask = |question: &str| asked(&a.scene, &a.trace, &[question, "--arrow"]);
+    let done = ask("select position, address, function from calls('pay') order by time");
+    assert!(done.status.success(), "{}", done.messages());
+    let reader = StreamReader::try_new(&done.stdout[..], None).unwrap();
+    let schema = reader.schema();
+    assert_eq!(schema.field(0).data_type(), &DataType::Utf8);
+    let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
+    let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    assert_eq!(rows, 200);
+    // What is not known is NULL, and not zero.
+    let done = ask("select value from memory(16, 4)");
+    let reader = StreamReader::try_new(&done.stdout[..], None).unwrap();
+    for batch in reader.map(Result::unwrap) {
+        assert_eq!(batch.column(0).null_count(), batch.num_rows());
+    }
+    // No rows are a stream, too.
+    let done = ask("select address from memory(16, 4) where address = 99");
+    let reader = StreamReader::try_new(&done.stdout[..], None).unwrap();
+    assert_eq!(reader.schema().field(0).data_type(), &DataType::UInt64);
+    for batch in reader.map(Result::unwrap) {
+        assert!(batch.column(0).as_primitive::<UInt64Type>().is_empty());
+    }
+    for (wrong, part) in [
+        ("select 1; select 2", "one statement"),
+        ("select nothing", "nothing"),
+    ] {
+        let done = ask(wrong);
+        assert_eq!(done.status.code(), Some(2), "{wrong}");
+        assert!(done.messages().contains(part), "{}", done.messages());
+    }
+}

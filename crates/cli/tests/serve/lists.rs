@@ -1,0 +1,54 @@
+//! Long answers come in pages.
+
+use super::client::{Client, crash};
+use hindsight_lab::Scene;
+use serde_json::json;
+
+#[test]
+fn lists_are_independent_and_bounded() {
+    let (s, trace) = crash();
+    let mut c = Client::new(&s, &trace);
+    let all = c.list("events", json!({}), 10_000);
+    let [a, b] = [(); 2].map(|()| c.ask("events", json!({}))["list"].clone());
+    let mut take = |list: &serde_json::Value| {
+        let id = c.send("next", json!({"list": list, "count": 2}));
+        c.answer(id).0
+    };
+    assert_eq!((take(&a), take(&b)), (all[..2].to_vec(), all[..2].to_vec()));
+    assert_eq!(take(&a), all[2..4]);
+    assert_eq!(
+        c.ask("close", json!({ "list": a })),
+        json!({"closed": true})
+    );
+    assert_eq!(c.fail("next", json!({ "list": a })).0, "place");
+    for _ in 0..63 {
+        c.ask("events", json!({}));
+    }
+    assert_eq!(c.fail("events", json!({})).0, "busy");
+    c.ask("close", json!({ "list": b }));
+    c.ask("events", json!({}));
+    let syscalls = c.fail("events", json!({"syscalls": ["nothing"]}));
+    assert_eq!(syscalls.0, "busy");
+}
+
+#[test]
+fn what_was_written_comes_in_pieces() {
+    let s = Scene::new();
+    let work = "head -c 300000 /dev/zero | tr '\\0' x > f; dd if=f bs=300000 status=none; printf '\\377\\0z'";
+    let (done, trace) = s.record(&["/bin/sh", "-c", work]);
+    let mut c = Client::new(&s, &trace);
+    let mut written = Vec::new();
+    for t in c.list("output", json!({}), 100) {
+        assert_eq!(t["fd"], 1, "{t}");
+        let before = written.len();
+        match (t["text"].as_str(), t["bytes"].as_array()) {
+            (Some(text), None) => written.extend(text.bytes()),
+            (None, Some(b)) => written.extend(b.iter().map(|b| b.as_u64().unwrap() as u8)),
+            other => panic!("{other:?}"),
+        }
+        let n = (written.len() - before) as u64;
+        assert!(n <= 1 << 16);
+        assert!(t["from"].as_u64().unwrap() + n <= t["length"].as_u64().unwrap());
+    }
+    assert!(written == done.stdout, "{} bytes", written.len());
+}

@@ -1,0 +1,7 @@
+//! `hindsight serve`: a program asks by lines of JSON.
+
+mod answers;
+mod client;
+mod lines;
+mod lists;
+mod runs;
