@@ -76,7 +76,7 @@ impl Context<'_> {
         if self.has_entered(thread, count, pc)? {
             return Ok(());
         }
-        // A run to the handler's first instruction stops at its entry.
+        // A run to the handler's first instruction stops at its entry. It must come from elsewhere.
         let mut stops = Stops {
             breakpoints: vec![Breakpoint {
                 thread: Some(thread),
@@ -84,9 +84,12 @@ impl Context<'_> {
             }],
             ..Stops::default()
         };
-        self.cursor.seek_count(thread, count)?;
-        self.cursor
-            .run(Direction::Forward, Scope::Thread, &mut stops)?;
+        let (from, direction) = match count < t.to {
+            true => (count + 1, Direction::Backward),
+            false => (count.saturating_sub(1), Direction::Forward),
+        };
+        self.cursor.seek_count(thread, from)?;
+        self.cursor.run(direction, Scope::Thread, &mut stops)?;
         self.cancel.check()?;
         match self.has_entered(thread, count, pc)? {
             true => Ok(()),
