@@ -1,0 +1,168 @@
+"""Processes: they can be interrupted, and none is left behind."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import unittest
+
+import hindsight
+from common import SLOW, Case, crash, long
+
+
+def children() -> set:
+    """The processes that this one has started and that have not ended."""
+    with open(f"/proc/self/task/{os.getpid()}/children") as f:
+        found = set(map(int, f.read().split()))
+    for task in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{task}/children") as f:
+            found |= set(map(int, f.read().split()))
+    return found
+
+
+class Sessions(Case):
+    def test_no_process_is_left(self) -> None:
+        before = children()
+        with hindsight.open(crash()) as r:
+            pid = r._channel.pid
+            self.assertIn(pid, children())
+            r.crash
+        self.assertEqual(children(), before)
+        with self.assertRaisesRegex(hindsight.SessionError, "closed"):
+            r.crash
+        r.close()
+        r = hindsight.open(crash())
+        del r
+        gc.collect()
+        self.assertEqual(children(), before)
+        descriptors = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            hindsight.open(crash()).close()
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), descriptors)
+        self.assertLess(threading.active_count(), 6)
+
+    def test_a_process_that_dies_is_an_error(self) -> None:
+        r = self.open(long())
+        killer = threading.Timer(0.3, os.kill, [r._channel.pid, signal.SIGKILL])
+        killer.start()
+        with self.assertRaises(hindsight.SessionError):
+            while True:
+                r.end.run(**SLOW)
+        with self.assertRaises(hindsight.SessionError):
+            r.begin
+
+    def test_a_copy_of_this_process_cannot_ask(self) -> None:
+        r = self.open(crash())
+        pid = os.fork()
+        if pid == 0:
+            try:
+                r.begin
+            except hindsight.SessionError as e:
+                r.close()
+                os._exit(0 if "another process" in str(e) else 1)
+            os._exit(2)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        self.assertEqual(r.begin.count, 0)
+
+    def test_threads_may_ask_at_the_same_time(self) -> None:
+        r = self.open(crash())
+        found = []
+
+        def ask() -> None:
+            for _ in range(20):
+                found.append((r.crash.pc, len(r.calls("sum"))))
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual((len(found), len(set(found))), (80, 1))
+
+    def test_another_thread_can_cancel(self) -> None:
+        r = self.open(long())
+        end = r.end
+        threading.Timer(0.3, r.cancel).start()
+        begin = time.monotonic()
+        with self.assertRaises(hindsight.CancelledError):
+            while True:
+                end.run(**SLOW)
+        self.assertLess(time.monotonic() - begin, 10)
+        self.assertEqual(r.begin.count, 0)
+
+    def run_python(self, text: str) -> "subprocess.Popen[str]":
+        folder = os.path.dirname(os.path.abspath(__file__))
+        code = f"import sys; sys.path.insert(0, {folder!r})\n" + textwrap.dedent(text)
+        return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+    def test_an_interrupt_cancels_the_question(self) -> None:
+        # The whole group gets the signal, as from a terminal.
+        program = self.run_python(
+            f"""
+            import hindsight, time
+            from common import SLOW
+            r = hindsight.open({long()!r})
+            end = r.end
+            for _ in range(3):
+                print("ask", flush=True)
+                try:
+                    while True:
+                        end.run(**SLOW)
+                except KeyboardInterrupt:
+                    begin = time.monotonic()
+                    print(r.begin.count, flush=True)
+                    print(time.monotonic() - begin < 5, flush=True)
+            """
+        )
+        said = []
+        for _ in range(3):
+            said.append(program.stdout.readline())
+            time.sleep(0.3)
+            os.killpg(program.pid, signal.SIGINT)
+            said += [program.stdout.readline(), program.stdout.readline()]
+        program.stdout.close()
+        self.assertEqual(program.wait(), 0)
+        self.assertEqual(said, ["ask\n", "0\n", "True\n"] * 3)
+
+    def test_an_interrupted_question_in_sql_ends(self) -> None:
+        program = self.run_python(
+            f"""
+            import hindsight
+            r = hindsight.open({long()!r})
+            print("ask", flush=True)
+            try:
+                r.sql("SELECT mnemonic, count(*) FROM instructions GROUP BY 1").fetchall()
+            except KeyboardInterrupt:
+                print(r.sql("SELECT 1 AS one").fetchone()["one"])
+            """
+        )
+        self.assertEqual(program.stdout.readline(), "ask\n")
+        time.sleep(0.4)
+        os.killpg(program.pid, signal.SIGINT)
+        self.assertEqual(program.stdout.read(), "1\n")
+        program.stdout.close()
+        self.assertEqual(program.wait(), 0)
+
+    def test_a_process_that_ends_leaves_nothing(self) -> None:
+        program = self.run_python(
+            f"""
+            import hindsight
+            r = hindsight.open({crash()!r})
+            print(r._channel.pid, flush=True)
+            """
+        )
+        pid = int(program.stdout.read())
+        program.stdout.close()
+        self.assertEqual(program.wait(), 0)
+        deadline = time.monotonic() + 10
+        while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertFalse(os.path.exists(f"/proc/{pid}"))
+
+
+if __name__ == "__main__":
+    unittest.main()
