@@ -221,6 +221,17 @@ class Moment:
         """The same, where a call counts as one instruction with all that it does."""
         return self._step("over", back, count)
 
+    def step_line(self, count: int = 1, *, back: bool = False) -> "Moment":
+        """At another source line, also one of a function that is called: ``step`` of debuggers.
+
+        Backwards it is the beginning of the line that was executed before.
+        """
+        return self._step("line", back, count)
+
+    def next_line(self, count: int = 1, *, back: bool = False) -> "Moment":
+        """The same, where a call is a part of its line: ``next`` of debuggers."""
+        return self._step("next", back, count)
+
     def step_out(self, *, back: bool = False) -> "Moment":
         """After the return of the present function; backwards, before its call."""
         return self._step("out", back, 1)

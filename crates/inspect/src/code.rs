@@ -36,7 +36,7 @@ impl Inspector {
     }
 
     /// Where the body of a function begins, as far as that is known.
-    fn body(&mut self, image: u32, function: u64) -> Result<u64> {
+    pub(crate) fn body(&mut self, image: u32, function: u64) -> Result<u64> {
         for space in self.files(image)? {
             for m in space.mappings() {
                 let signature = m.module.signature(function.wrapping_sub(m.bias));

@@ -40,6 +40,7 @@ mod coredump;
 mod expression;
 mod grep;
 mod heap;
+mod lines;
 mod mappings;
 mod show;
 mod siginfo;

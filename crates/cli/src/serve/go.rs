@@ -47,9 +47,9 @@ pub fn step(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
     let by = f.text("by")?.unwrap_or_else(|| "instruction".into());
     let times = f.number("count")?.unwrap_or(1);
     f.end()?;
-    if !["instruction", "over", "out"].contains(&by.as_str()) {
+    if !["instruction", "over", "out", "line", "next"].contains(&by.as_str()) {
         return Err(Fail::request(format!(
-            "`by` is instruction, over or out, and not {by}"
+            "`by` is instruction, over, out, line or next, and not {by}"
         )));
     }
     if !(1..=MOST_STEPS).contains(&times) {
@@ -64,6 +64,8 @@ pub fn step(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
         let one = match by.as_str() {
             "over" => c.cursor.step_over(direction)?,
             "out" => c.cursor.step_out(direction)?,
+            "line" => c.inspector.step_line(c.cursor, direction, true)?,
+            "next" => c.inspector.step_line(c.cursor, direction, false)?,
             _ => c.cursor.step(direction, scope)?,
         };
         let last = one.reason != Reason::Step;

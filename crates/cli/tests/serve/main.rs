@@ -5,3 +5,4 @@ mod client;
 mod lines;
 mod lists;
 mod runs;
+mod steps;

@@ -84,7 +84,10 @@ fn the_notebook_and_the_tour_run() {
     let done = s.run(run.arg(package().join("../docs/python.md")));
     must("notebook", &done);
     let text = done.text();
-    assert!(text.lines().filter(|l| l.ends_with(" cells")).count() == 2, "{text}");
+    assert!(
+        text.lines().filter(|l| l.ends_with(" cells")).count() == 2,
+        "{text}"
+    );
 }
 
 /// What a user who has no Rust does with a wheel.
