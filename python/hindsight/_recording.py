@@ -49,10 +49,11 @@ class Recording:
         options = [] if max_memory is None else [f"--max-memory={max_memory}"]
         options += [] if processor is None else [f"--processor={processor}"]
         self._options = options
-        self._channel = Channel(os.fspath(path), options)
+        path = os.fspath(path)
+        self._channel = Channel(path, options)
         self._close = weakref.finalize(self, self._channel.close)
         #: The file.
-        self.path: str = self._channel.ready["file"]
+        self.path: str = os.path.abspath(path if os.path.exists(path) else self._channel.ready["file"])
         #: The recording was still being written when it was opened. It is seen as it was then.
         self.being_recorded: bool = self._channel.ready["being_recorded"]
         self._info: Optional[Dict[str, Any]] = None

@@ -76,6 +76,47 @@ impl Home {
         c
     }
 
+    /// What a program asks in a session: all that there is to ask.
+    fn requests(&self) -> Stdio {
+        const ASKS: [&str; 26] = [
+            r#""ask":"info""#,
+            r#""ask":"processes""#,
+            r#""ask":"threads""#,
+            r#""ask":"modules""#,
+            r#""ask":"range""#,
+            r#""ask":"at","at":"end""#,
+            r#""ask":"registers","at":"begin","vectors":true"#,
+            r#""ask":"memory","address":65536,"length":65536"#,
+            r#""ask":"memory","address":"$rsp","candidates":true"#,
+            r#""ask":"stack","at":"50%""#,
+            r#""ask":"variables""#,
+            r#""ask":"evaluate","expression":"*main""#,
+            r#""ask":"code","instructions":10000"#,
+            r#""ask":"maps""#,
+            r#""ask":"symbol","names":["main","0x10000"]"#,
+            r#""ask":"step","by":"line""#,
+            r#""ask":"step","at":"end","by":"next","direction":"backward""#,
+            r#""ask":"step","by":"over","count":100"#,
+            r#""ask":"run","breakpoints":["main"]"#,
+            r#""ask":"run","at":"end","direction":"backward","signals":true,"syscalls":true"#,
+            r#""ask":"access","at":"end","address":"0x10000","direction":"backward""#,
+            r#""ask":"events","time":true,"arguments":true"#,
+            r#""ask":"writes","at":"end","address":65536"#,
+            r#""ask":"output","input":true"#,
+            r#""ask":"calls","function":4194304,"arguments":true"#,
+            r#""ask":"range""#,
+        ];
+        let mut text: String = (ASKS.iter())
+            .map(|ask| format!("{{\"id\":1,{ask}}}\n"))
+            .collect();
+        for list in 1..=4 {
+            text += &format!("{{\"id\":2,\"ask\":\"next\",\"list\":{list},\"count\":1000}}\n");
+        }
+        File::open(self.write("requests", text.as_bytes()))
+            .unwrap()
+            .into()
+    }
+
     /// Runs `hindsight` to its end.
     pub fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Done {
         let shown: Vec<_> = args.iter().map(|a| a.as_ref().to_string_lossy()).collect();
@@ -90,7 +131,12 @@ impl Home {
         let path = self.path(&format!("output{n}"));
         let out = File::create(&path).unwrap();
         let mut c = self.command(args);
-        c.stdin(Stdio::null())
+        let is_session = args.first().is_some_and(|a| a.as_ref() == "serve");
+        let input = match is_session {
+            true => self.requests(),
+            false => Stdio::null(),
+        };
+        c.stdin(input)
             .stdout(out.try_clone().unwrap())
             .stderr(out)
             .process_group(0);

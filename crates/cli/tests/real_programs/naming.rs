@@ -89,6 +89,7 @@ fn the_latest_recording_is_meant_where_none_is_named() {
         (&["maps", "--address", "&counter"], "rw-p"),
         (&["symbol", "counter"], "counter (8 bytes)"),
         (&["symbol", "spoil", "naming!main"], "main ("),
+        (&["serve"], "\"ready\""),
         (&["writes", "nodes[1].next"], "d3 04 00 00"),
         (&["writes", "nodes[1].next", "8"], "d3 04 00 00"),
         (&["calls", "spoil"], "does not return"),
