@@ -155,6 +155,20 @@ class Crash(Case):
             hindsight.open(path("text.hst"))
 
 
+class Options(Case):
+    def test_the_interpreter_answers_the_same(self) -> None:
+        native = self.open(crash()).crash
+        r = hindsight.open(crash(), processor="interpreter")
+        self.addCleanup(r.close)
+        self.assertEqual(r.crash.stack, native.stack)
+        self.assertEqual(r.crash.registers.rip, native.registers.rip)
+        self.assertEqual(r.crash.last_write("nodes[2].next").pc, native.last_write("nodes[2].next").pc)
+
+    def test_memory_has_a_limit(self) -> None:
+        with self.assertRaisesRegex(hindsight.Error, "more than 1024.0 KiB of memory"):
+            hindsight.open(crash(), max_memory="1M").crash.stack
+
+
 class Recorded(Case):
     def test_programs_are_recorded(self) -> None:
         out = path("out")

@@ -108,8 +108,8 @@ class Sessions(Case):
             r = hindsight.open({long()!r})
             end = r.end
             for _ in range(3):
-                print("ask", flush=True)
                 try:
+                    print("ask", flush=True)
                     while True:
                         end.run(**SLOW)
                 except KeyboardInterrupt:
@@ -133,8 +133,8 @@ class Sessions(Case):
             f"""
             import hindsight
             r = hindsight.open({long()!r})
-            print("ask", flush=True)
             try:
+                print("ask", flush=True)
                 r.sql("SELECT mnemonic, count(*) FROM instructions GROUP BY 1").fetchall()
             except KeyboardInterrupt:
                 print(r.sql("SELECT 1 AS one").fetchone()["one"])
