@@ -14,10 +14,12 @@ import tempfile
 import threading
 from typing import Any, Dict, IO, List, Optional, Union
 
-from . import _errors, _programs
+from . import _errors, _programs, _text
 
 #: The version of the protocol that this client speaks.
 PROTOCOL = 1
+#: The longest line of an answer, and the longest answer, in bytes.
+LONGEST, MOST = 64 << 20, 256 << 20
 #: How long an idle process may take to end by itself, in seconds.
 PATIENCE = 2.0
 
@@ -27,6 +29,7 @@ class _Slot:
 
     def __init__(self) -> None:
         self.items: List[Any] = []
+        self.bytes = 0
         self.result: Any = None
         self.error: Optional[_errors.Error] = None
         self.done = threading.Event()
@@ -90,16 +93,24 @@ class Channel:
                 return
 
     def _read(self, pipe: IO[bytes]) -> None:
+        problem: Optional[_errors.Error] = None
         with open(pipe.fileno(), "rb", closefd=False) as lines:
-            for line in lines:
-                try:
-                    self._take(json.loads(line))
-                except (ValueError, KeyError, TypeError, AttributeError) as e:
-                    self._end(_errors.SessionError(f"an answer cannot be understood: {e}"))
+            while True:
+                line = lines.readline(LONGEST + 1)
+                if not line:
                     break
-        self._end(None)
+                try:
+                    if len(line) > LONGEST:
+                        raise ValueError(f"it has a line of more than {LONGEST} bytes")
+                    self._take(json.loads(line), len(line))
+                except Exception as e:
+                    # A recording may have taken that process over.
+                    problem = _errors.SessionError(f"an answer cannot be understood: {_text.line(e)}")
+                    self._process.kill()
+                    break
+        self._end(problem)
 
-    def _take(self, message: Dict[str, Any]) -> None:
+    def _take(self, message: Dict[str, Any], size: int) -> None:
         with self._lock:
             if "ready" in message:
                 self.ready = message["ready"]
@@ -113,6 +124,9 @@ class Channel:
             asked = self._slots.get(message["id"])
             if asked is None:
                 return
+            asked.bytes += size
+            if asked.bytes > MOST:
+                raise ValueError(f"it has more than {MOST} bytes")
             if "items" in message:
                 asked.items.extend(message["items"])
                 return

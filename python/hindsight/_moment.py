@@ -61,11 +61,11 @@ class Moment:
         #: Its position, as commands have it: ``1A2:3F``.
         self.position: str = here["position"]
         #: The number of the thread, as in :attr:`hindsight.Recording.threads`.
-        self.thread: int = here["thread"]
+        self.thread: int = int(here["thread"])
         #: How many instructions the thread has completed.
-        self.count: int = here["count"]
+        self.count: int = int(here["count"])
         #: The number of the program image.
-        self.image: int = here["image"]
+        self.image: int = int(here["image"])
         self._entered: Optional[str] = here.get("entered")
         #: Why the step or run ended that led here. ``None``: none did.
         self.stop: Optional[Stop] = stop
@@ -336,7 +336,7 @@ class Moment:
     # Showing itself.
 
     def __repr__(self) -> str:
-        why = f", {self.stop}" if self.stop is not None else ""
+        why = f", {_text.line(self.stop)}" if self.stop is not None else ""
         return f"<Moment {_text.line(self.position)} thread {self.thread}, {self.count} instructions{why}>"
 
     def _repr_html_(self) -> str:

@@ -121,14 +121,19 @@ class Rows:
         import pyarrow
 
         with self._asked("--arrow") as pipe, pyarrow.ipc.open_stream(pipe) as reader:
-            return reader.read_all()
+            table = reader.read_all()
+        # A recording may have taken over the process that sent it.
+        table.validate(full=True)
+        return table
 
     def batches(self) -> "Iterator[pyarrow.RecordBatch]":
         """Rows as batches of pyarrow, as they come."""
         import pyarrow
 
         with self._asked("--arrow") as pipe, pyarrow.ipc.open_stream(pipe) as reader:
-            yield from reader
+            for batch in reader:
+                batch.validate(full=True)
+                yield batch
 
     def to_pandas(self) -> "pandas.DataFrame":
         """All rows as a frame of pandas. It keeps Arrow's types: numbers beside unknown ones stay exact."""

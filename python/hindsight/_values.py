@@ -558,7 +558,7 @@ class Access:
         if self.data is not None:
             data = "; then " + " ".join("??" if b is None else f"{b:02x}" for b in self.data)
         who = "the kernel " if self.kernel else ""
-        return f"{self.pc:#x} {who}{what} {self.length} bytes at {self.address:#x}{data}"
+        return line(f"{self.pc:#x} {who}{what} {self.length} bytes at {self.address:#x}{data}")
 
     def __repr__(self) -> str:
         return f"<{line(self.moment.position)} {self}>"
@@ -609,7 +609,7 @@ class Transfer:
 
     def __str__(self) -> str:
         if not self.in_memory:
-            return f"{self.length} bytes that were not in memory"
+            return line(f"{self.length} bytes that were not in memory")
         known = bytes(b for b in self.data if b is not None)
         missing = len(self.data) - len(known)
         shown = known.decode("utf-8", "backslashreplace")

@@ -2,13 +2,16 @@
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
 import unittest
+import unittest.mock
 
 import hindsight
 from common import SLOW, Case, crash, long
@@ -54,6 +57,24 @@ class Sessions(Case):
                 r.end.run(**SLOW)
         with self.assertRaises(hindsight.SessionError):
             r.begin
+
+    def test_answers_of_a_process_that_was_taken_over_do_no_harm(self) -> None:
+        ready = '{"ready":{"protocol":1,"file":"x","being_recorded":false}}'
+        answers = ("[" * 100000, '{"id":1,"result":' + "9" * 5000 + "}", "[]", '{"id":1}', '{"no":1}', "\\xff")
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        with open(os.path.join(folder, "hindsight"), "w") as f:
+            f.write("#!/bin/sh\necho '" + ready + '\'\nread line\ncat "$ANSWER"\nsleep 100\n')
+        os.chmod(f.name, 0o700)
+        told = {"HINDSIGHT_BIN": folder, "ANSWER": os.path.join(folder, "answer")}
+        changed = unittest.mock.patch.dict(os.environ, told)
+        changed.start()
+        self.addCleanup(changed.stop)
+        for answer in answers:
+            with open(os.environ["ANSWER"], "w") as f:
+                f.write(answer + "\n")
+            with hindsight.open("x") as r, self.assertRaisesRegex(hindsight.SessionError, "cannot be understood"):
+                r._ask("range")
 
     def test_a_copy_of_this_process_cannot_ask(self) -> None:
         r = self.open(crash())
