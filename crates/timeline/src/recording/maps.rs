@@ -65,12 +65,16 @@ impl Call {
         // A call does not remove what it has mapped itself.
         match self.number {
             nr::BRK => true,
-            // It changes nothing between the old place and the new one.
+            // It changes nothing between the old place and the new one. What it removes was at the old one. If the memory
+            // moves on later, that is another call.
             nr::MREMAP => {
                 let within = |at: u64, len: u64| {
                     at <= start && end <= at.saturating_add(len).saturating_add(4095) & !4095
                 };
-                within(self.args[0], self.args[1]) || within(self.result, self.args[2])
+                match prot {
+                    Some(_) => within(self.result, self.args[2]),
+                    None => within(self.args[0], self.args[1]),
+                }
             }
             nr::MUNMAP | nr::SHMDT => prot.is_none(),
             nr::MMAP => (start, end) == (self.start, self.end) && prot == Some(self.args[2] as u32),
@@ -485,6 +489,33 @@ mod tests {
             (0x8000, 0xa000, 0x8000, ""),
         ];
         assert_eq!(now, want.map(|(s, e, o, p)| (s, e, o, p.to_string())));
+    }
+
+    #[test]
+    fn a_call_that_moves_memory_does_not_remove_what_it_moved() {
+        let moves = Call {
+            when: Position::new(0, 1),
+            start: 0x10000,
+            end: 0x52000,
+            number: nr::MREMAP,
+            args: [0x50000, 0x2000, 0x4000, 1, 0, 0],
+            result: 0x10000,
+        };
+        let map = |start, end| {
+            What::Map(Mapping {
+                start,
+                end,
+                prot: 3,
+                flags: 0x22,
+                offset: 0,
+                path: String::new(),
+            })
+        };
+        assert!(moves.explains(&What::Unmap(0x50000, 0x52000)));
+        assert!(moves.explains(&map(0x10000, 0x14000)));
+        // The next one removes that.
+        assert!(!moves.explains(&What::Unmap(0x10000, 0x14000)));
+        assert!(!moves.explains(&map(0x50000, 0x52000)));
     }
 
     #[test]
