@@ -45,7 +45,7 @@ pub use frame::IndexFrame;
 pub use page_access::PageAccess;
 pub use part::{Body, Bytes, IndexPart, IntervalSet, Pages, Past, Touching, encode};
 pub use pieces::Opened;
-pub use ranges::{Level, PartRange, SPAN, chunk_of, coarse_span, much, part_ranges, span};
+pub use ranges::{Level, PartRange, SPAN, chunk_of, coarse_span, part_ranges, span};
 pub use sidecar::{For, Limits, Sidecar, Stream};
 pub use split::{affordable_coarse, by_several, within_memory};
 pub use summary::{IntervalSummary, OpenedSummary};

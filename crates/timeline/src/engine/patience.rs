@@ -6,7 +6,7 @@
 
 use super::Engine;
 use crate::base::sync::lock;
-use crate::index::{self, IndexPart, PartRange};
+use crate::index::{IndexPart, PartRange};
 use crate::{Result, ThreadId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +18,10 @@ const LITTLE: u64 = 64 << 30;
 
 /// To make a part of the fine level takes about so many times as long as to play all of its interval.
 const TIMES_COARSE: u64 = 3;
+/// A player of a coarse interval that accesses so many pages can take no checkpoint: it would be too large. To go back would mean
+/// to play all of it again.
+const LARGE: usize = 16 << 10;
+
 /// What is known of intervals of the coarse level whose parts of the fine level are missing, by where they begin.
 pub type PlayedCoarse = BTreeMap<(ThreadId, u64), Coarsely>;
 
@@ -75,7 +79,7 @@ impl Engine {
         let (_, accessed) = frame.open().ok_or_else(|| self.bad_frame())?;
         let size = if accessed.has_lines() {
             Size::Framed
-        } else if accessed.pages.len() >= index::much(self) {
+        } else if accessed.pages.len() >= LARGE {
             Size::Large
         } else {
             Size::Usual

@@ -15,9 +15,9 @@ const COARSE: u64 = 16 * SPAN;
 /// one is made in less time than two, and what it takes is small.
 const LONG: u64 = 16;
 
-/// An interval of the coarse level that accesses so many pages, 64 MiB, accesses much memory. To lead all of it there would take
-/// long, and checkpoints would be large.
-const MUCH: usize = 16 << 10;
+/// An interval of the coarse level that accesses so many pages, 256 MiB, accesses much memory. To lead all of it there would take
+/// long. Of less memory, frames would take more room than they save time.
+const MUCH: usize = 64 << 10;
 /// The same where somebody chose the length of coarse intervals. The programs of tests are small.
 const MUCH_IF_CHOSEN: usize = 32;
 
