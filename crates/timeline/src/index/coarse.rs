@@ -65,7 +65,7 @@ pub struct Coarse {
     /// How many lines its frame may have.
     may_frame: usize,
     /// How many pages are much, how many instructions an interval has then at least, and how many lines its frame may have.
-    much: usize,
+    much: Option<usize>,
     least: u64,
     lines: usize,
 }
@@ -163,7 +163,8 @@ impl Coarse {
     pub fn begin(&mut self, from: u64, least: Option<u64>, lines: usize, pages: usize) {
         let looks = (pages as u64).saturating_mul(PER_PAGE);
         let least = least.map(|l| l.max(self.least).max(looks));
-        self.look = least.map(|l| from.saturating_add(l));
+        let look = least.map(|l| from.saturating_add(l));
+        self.look = look.filter(|_| self.much.is_some());
         (self.from, self.may_frame) = (from, lines.min(self.lines));
     }
 
@@ -177,7 +178,7 @@ impl Coarse {
         let here = m.position();
         if self.look.is_some_and(|at| at <= here) {
             self.take(m, scan, known)?;
-            if self.touched.len() >= self.much {
+            if self.is_much() {
                 return Ok(true);
             }
             self.look = Some(here.saturating_add(here - self.from));
@@ -234,6 +235,22 @@ impl Coarse {
         }
     }
 
+    /// Whether the interval has accessed much memory, as far as marks were taken.
+    fn is_much(&self) -> bool {
+        self.much.is_some_and(|much| self.touched.len() >= much)
+    }
+
+    /// The lines of a page that a frame is to have: those that were accessed, and held something at the interval's beginning.
+    fn to_frame(&self, page: u32, its: &Touched) -> u64 {
+        let Some(held) = self.shadow.get(&page) else {
+            return 0;
+        };
+        let held = held.as_chunks::<LINE>().0;
+        bits(its.any())
+            .filter(|i| !is_zero(&held[*i]))
+            .fold(0, |mask, i| mask | 1 << i)
+    }
+
     /// What the interval left that begins with `state` and ends where the machine is. `changed` has pages that something else
     /// changed. `send` gets some of the differences, if there are many. Call [`Coarse::take`] before.
     pub fn finish(
@@ -243,9 +260,16 @@ impl Coarse {
         changed: Vec<u32>,
         send: &mut dyn FnMut(Differences),
     ) -> Change {
+        let much = self.is_much();
         let touched = std::mem::take(&mut self.touched);
-        let lines: usize = touched.values().map(|t| t.count()).sum();
-        let framed = touched.len() >= self.much && lines <= self.may_frame;
+        let lines = match much {
+            true => touched
+                .iter()
+                .map(|(page, t)| self.to_frame(*page, t).count_ones() as usize)
+                .sum(),
+            false => 0,
+        };
+        let framed = much && lines <= self.may_frame;
         let mut out = Change {
             state,
             to: m.position(),
@@ -269,7 +293,7 @@ impl Coarse {
             let mut mask = 0;
             for i in bits(wanted) {
                 let line = &held.as_chunks::<LINE>().0[i];
-                if words(line).iter().fold(0, |all, w| all | w) != 0 {
+                if !is_zero(line) {
                     mask |= 1 << i;
                     frame.extend_from_slice(line);
                 }
@@ -305,6 +329,11 @@ impl Coarse {
         }
         out
     }
+}
+
+/// Whether a line has nothing but zeros. It makes no calls.
+fn is_zero(line: &[u8; LINE]) -> bool {
+    words(line).iter().fold(0, |all, w| all | w) == 0
 }
 
 /// A buffer that comes back from the packer.
@@ -398,14 +427,10 @@ impl Touched {
         }
     }
 
-    /// The mask of the lines that were accessed, and their number.
+    /// The mask of the lines that were accessed.
     fn any(&self) -> u64 {
         let accessed = |w: &[u8; 2]| (w[0] | w[1] != 0) as u64;
         (self.words.iter().enumerate()).fold(0, |m, (i, w)| m | accessed(w) << i)
-    }
-
-    fn count(&self) -> usize {
-        self.any().count_ones() as usize
     }
 
     fn access(&self, page: u32) -> PageAccess {

@@ -15,17 +15,20 @@ const COARSE: u64 = 16 * SPAN;
 /// one is made in less time than two, and what it takes is small.
 const LONG: u64 = 16;
 
-/// An interval of the coarse level that accesses so many pages, 256 MiB, accesses much memory. To lead all of it there would take
-/// long. Of less memory, frames would take more room than they save time.
-const MUCH: usize = 64 << 10;
+/// A program with so many bytes of memory is large. To lead all of it to a border takes long. Of a smaller one, frames would take
+/// more room than they save time.
+const LARGE: u64 = 512 << 20;
+/// An interval of the coarse level of a large program that accesses so many pages, 64 MiB, accesses much memory.
+const MUCH: usize = 16 << 10;
 /// The same where somebody chose the length of coarse intervals. The programs of tests are small.
 const MUCH_IF_CHOSEN: usize = 32;
 
-/// How many pages are much memory for an interval of the coarse level.
-pub fn much(recording: &Recording) -> usize {
+/// How many pages are much memory for an interval of the coarse level. `None`: no number is.
+pub fn much(recording: &Recording) -> Option<usize> {
     match recording.coarse {
-        0 => MUCH,
-        _ => MUCH_IF_CHOSEN,
+        0 if recording.memory().unwrap_or(0) < LARGE => None,
+        0 => Some(MUCH),
+        _ => Some(MUCH_IF_CHOSEN),
     }
 }
 
