@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 from . import _text
 from ._channel import Address, Answer, Channel
-from ._errors import PlaceError
+from ._errors import PlaceError, RequestError
 from ._listing import Listing
 from ._moment import Moment, several
 from ._sql import Rows
@@ -27,10 +27,6 @@ from ._values import (
 
 #: A place in a recording: a moment, or text such as ``"50%"``, ``"crash"``, ``"1A2:3F"``, ``"time:1.5s"``.
 Place = Union[str, Moment]
-
-
-def _place(place: Optional[Place]) -> Optional[str]:
-    return place.position if isinstance(place, Moment) else place
 
 
 class Recording:
@@ -115,6 +111,14 @@ class Recording:
 
     # Moments.
 
+    def _place(self, place: Optional[Place]) -> Optional[str]:
+        """A place as text."""
+        if not isinstance(place, Moment):
+            return place
+        if place.recording is not self:
+            raise RequestError("that moment is of another recording")
+        return place.position
+
     def at(self, place: Place, *, image: Optional[int] = None, thread: Optional[int] = None) -> Moment:
         """A moment: ``"50%"``, ``"crash"``, ``"end"``, ``"1A2:3F"``, ``"event:7"``, ``"syscall:write:2"``, ``"time:1.5s"``.
 
@@ -123,7 +127,11 @@ class Recording:
             image: In this program image; places are counted in it.
             thread: In this thread, where it then is.
         """
-        return Moment(self, self._ask("find", at=_place(place), image=image, thread=thread))
+        text = self._place(place)
+        if isinstance(place, Moment) and image is None and thread is None:
+            # A position does not say which thread, and not whether a signal handler has been entered.
+            return Moment(self, self._ask("find", at=place._at))
+        return Moment(self, self._ask("find", at=text, image=image, thread=thread))
 
     @property
     def begin(self) -> Moment:
@@ -148,7 +156,7 @@ class Recording:
         if image is None:
             if item["thread"] not in self._images:
                 self._images = {t.thread: t.image for t in self.threads}
-            image = self._images.get(item["thread"], 0)
+            image = self._images.get(item["thread"])
         return Moment(self, {**item, "image": image})
 
     # Lists.
@@ -182,8 +190,8 @@ class Recording:
             "syscalls": several(syscalls),
             "thread": thread,
             "image": image,
-            "from": _place(from_),
-            "until": _place(until),
+            "from": self._place(from_),
+            "until": self._place(until),
             "arguments": arguments,
             "time": time,
         }
@@ -208,14 +216,14 @@ class Recording:
             "arguments": arguments,
             "thread": thread,
             "image": image,
-            "from": _place(from_),
-            "until": _place(until),
+            "from": self._place(from_),
+            "until": self._place(until),
         }
         return Listing(self, f"calls of {_text.line(function)}", "calls", fields, self._call)
 
     def _call(self, c: Mapping[str, Any]) -> Call:
         back = c["returned"]
-        moment = self._moment(c)
+        moment = Moment(self, c["here"])
         arguments = c.get("arguments")
         return Call(
             function=c["function"],
@@ -278,8 +286,8 @@ class Recording:
             "input": input,
             "thread": thread,
             "image": image,
-            "from": _place(from_),
-            "until": _place(until),
+            "from": self._place(from_),
+            "until": self._place(until),
         }
         return Listing(self, "output", "output", fields, self._transfer)
 

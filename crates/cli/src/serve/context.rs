@@ -109,15 +109,7 @@ impl Context<'_> {
 
     /// Where the cursor is, as a later request can say it.
     pub fn here(&mut self) -> Result<Json, Fail> {
-        let c = &mut self.cursor;
-        let mut here = json!({
-            "position": c.position()?.to_string(), "thread": c.thread().0, "count": c.count(),
-            "image": c.image(),
-        });
-        if c.has_entered()? {
-            here["entered"] = crate::hex::hex(c.registers()?.rip);
-        }
-        Ok(here)
+        here(self.cursor)
     }
 
     /// The position of a place in a program image.
@@ -128,4 +120,16 @@ impl Context<'_> {
     ) -> Result<Option<hindsight_timeline::Position>, Fail> {
         Ok(place.map(|p| self.timeline.find(p, image)).transpose()?)
     }
+}
+
+/// Where a cursor is, as a later request can say it.
+pub fn here(c: &mut Cursor) -> Result<Json, Fail> {
+    let mut here = json!({
+        "position": c.position()?.to_string(), "thread": c.thread().0, "count": c.count(),
+        "image": c.image(),
+    });
+    if c.has_entered()? {
+        here["entered"] = crate::hex::hex(c.registers()?.rip);
+    }
+    Ok(here)
 }

@@ -1,7 +1,7 @@
 //! Long answers. A client opens a list and takes pages of it. So it gets the first elements at once, and no more than it
 //! wants.
 
-use super::context::Context;
+use super::context::{Context, here};
 use super::{Fail, Fields};
 use crate::calls::{self as called, Shown};
 use crate::choice::{Choice, Through};
@@ -9,8 +9,8 @@ use crate::transfers::{Characters, head_json};
 use crate::{args, travel};
 use hindsight_inspect::{Callee, Inspector};
 use hindsight_timeline::{
-    Call, Cancel, Cursor, Filter, Flow, Happening, Kind, Moment, ThreadId, Timeline, Transfer,
-    Unseen, Way, Writes, in_order,
+    Call, Cancel, Content, Cursor, Filter, Flow, Happening, Kind, Moment, ThreadId, Timeline,
+    Transfer, Unseen, Way, Writes, in_order,
 };
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
@@ -44,9 +44,23 @@ enum List {
         rest: IntoIter<Call>,
         known: Vec<(u64, Option<Callee>)>,
         arguments: bool,
+        image: u32,
     },
     Writes(Box<Writes>),
-    Output(IntoIter<Transfer>),
+    Output {
+        rest: IntoIter<Transfer>,
+        /// How far the first of them has come.
+        begun: Option<Begun>,
+    },
+}
+
+/// A transfer of which pieces were handed out.
+struct Begun {
+    content: Content,
+    /// Where its bytes are in memory.
+    buffers: Vec<(u64, u64)>,
+    /// How many bytes were handed out.
+    from: u64,
 }
 
 impl Lists {
@@ -59,6 +73,16 @@ impl Lists {
                 format!("{OPEN} lists are open: close one"),
             )),
         }
+    }
+
+    /// The number of the list that was opened last.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Closes a list. False: it is not open.
+    pub fn close(&mut self, number: u64) -> bool {
+        self.open.remove(&number).is_some()
     }
 
     fn add(&mut self, list: List, total: Option<usize>) -> Json {
@@ -167,6 +191,7 @@ pub fn calls(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
         rest: all.into_iter(),
         known: Vec::new(),
         arguments,
+        image,
     };
     Ok(c.lists.add(list, Some(total)))
 }
@@ -212,7 +237,11 @@ pub fn output(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
         Ok(())
     })?;
     let total = all.len();
-    let mut opened = c.lists.add(List::Output(all.into_iter()), Some(total));
+    let list = List::Output {
+        rest: all.into_iter(),
+        begun: None,
+    };
+    let mut opened = c.lists.add(list, Some(total));
     let Unseen { gaps, hidden, .. } = unseen;
     opened["gaps"] = gaps.into();
     opened["hidden"] = hidden.into();
@@ -222,7 +251,7 @@ pub fn output(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
 pub fn close(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
     let number = Fields::must("list", f.number("list")?)?;
     f.end()?;
-    Ok(json!({ "closed": c.lists.open.remove(&number).is_some() }))
+    Ok(json!({ "closed": c.lists.close(number) }))
 }
 
 /// A page that is sent piece by piece, since an element may be large.
@@ -234,7 +263,14 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    fn add(&mut self, item: Json) {
+    /// Adds an element that was looked up. A cancelled look-up may have taken for unknown what is known.
+    fn add(&mut self, item: Json, cancel: &Cancel) -> Result<(), Fail> {
+        cancel.check()?;
+        self.put(item);
+        Ok(())
+    }
+
+    fn put(&mut self, item: Json) {
         let n = item.to_string().len();
         self.bytes = (self.bytes.0 + n, self.bytes.1.saturating_add(n));
         self.items.push(item);
@@ -303,7 +339,7 @@ impl List {
                 let Some(h) = rest.as_slice().first() else {
                     return Ok(false);
                 };
-                page.add(event(cursor, h, *words, times.as_ref())?);
+                page.add(event(cursor, h, *words, times.as_ref())?, cancel)?;
                 rest.next();
                 times.as_mut().map(Iterator::next);
             }
@@ -311,23 +347,34 @@ impl List {
                 rest,
                 known,
                 arguments,
+                image,
             } => {
                 let Some(call) = rest.as_slice().first() else {
                     return Ok(false);
                 };
-                page.add(Shown::of(inspector, cursor, call, known, *arguments)?.json());
+                let shown = Shown::of(inspector, cursor, call, known, *arguments)?;
+                let mut j = shown.json();
+                j["here"] = entry(cursor, call, *image)?;
+                page.add(j, cancel)?;
                 rest.next();
             }
             List::Writes(writes) => match writes.next(cancel)? {
-                Some(w) => page.add(travel::written_json(&w)),
+                Some(w) => page.put(travel::written_json(&w)),
                 None => return Ok(false),
             },
-            List::Output(rest) => {
+            List::Output { rest, begun } => {
                 let Some(t) = rest.as_slice().first() else {
                     return Ok(false);
                 };
-                transfer(cursor, t, page)?;
-                rest.next();
+                let (j, from) = transfer(cursor, t, begun)?;
+                page.add(j, cancel)?;
+                match begun {
+                    Some(b) if from < t.len => b.from = from,
+                    _ => {
+                        *begun = None;
+                        rest.next();
+                    }
+                }
             }
         }
         Ok(true)
@@ -343,9 +390,13 @@ fn event(
     let mut j = travel::event_json(h);
     if words && matches!(h.kind, Kind::Syscall { .. }) {
         // What cannot be replayed can be listed nevertheless.
-        if let Ok(Some(call)) = cursor.system_call(h) {
-            j["arguments"] = call.arguments.into();
-            j["returned"] = call.result.into();
+        match cursor.system_call(h) {
+            Ok(Some(call)) => {
+                j["arguments"] = call.arguments.into();
+                j["returned"] = call.result.into();
+            }
+            Err(e @ hindsight_timeline::Error::Cancelled) => return Err(e.into()),
+            Ok(None) | Err(_) => {}
         }
     }
     if let Some(times) = times {
@@ -355,34 +406,50 @@ fn event(
     Ok(j)
 }
 
-/// Adds what a call moved, in pieces of at most 64 KiB: each with the number of bytes before it in `from`. A piece is text
-/// where that is what it is, and otherwise a list of bytes, with null for those that are not known.
-fn transfer(cursor: &mut Cursor, t: &Transfer, page: &mut Page) -> Result<(), Fail> {
-    let head = head_json(t);
+/// The instant at which a call begins: where the function's first instruction comes next.
+fn entry(cursor: &mut Cursor, call: &Call, image: u32) -> Result<Json, Fail> {
+    if call.handler {
+        cursor.seek_call(call)?;
+        return here(cursor);
+    }
+    Ok(json!({
+        "position": call.position.to_string(), "thread": call.thread.0, "count": call.count,
+        "image": image,
+    }))
+}
+
+/// The next piece of what a call moved, at most 64 KiB, with the number of bytes before it in `from`. A piece is text where
+/// that is what it is, and otherwise a list of bytes, with null for those that are not known. Also returns how many bytes
+/// have been handed out with it.
+fn transfer(
+    cursor: &mut Cursor,
+    t: &Transfer,
+    begun: &mut Option<Begun>,
+) -> Result<(Json, u64), Fail> {
+    let mut j = head_json(t);
     if !t.is_in_memory() || t.len == 0 {
-        let mut j = head;
         j["from"] = 0.into();
         j["bytes"] = Json::Null;
         j["text"] = if t.len == 0 { "".into() } else { Json::Null };
-        page.add(j);
-        return Ok(());
+        return Ok((j, t.len));
     }
-    let mut from = 0;
-    t.bytes(cursor, &mut |piece| {
-        let mut j = head.clone();
-        j["from"] = from.into();
-        from += piece.len();
-        let mut characters = Characters::default();
-        match characters.add(piece).filter(|_| characters.is_whole()) {
-            Some(text) => {
-                (j["text"], j["bytes"]) = (text.into(), Json::Null);
-            }
-            None => {
-                (j["text"], j["bytes"]) = (Json::Null, json!(piece));
-            }
+    let begun = match begun {
+        Some(b) => b,
+        None => {
+            let content = t.content();
+            begun.insert(Begun {
+                buffers: content.buffers(cursor)?,
+                content,
+                from: 0,
+            })
         }
-        page.add(j);
-        Ok(())
-    })?;
-    Ok(())
+    };
+    let piece = begun.content.piece(cursor, &begun.buffers, begun.from)?;
+    j["from"] = begun.from.into();
+    let mut characters = Characters::default();
+    (j["text"], j["bytes"]) = match characters.add(&piece).filter(|_| characters.is_whole()) {
+        Some(text) => (text.into(), Json::Null),
+        None => (Json::Null, json!(piece)),
+    };
+    Ok((j, begun.from + piece.len() as u64))
 }

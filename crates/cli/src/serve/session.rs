@@ -81,6 +81,7 @@ impl Session {
             Some(c) => c,
             None => self.timeline.cursor()?,
         };
+        let opened = self.lists.last();
         let done = cursor.cancellable(cancel, |cursor| {
             let mut context = Context {
                 timeline: &self.timeline,
@@ -93,6 +94,17 @@ impl Session {
             Ok(answer(&mut context, fields))
         });
         self.cursor = Some(cursor);
-        done?
+        let result = done??;
+        // What a page has was looked at when it was sent, and what is closed is closed.
+        if !["next", "close"].contains(&ask.as_str())
+            && let Err(e) = cancel.check()
+        {
+            // A cancelled look-up may have taken for unknown what is known. And nobody hears of a list.
+            if self.lists.last() != opened {
+                self.lists.close(self.lists.last());
+            }
+            return Err(e.into());
+        }
+        Ok(result)
     }
 }

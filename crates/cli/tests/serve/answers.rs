@@ -41,7 +41,12 @@ fn they_are_those_of_the_commands() {
     assert_eq!(Json::from(c.list("events", ask, 7)), events);
     let calls = command(&s, &["calls", "--json", file, "sum"]);
     let ask = json!({"function": "sum", "arguments": true});
-    assert_eq!(Json::from(c.list("calls", ask, 1)), calls["calls"]);
+    let mut listed = c.list("calls", ask, 1);
+    for call in &mut listed {
+        let here = call.as_object_mut().unwrap().remove("here").unwrap();
+        assert_eq!(here["count"], call["count"]);
+    }
+    assert_eq!(Json::from(listed), calls["calls"]);
     let writes = command(
         &s,
         &["writes", "--json", "--count", "0", file, "nodes[2].next"],

@@ -37,8 +37,10 @@ fn what_was_written_comes_in_pieces() {
     let work = "head -c 300000 /dev/zero | tr '\\0' x > f; dd if=f bs=300000 status=none; printf '\\377\\0z'";
     let (done, trace) = s.record(&["/bin/sh", "-c", work]);
     let mut c = Client::new(&s, &trace);
+    let all = c.list("output", json!({}), 100);
+    assert_eq!(c.list("output", json!({}), 1), all);
     let mut written = Vec::new();
-    for t in c.list("output", json!({}), 100) {
+    for t in all {
         assert_eq!(t["fd"], 1, "{t}");
         let before = written.len();
         match (t["text"].as_str(), t["bytes"].as_array()) {
@@ -51,4 +53,38 @@ fn what_was_written_comes_in_pieces() {
         assert!(t["from"].as_u64().unwrap() + n <= t["length"].as_u64().unwrap());
     }
     assert!(written == done.stdout, "{} bytes", written.len());
+}
+
+#[test]
+fn a_page_ends_within_what_a_call_wrote() {
+    let s = Scene::new();
+    let work = "head -c 3000000 /dev/zero | tr '\\0' x > f; dd if=f bs=3000000 iflag=fullblock status=none";
+    let (_, trace) = s.record(&["/bin/sh", "-c", work]);
+    let mut c = Client::new(&s, &trace);
+    let list = c.ask("output", json!({}));
+    assert_eq!(list["total"], 1);
+    let mut lengths = Vec::new();
+    for done in [false, false, true] {
+        let id = c.send("next", json!({"list": list["list"], "count": 10_000}));
+        let (items, line) = c.answer(id);
+        assert_eq!(line["result"]["done"], done, "{line}");
+        let of = |t: &serde_json::Value| t["text"].as_str().unwrap().len();
+        lengths.push(items.iter().map(of).sum::<usize>());
+    }
+    assert_eq!(lengths.iter().sum::<usize>(), 3_000_000, "{lengths:?}");
+    assert!(
+        lengths.iter().all(|n| *n <= (1 << 20) + (1 << 16)),
+        "{lengths:?}"
+    );
+}
+
+#[test]
+fn calls_say_where_they_begin() {
+    let (s, trace) = crash();
+    let mut c = Client::new(&s, &trace);
+    for call in c.list("calls", json!({"function": "sum"}), 10) {
+        assert_eq!(call["here"]["position"], call["position"]);
+        let cpu = c.ask("registers", json!({"at": call["here"]}));
+        assert_eq!(cpu["rip"], call["address"]);
+    }
 }

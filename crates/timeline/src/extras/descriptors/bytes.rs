@@ -102,17 +102,39 @@ impl Content {
         if self.parts.is_none() {
             return Ok(());
         }
-        let mut left = self.len;
-        for buffer in self.buffers(cursor)? {
-            self.part(cursor, buffer, &mut left, each)?;
-        }
-        // The list was not known, or shorter than the call says.
-        while left > 0 {
-            let n = left.min(AT_A_TIME);
-            each(&vec![None; n as usize])?;
-            left -= n;
+        let buffers = self.buffers(cursor)?;
+        let mut from = 0;
+        while from < self.len {
+            let piece = self.piece(cursor, &buffers, from)?;
+            from += piece.len() as u64;
+            each(&piece)?;
         }
         Ok(())
+    }
+
+    /// One piece of the bytes: at least one byte and at most 64 KiB, behind `from` others, of which there must be more.
+    /// `None` stands for a byte that is not known. `buffers` are those of [`Content::buffers`].
+    ///
+    /// # Errors
+    /// The recording does not answer.
+    pub fn piece(
+        &self,
+        cursor: &mut Cursor,
+        buffers: &[(u64, u64)],
+        from: u64,
+    ) -> Result<Vec<Option<u8>>> {
+        let mut before = from;
+        for &(at, len) in buffers {
+            if before < len {
+                let n = (len - before).min(AT_A_TIME);
+                let behind = self.way == Way::In;
+                let at = at.wrapping_add(before);
+                return recorded(cursor, self.at()).read(at, n as usize, behind);
+            }
+            before -= len;
+        }
+        // The list was not known, or shorter than the call says.
+        Ok(vec![None; (self.len - from).min(AT_A_TIME) as usize])
     }
 
     fn at(&self) -> (ThreadId, u64) {
@@ -168,27 +190,6 @@ impl Content {
             if left == 0 {
                 break;
             }
-        }
-        Ok(())
-    }
-
-    fn part(
-        &self,
-        cursor: &mut Cursor,
-        (at, len): (u64, u64),
-        left: &mut u64,
-        each: &mut dyn FnMut(&[Option<u8>]) -> Result<()>,
-    ) -> Result<()> {
-        let len = len.min(*left);
-        let mut done = 0;
-        while done < len {
-            let n = (len - done).min(AT_A_TIME);
-            let from = at.wrapping_add(done);
-            let behind = self.way == Way::In;
-            let bytes = recorded(cursor, self.at()).read(from, n as usize, behind)?;
-            each(&bytes)?;
-            done += n;
-            *left -= n;
         }
         Ok(())
     }
