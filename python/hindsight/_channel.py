@@ -1,7 +1,8 @@
 """A process that answers questions about a recording, and the pipes to it.
 
 Nothing of a recording is ever read in this process: a stranger's recording must not be able to take it over. The process at the
-other end is confined. What comes from there is JSON.
+other end is confined. What comes from there is JSON, which Python's own parser reads, or for :meth:`hindsight.Rows.to_arrow` a stream
+that pyarrow parses.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import queue
 import subprocess
 import tempfile
 import threading
-from typing import Any, Dict, IO, List, Optional, Union
+from typing import Any, Dict, IO, List, Optional, Set, Union
 
 from . import _errors, _programs, _text
 
@@ -27,8 +28,8 @@ PATIENCE = 2.0
 class _Slot:
     """The answer to a question, as far as it has come."""
 
-    def __init__(self) -> None:
-        self.items: List[Any] = []
+    def __init__(self, items: Optional[List[Any]] = None) -> None:
+        self.items: List[Any] = [] if items is None else items
         self.bytes = 0
         self.result: Any = None
         self.error: Optional[_errors.Error] = None
@@ -55,6 +56,8 @@ class Channel:
         # An object may be cleared away while this thread has it.
         self._lock = threading.RLock()
         self._slots: Dict[int, _Slot] = {}
+        #: Questions that nobody waits for any more. What they opened is closed.
+        self._abandoned: Set[int] = set()
         self._last = 0
         self._ended: Optional[_errors.Error] = None
         self._outbox: "queue.SimpleQueue[Optional[bytes]]" = queue.SimpleQueue()
@@ -94,21 +97,22 @@ class Channel:
 
     def _read(self, pipe: IO[bytes]) -> None:
         problem: Optional[_errors.Error] = None
-        with open(pipe.fileno(), "rb", closefd=False) as lines:
-            while True:
-                line = lines.readline(LONGEST + 1)
-                if not line:
-                    break
-                try:
+        try:
+            with open(pipe.fileno(), "rb", closefd=False) as lines:
+                while True:
+                    line = lines.readline(LONGEST + 1)
+                    if not line:
+                        break
                     if len(line) > LONGEST:
                         raise ValueError(f"it has a line of more than {LONGEST} bytes")
                     self._take(json.loads(line), len(line))
-                except Exception as e:
-                    # A recording may have taken that process over.
-                    problem = _errors.SessionError(f"an answer cannot be understood: {_text.line(e)}")
-                    self._process.kill()
-                    break
-        self._end(problem)
+        except Exception as e:
+            # A recording may have taken that process over. Memory may also be short.
+            why = _text.line(e) or type(e).__name__
+            problem = _errors.SessionError(f"an answer cannot be understood: {why}")
+            self._process.kill()
+        finally:
+            self._end(problem)
 
     def _take(self, message: Dict[str, Any], size: int) -> None:
         with self._lock:
@@ -123,6 +127,7 @@ class Channel:
             # Of what was given up, nobody takes the answer.
             asked = self._slots.get(message["id"])
             if asked is None:
+                self._drop(message)
                 return
             asked.bytes += size
             if asked.bytes > MOST:
@@ -137,19 +142,32 @@ class Channel:
             del self._slots[message["id"]]
             asked.done.set()
 
+    def _drop(self, message: Dict[str, Any]) -> None:
+        """Closes the list that a question opened which was given up."""
+        if message["id"] in self._abandoned and "items" not in message:
+            self._abandoned.discard(message["id"])
+            self._forget(message.get("result"))
+
+    def _forget(self, result: Any) -> None:
+        if isinstance(result, dict) and "list" in result:
+            self.tell("close", {"list": result["list"]})
+
     def _end(self, error: Optional[_errors.Error]) -> None:
         """Tells all who wait that nothing more comes."""
-        if error is None:
-            status = self._process.wait()
-            said = self._said()
-            kind = _errors.SessionError if self.ready else _errors.RecordingError
-            error = kind(said or f"the process that answers has ended with status {status}")
-        with self._lock:
-            self._ended = self._ended or error
-            slots, self._slots = list(self._slots.values()), {}
-        for slot in slots:
-            slot.error = self._ended
-            slot.done.set()
+        try:
+            if error is None:
+                # It may have closed its output, and not end.
+                status = _programs.end(self._process, PATIENCE)
+                said = self._said()
+                kind = _errors.SessionError if self.ready else _errors.RecordingError
+                error = kind(said or f"the process that answers has ended with status {status}")
+        finally:
+            with self._lock:
+                self._ended = self._ended or error or _errors.SessionError("the process that answers has ended")
+                slots, self._slots = list(self._slots.values()), {}
+            for slot in slots:
+                slot.error = self._ended
+                slot.done.set()
 
     def _said(self) -> str:
         """What the process said for people."""
@@ -159,7 +177,7 @@ class Channel:
         except (OSError, ValueError):
             return ""
         lines = [line[len("hindsight: ") :] if line.startswith("hindsight: ") else line for line in text.splitlines()]
-        return "\n".join(lines)
+        return _text.lines("\n".join(lines))
 
     def _wait(self, slot: _Slot) -> None:
         slot.done.wait()
@@ -176,10 +194,16 @@ class Channel:
         if self._ended is not None:
             raise self._ended.with_traceback(None)
 
-    def ask(self, ask: str, fields: Dict[str, Any]) -> "Answer":
-        """Asks, and waits for the answer. An exception that comes meanwhile cancels the question."""
+    def ask(self, ask: str, fields: Dict[str, Any], items: Optional[List[Any]] = None) -> "Answer":
+        """Asks, and waits for the answer. An exception that comes meanwhile cancels the question.
+
+        Args:
+            ask: What is asked.
+            fields: The other fields of the request.
+            items: Gets what comes in pieces, also where the question then fails.
+        """
         self._open()
-        slot = _Slot()
+        slot = _Slot(items)
         with self._lock:
             self._last += 1
             number = self._last
@@ -191,18 +215,24 @@ class Channel:
                 raise self._ended.with_traceback(None)
             self._wait(slot)
         except BaseException:
-            if not slot.done.is_set():
-                with self._lock:
-                    self._slots.pop(number, None)
+            with self._lock:
+                waits = self._slots.pop(number, None) is not None
+                if waits:
+                    self._abandoned.add(number)
+            if waits:
                 self._send({"cancel": number})
+            else:
+                self._forget(slot.result)
             raise
         return Answer(slot.result, slot.items)
 
     def tell(self, ask: str, fields: Dict[str, Any]) -> None:
         """Asks without waiting for an answer. It may be called at any time, also while objects are cleared away."""
         if os.getpid() == self._owner and self._ended is None:
-            self._last += 1
-            self._send({**fields, "id": f"-{self._last}", "ask": ask})
+            with self._lock:
+                self._last += 1
+                number = self._last
+            self._send({**fields, "id": f"-{number}", "ask": ask})
 
     def cancel(self) -> None:
         """Cancels all questions that wait for their answers."""
@@ -219,14 +249,7 @@ class Channel:
             self._ended = _errors.SessionError("the recording is closed")
         self.cancel()
         self._outbox.put(None)
-        for end in (None, self._process.terminate, self._process.kill):
-            if end is not None:
-                end()
-            try:
-                self._process.wait(PATIENCE)
-                break
-            except subprocess.TimeoutExpired:
-                continue
+        _programs.end(self._process, PATIENCE)
         if self._reader is not threading.current_thread():
             self._reader.join(PATIENCE)
         if not self._reader.is_alive() and self._process.stdout is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from . import _text
+
 
 class Error(Exception):
     """Something went wrong. ``str(error)`` is a message for people."""
@@ -99,6 +101,6 @@ _KINDS = {
 
 def of_kind(kind: str, message: str) -> Error:
     """The exception for an error that ``hindsight serve`` tells."""
-    error = _KINDS.get(kind, Error)(message)
+    error = _KINDS.get(kind, Error)(_text.lines(message))
     error.kind = kind
     return error

@@ -64,8 +64,8 @@ class Moment:
         self.thread: int = int(here["thread"])
         #: How many instructions the thread has completed.
         self.count: int = int(here["count"])
-        #: The number of the program image.
-        self.image: int = int(here["image"])
+        #: The number of the program image. ``None``: not known.
+        self.image: Optional[int] = here["image"]
         self._entered: Optional[str] = here.get("entered")
         #: Why the step or run ended that led here. ``None``: none did.
         self.stop: Optional[Stop] = stop

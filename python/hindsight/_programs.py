@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -36,3 +37,26 @@ def main() -> NoReturn:
     except Error as e:
         sys.exit(str(e))
     os.execv(program, [program, *sys.argv[1:]])
+
+
+def end(process: "subprocess.Popen[bytes]", patience: float) -> int:
+    """Waits for a process, and ends it if it does not end by itself. Its status.
+
+    Args:
+        process: The process.
+        patience: How long it may take, in seconds; as long again when it was asked to end.
+    """
+    try:
+        for act in (None, process.terminate):
+            if act is not None:
+                act()
+            try:
+                return process.wait(patience)
+            except subprocess.TimeoutExpired:
+                continue
+        process.kill()
+        return process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise

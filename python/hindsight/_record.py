@@ -14,6 +14,8 @@ from ._recording import Recording
 
 #: Where a standard stream goes, as for :class:`subprocess.Popen`.
 Stream = Union[int, IO[Any], None]
+#: How long an interrupted recording may take to be written, in seconds.
+PATIENCE = 10.0
 
 
 def record(
@@ -55,17 +57,26 @@ def record(
         words += ["--result", told, "--", *(os.fspath(word) for word in command)]
         process = subprocess.Popen(words, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr)
         # Ctrl-C goes to the program, too. What it was recorded until then is kept; then the exception goes on.
-        status = process.wait()
+        try:
+            status = process.wait()
+        except BaseException:
+            # It writes to the folder, which goes.
+            _programs.end(process, PATIENCE)
+            raise
         try:
             with open(told, encoding="utf-8") as file:
                 result = json.load(file)
         except (OSError, ValueError):
             raise RecordError(f"nothing is known of the run: hindsight record ended with status {status}") from None
     if "error" in result:
-        raise RecordError(result["error"])
-    if result["file"] is None:
+        raise RecordError(_text.lines(result["error"]))
+    if not result["kept"]:
         raise RecordError(f"the recording is not kept: {_text.line(result['ended'])}")
-    return Recording(result["file"])
+    # A name that is no text is not told.
+    file = result["file"] if result["file"] is not None else output
+    if file is None:
+        raise RecordError("the recording is kept, but the name of its file is no text")
+    return Recording(os.path.abspath(os.fspath(file)))
 
 
 def _options(options: Mapping[str, Any]) -> List[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import signal
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: How much is read at a time, in bytes.
 PIECE = 1 << 16
+#: How long the process may take to end after its answer, in seconds.
+PATIENCE = 5.0
 #: Rows that are shown in a notebook.
 SHOWN = 20
 
@@ -30,24 +33,34 @@ SHOWN = 20
 class Row(Tuple[Any, ...]):
     """A row: a tuple whose values also have the names of their columns, as in ``row["name"]``."""
 
-    _names: Dict[str, int]
+    _names: Tuple[str, ...]
 
     @classmethod
-    def of(cls, names: Dict[str, int], values: Sequence[Any]) -> "Row":
+    def of(cls, names: Tuple[str, ...], values: Sequence[Any]) -> "Row":
         row = cls(values)
         row._names = names
         return row
 
     def __getitem__(self, at: Any) -> Any:
-        return super().__getitem__(self._names[at] if isinstance(at, str) else at)
+        return super().__getitem__(self._column(at) if isinstance(at, str) else at)
+
+    def _column(self, name: str) -> int:
+        found = self._names.count(name)
+        if found != 1:
+            raise KeyError(f"{found or 'no'} columns are called {name}")
+        return self._names.index(name)
 
     def keys(self) -> List[str]:
         """The names of the columns."""
         return list(self._names)
 
     def asdict(self) -> Dict[str, Any]:
-        """The values by the names of their columns."""
-        return dict(zip(self._names, self))
+        """The values by the names of their columns.
+
+        Raises:
+            KeyError: Several columns have the same name.
+        """
+        return {name: self[name] for name in self._names}
 
     def __repr__(self) -> str:
         return _text.line("Row(" + ", ".join(f"{name}={value!r}" for name, value in zip(self._names, self)) + ")")
@@ -89,11 +102,14 @@ class Rows:
                 if not taken and problem is None:
                     # Ctrl-C, or nobody wants more.
                     process.terminate()
-                status = process.wait()
+                status = _programs.end(process, PATIENCE)
             messages.seek(0)
-            said = messages.read(1 << 16).decode("utf-8", "replace").strip()
-            if status != 0 and (taken or said):
-                raise SqlError(said[len("hindsight: ") :] if said.startswith("hindsight: ") else said) from problem
+            said = _text.lines(messages.read(1 << 16).decode("utf-8", "replace").strip())
+            # Nobody reads on after a problem here: that also ends it.
+            killed = status < 0 and status not in (-signal.SIGPIPE, -signal.SIGTERM)
+            if status != 0 and (taken or said or killed):
+                said = said[len("hindsight: ") :] if said.startswith("hindsight: ") else said
+                raise SqlError(said or f"the process that answers has ended with status {status}") from problem
             if problem is not None:
                 raise problem
 
@@ -101,10 +117,12 @@ class Rows:
 
     def __iter__(self) -> Iterator[Row]:
         with self._asked("--json") as pipe:
-            names: Dict[str, int] = {}
+            names: Tuple[str, ...] = ()
             for row in _objects(pipe):
-                names = names or {name: i for i, name in enumerate(row)}
-                yield Row.of(names, list(row.values()))
+                # Two columns may have the same name.
+                here = tuple(name for name, _ in row)
+                names = names if names == here else here
+                yield Row.of(names, [_plain(value) for _, value in row])
 
     def fetchall(self) -> List[Row]:
         """All rows."""
@@ -161,18 +179,36 @@ class Rows:
         return _text.table(rows[0].keys(), rows) if rows else "<div>no rows</div>"
 
 
-def _objects(pipe: IO[bytes]) -> Iterator[Dict[str, Any]]:
+class _Pairs(List[Tuple[str, Any]]):
+    """An object in JSON."""
+
+
+def _plain(value: Any) -> Any:
+    """A value within a row."""
+    if isinstance(value, _Pairs):
+        return {name: _plain(one) for name, one in value}
+    return [_plain(one) for one in value] if isinstance(value, list) else value
+
+
+def _objects(pipe: IO[bytes]) -> Iterator[_Pairs]:
     """The objects of a list in JSON, one by one."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(object_pairs_hook=_Pairs)
     text = codecs.getincrementaldecoder("utf-8")()
     rest = ""
+    lists = 0
     while True:
-        piece = pipe.read(PIECE)
+        # If a row has not come whole, as much again is read: it is not begun too often.
+        piece = pipe.read(max(PIECE, len(rest)))
         rest += text.decode(piece, final=not piece)
         at = 0
         while True:
             begin = rest.find("{", at)
+            # Between objects there are no others.
+            lists += rest.count("[", at, begin if begin >= 0 else len(rest))
+            if lists > 1:
+                raise SqlError("rows are those of one statement: ask the others by themselves")
             if begin < 0:
+                at = len(rest)
                 break
             try:
                 row, at = decoder.raw_decode(rest, begin)

@@ -17,6 +17,11 @@ def line(text: Any) -> str:
     return "".join(_shown(c) for c in str(text))
 
 
+def lines(text: Any) -> str:
+    """The same for text in several lines, which stay."""
+    return "\n".join(line(one) for one in str(text).split("\n"))
+
+
 def _shown(c: str) -> str:
     if unicodedata.category(c) not in _HIDDEN:
         return c

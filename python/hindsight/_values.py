@@ -462,8 +462,9 @@ class Event:
     def __str__(self) -> str:
         d = self.details
         if self.kind == "syscall":
-            arguments = ", ".join(d.get("arguments") or d["args"])
-            result = d.get("returned") or d["result"]
+            # A call may have none.
+            arguments = ", ".join(d["arguments"] if d.get("arguments") is not None else d["args"])
+            result = d["returned"] if d.get("returned") is not None else d["result"]
             text = f"{d['name']}({arguments}) = {'?' if result is None else result}"
         elif self.kind == "signal":
             text = f"signal {d['number']} code {d['code']} at {d['address']}"
@@ -610,9 +611,9 @@ class Transfer:
     def __str__(self) -> str:
         if not self.in_memory:
             return line(f"{self.length} bytes that were not in memory")
-        known = bytes(b for b in self.data if b is not None)
-        missing = len(self.data) - len(known)
-        shown = known.decode("utf-8", "backslashreplace")
+        missing = sum(b is None for b in self.data)
+        # What is not known keeps its place.
+        shown = bytes(ord("?") if b is None else b for b in self.data).decode("utf-8", "backslashreplace")
         return line(shown) + (f" ({missing} unknown bytes)" if missing else "")
 
     def _row(self) -> Tuple[Any, ...]:
@@ -635,12 +636,13 @@ class Stop:
         return self.reason
 
 
-def listing(rows: Sequence[Any], total: Optional[int], what: str) -> str:
-    """Some elements of a long list as a table in HTML."""
+def listing(rows: Sequence[Any], more: bool, total: Optional[int], what: str, missing: Sequence[str]) -> str:
+    """The first elements of a long list as a table in HTML."""
+    words = {"gaps": "parts of the run are not recorded", "hidden": "some ways in and out are not recorded"}
+    notes = [f"the first {len(rows)}; iterate for all"] if more else []
+    notes += [words.get(one, one) for one in missing]
+    note = "; ".join(notes)
     if not rows:
-        return f"<div>no {cell(what)}</div>"
+        return f"<div>no {cell(what)}" + (f" ({cell(note)})" if note else "") + "</div>"
     count = f"{total} {what}" if total is not None else what
-    more = None
-    if total is None or total > len(rows):
-        more = f"the first {len(rows)}; iterate for all"
-    return table(rows[0]._head, (r._row() for r in rows), count, more)
+    return table(rows[0]._head, (r._row() for r in rows), count, note or None)

@@ -83,6 +83,10 @@ class Crash(Case):
         self.assertEqual(sorted({r.crash, note, hits[0], note}), [hits[0], note, r.crash])
         self.assertEqual(r.at(note), note)
         self.assertEqual(r.at(note.position), note)
+        other = self.open(crash())
+        for ask in (lambda: other.at(note), lambda: other.events(until=note)):
+            with self.assertRaisesRegex(hindsight.RequestError, "another recording"):
+                ask()
         call = r.begin.run(syscalls="write")
         self.assertEqual((call.stop.reason, call.stop.details["name"]), ("syscall", "write"))
         self.assertEqual(r.begin.run(signals=True).stop.reason, "signal")
@@ -102,11 +106,12 @@ class Crash(Case):
         self.assertIsNone(r.crash.last_write(16))
         with self.assertRaises(TypeError):
             len(r.writes("nodes[2].next"))
+        self.assertIsNone(r.writes("nodes[2].next").total)
 
     def test_lists_stream(self) -> None:
         r = self.r
         calls = r.calls("sum")
-        self.assertEqual(len(calls), 2)
+        self.assertEqual(calls.total, 2)
         # Other questions are asked meanwhile, and other lists read.
         seen = []
         for call in calls:
@@ -117,13 +122,15 @@ class Crash(Case):
         self.assertEqual([(a.name, a.value) for a in note.arguments][1], ("text", 0x1234))
         self.assertEqual(str(note).split(", ")[1], "text=4660)")
         events = r.events()
-        self.assertEqual(len(list(events)), len(events))
+        self.assertEqual(len(list(events)), events.total)
         # What is not read to its end is closed: otherwise there would be too many.
         for _ in range(100):
             next(iter(events))
         written = [e for e in r.events("syscall", arguments=True, time=True) if e.name == "write"]
         self.assertIn('"10\\n"', str(written[0]))
         self.assertGreater(written[0].time["seconds"], 0)
+        self.assertEqual(events.first(0), [])
+        self.assertEqual(events.first(2), list(events)[:2])
         with self.assertRaises(AttributeError):
             written[0].nothing
         self.assertEqual(b"".join(map(bytes, r.output())), b"10\n")
@@ -204,6 +211,14 @@ class Recorded(Case):
             for _ in range(2):
                 self.assertEqual(entry.pc, first)
                 self.assertNotEqual(event.moment.pc, first)
+                self.assertEqual(r.at(entry), entry)
+                self.assertEqual(r.at(event.moment), event.moment)
+        for arguments in (False, True):
+            for call in r.calls("repair", arguments=arguments).first(5):
+                self.assertTrue(call.handler)
+                self.assertTrue(call.moment.in_handler_entry)
+                self.assertEqual(call.moment.pc, call.address)
+                self.assertEqual(call.moment.stack[0].function, "repair")
 
 
 if __name__ == "__main__":

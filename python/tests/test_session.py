@@ -12,8 +12,10 @@ import threading
 import time
 import unittest
 import unittest.mock
+from typing import Sequence
 
 import hindsight
+from hindsight._listing import Listing
 from common import SLOW, Case, crash, long
 
 
@@ -58,23 +60,70 @@ class Sessions(Case):
         with self.assertRaises(hindsight.SessionError):
             r.begin
 
-    def test_answers_of_a_process_that_was_taken_over_do_no_harm(self) -> None:
-        ready = '{"ready":{"protocol":1,"file":"x","being_recorded":false}}'
-        answers = ("[" * 100000, '{"id":1,"result":' + "9" * 5000 + "}", "[]", '{"id":1}', '{"no":1}', "\\xff")
+    def play(self, answers: Sequence[str], raw: bool = False) -> hindsight.Recording:
+        """A session with a process that gives these answers, one for each question; or else obeys these words."""
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
-        with open(os.path.join(folder, "hindsight"), "w") as f:
-            f.write("#!/bin/sh\necho '" + ready + '\'\nread line\ncat "$ANSWER"\nsleep 100\n')
-        os.chmod(f.name, 0o700)
-        told = {"HINDSIGHT_BIN": folder, "ANSWER": os.path.join(folder, "answer")}
-        changed = unittest.mock.patch.dict(os.environ, told)
-        changed.start()
-        self.addCleanup(changed.stop)
-        for answer in answers:
-            with open(os.environ["ANSWER"], "w") as f:
+        ready = '{"ready":{"protocol":1,"file":"x","being_recorded":false}}'
+        program = "#!/bin/sh\necho '" + ready + "'\n"
+        for i, answer in enumerate(answers):
+            with open(os.path.join(folder, str(i)), "w") as f:
                 f.write(answer + "\n")
-            with hindsight.open("x") as r, self.assertRaisesRegex(hindsight.SessionError, "cannot be understood"):
+            program += "read line\n" + (answer if raw else f"cat {f.name}") + "\n"
+        with open(os.path.join(folder, "hindsight"), "w") as f:
+            f.write(program + "sleep 100\n")
+        os.chmod(f.name, 0o700)
+        with unittest.mock.patch.dict(os.environ, {"HINDSIGHT_BIN": folder}):
+            return self.open("x")
+
+    def test_answers_of_a_process_that_was_taken_over_do_no_harm(self) -> None:
+        answers = ("[" * 100000, '{"id":1,"result":' + "9" * 5000 + "}", "[]", '{"id":1}', '{"no":1}', "\\xff")
+        for answer in answers:
+            with self.play([answer]) as r, self.assertRaisesRegex(hindsight.SessionError, "cannot be understood"):
                 r._ask("range")
+
+    def test_what_came_before_a_mistake_is_not_lost(self) -> None:
+        answers = (
+            '{"id":1,"result":{"list":1,"total":9}}',
+            '{"id":2,"items":[1,2]}\n{"id":2,"error":{"kind":"recording","message":"it is\\u001b damaged"}}',
+        )
+        r = self.play(answers)
+        taken = []
+        with self.assertRaises(hindsight.RecordingError) as e:
+            for one in Listing(r, "numbers", "numbers", {}, lambda n: n):
+                taken.append(one)
+        self.assertEqual(taken, [1, 2])
+        self.assertEqual(str(e.exception), "it is\\u001b damaged")
+
+    def test_what_an_abandoned_question_opened_is_closed(self) -> None:
+        r = self.open(long())
+        slot_wait = r._channel._wait
+
+        def interrupted(slot: object) -> None:
+            r._channel._wait = slot_wait
+            raise KeyboardInterrupt
+
+        for _ in range(100):
+            r._channel._wait = interrupted
+            with self.assertRaises(KeyboardInterrupt):
+                r.events().total
+            r.begin
+        self.assertEqual(r._channel._abandoned, set())
+        self.assertEqual(r._channel._slots, {})
+        self.assertGreater(r.events().total, 0)
+
+    def test_a_reader_that_fails_is_an_error(self) -> None:
+        r = self.open(crash())
+        with unittest.mock.patch.object(r._channel, "_take", side_effect=MemoryError):
+            with self.assertRaisesRegex(hindsight.SessionError, "MemoryError"):
+                r.begin
+        with self.assertRaises(hindsight.SessionError):
+            r.begin
+
+    def test_a_process_that_stops_answering_is_an_error(self) -> None:
+        r = self.play(["exec >&-"], raw=True)
+        with self.assertRaises(hindsight.SessionError):
+            r._ask("range")
 
     def test_a_copy_of_this_process_cannot_ask(self) -> None:
         r = self.open(crash())
@@ -95,7 +144,7 @@ class Sessions(Case):
 
         def ask() -> None:
             for _ in range(20):
-                found.append((r.crash.pc, len(r.calls("sum"))))
+                found.append((r.crash.pc, r.calls("sum").total))
 
         threads = [threading.Thread(target=ask) for _ in range(4)]
         for t in threads:

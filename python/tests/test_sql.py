@@ -1,7 +1,11 @@
 """Questions in SQL."""
 
 import importlib.util
+import os
+import shutil
+import tempfile
 import unittest
+import unittest.mock
 
 import hindsight
 from common import Case, crash
@@ -35,6 +39,15 @@ class Sql(Case):
         self.assertIsNone(self.r.sql("SELECT position FROM marks").fetchone())
         (row,) = self.r.sql("""SELECT '{"a": [1]}, {' AS t, '€"\\' AS u""")
         self.assertEqual(tuple(row), ('{"a": [1]}, {', '€"\\'))
+        # Two columns may have the same name, and a row may be long.
+        (row,) = self.r.sql("SELECT a.n, b.n FROM (SELECT 1 AS n) a, (SELECT 2 AS n) b")
+        self.assertEqual((tuple(row), row.keys()), ((1, 2), ["n", "n"]))
+        with self.assertRaises(KeyError):
+            row["n"]
+        (row,) = self.r.sql("SELECT repeat('{x', 1000000) AS t")
+        self.assertEqual(row["t"], "{x" * 1000000)
+        with self.assertRaisesRegex(hindsight.SqlError, "one statement"):
+            self.r.sql("SELECT 1; SELECT 2").fetchall()
         # Whoever takes some rows need not wait for all.
         some = iter(self.r.sql("SELECT address FROM reads"))
         self.assertEqual(len([next(some) for _ in range(5)]), 5)
@@ -45,6 +58,16 @@ class Sql(Case):
             self.r.sql("SELECT frm FROM events").fetchall()
         with self.assertRaises(hindsight.SqlError):
             list(hindsight.sql("/no/such.hst", "SELECT 1"))
+
+    def test_a_process_that_is_killed_is_an_error(self) -> None:
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        with open(os.path.join(folder, "hindsight-sql"), "w") as f:
+            f.write("#!/bin/sh\necho '[{\"n\":1},'\nkill -9 $$\n")
+        os.chmod(f.name, 0o700)
+        with unittest.mock.patch.dict(os.environ, {"HINDSIGHT_BIN": folder}):
+            with self.assertRaisesRegex(hindsight.SqlError, "status -9"):
+                self.r.sql("SELECT 1").fetchall()
 
     def test_several_recordings(self) -> None:
         question = "SELECT DISTINCT recording FROM threads"

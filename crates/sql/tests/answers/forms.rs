@@ -170,10 +170,14 @@ fn a_stream_for_programs_has_the_rows() {
     assert_eq!(rows, 200);
     // What is not known is NULL, and not zero.
     let done = ask("select value from memory(16, 4)");
+    assert!(done.status.success(), "{}", done.messages());
     let reader = StreamReader::try_new(&done.stdout[..], None).unwrap();
+    let mut rows = 0;
     for batch in reader.map(Result::unwrap) {
         assert_eq!(batch.column(0).null_count(), batch.num_rows());
+        rows += batch.num_rows();
     }
+    assert_eq!(rows, 4);
     // No rows are a stream, too.
     let done = ask("select address from memory(16, 4) where address = 99");
     let reader = StreamReader::try_new(&done.stdout[..], None).unwrap();
