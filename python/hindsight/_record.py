@@ -73,10 +73,10 @@ def record(
     if not result["kept"]:
         raise RecordError(f"the recording is not kept: {_text.line(result['ended'])}")
     # A name that is no text is not told.
-    file = result["file"] if result["file"] is not None else output
-    if file is None:
+    kept = result["file"] if result["file"] is not None else output
+    if kept is None:
         raise RecordError("the recording is kept, but the name of its file is no text")
-    return Recording(os.path.abspath(os.fspath(file)))
+    return Recording(os.path.abspath(os.fspath(kept)))
 
 
 def _options(options: Mapping[str, Any]) -> List[str]:

@@ -217,6 +217,27 @@ class Sessions(Case):
         program.stdout.close()
         self.assertEqual(program.wait(), 0)
 
+    def test_an_interrupted_recording_leaves_nothing(self) -> None:
+        # The program ignores the signal.
+        program = self.run_python(
+            """
+            import hindsight, hindsight._record, os, tempfile
+            import common
+            hindsight._record.PATIENCE = 0.5
+            tempfile.tempdir = tempfile.mkdtemp(dir=common.FOLDER)
+            try:
+                hindsight.record(["/bin/sh", "-c", "trap '' INT; echo $$; exec sleep 100"], quiet=True)
+            except KeyboardInterrupt:
+                print(os.listdir(tempfile.tempdir))
+            """
+        )
+        pid = int(program.stdout.readline())
+        os.killpg(program.pid, signal.SIGINT)
+        self.assertEqual(program.stdout.read(), "[]\n")
+        program.stdout.close()
+        self.assertEqual(program.wait(), 0)
+        self.assertFalse(os.path.exists(f"/proc/{pid}"))
+
     def test_a_process_that_ends_leaves_nothing(self) -> None:
         program = self.run_python(
             f"""

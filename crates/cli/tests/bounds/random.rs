@@ -1,6 +1,6 @@
 //! A recording of a program, changed at random, with checksums that fit.
 
-use crate::watch::{Home, MOST_KIB};
+use crate::watch::{ANSWERS, Home, MOST_KIB};
 use hindsight_fuzz::Rng;
 use hindsight_fuzz::made::{chunk, chunks};
 use hindsight_fuzz::mutate::{change, odd};
@@ -43,6 +43,14 @@ fn changed_recordings_end_in_bounds() {
     let honest = honest.to_str().unwrap();
     let done = home.run(&["record", "-q", "-o", honest, "--", "/bin/true"]);
     assert_eq!(done.code(), Some(0), "{done:?}");
+    // What is asked below has answers as long as nothing is changed.
+    let done = home.run(&["serve", honest]);
+    let mut lines = done.output.lines();
+    assert_eq!(lines.find(|l| l.starts_with("{\"error\":")), None);
+    let is_result = |l: &&str| l.starts_with("{\"id\":") && l.contains(",\"result\":");
+    let results = done.output.lines().filter(is_result);
+    let results = results.filter(|l| !l.contains(",\"items\":"));
+    assert_eq!(results.count(), ANSWERS);
     let list = chunks(&std::fs::read(honest).unwrap());
     let mut r = Rng(seed);
     let begin = Instant::now();

@@ -16,6 +16,40 @@ pub const MOST_KIB: i64 = (1 << 20) + (192 << 10);
 /// work.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
+/// What a program asks in a session: all that there is to ask.
+const ASKS: [&str; 26] = [
+    r#""ask":"info""#,
+    r#""ask":"processes""#,
+    r#""ask":"threads""#,
+    r#""ask":"modules""#,
+    r#""ask":"range""#,
+    r#""ask":"at","at":"end""#,
+    r#""ask":"registers","at":"begin","vectors":true"#,
+    r#""ask":"memory","address":65536,"length":65536"#,
+    r#""ask":"memory","address":"$rsp","candidates":true"#,
+    r#""ask":"stack","at":"50%""#,
+    r#""ask":"variables""#,
+    r#""ask":"evaluate","expression":"$rip""#,
+    r#""ask":"code","instructions":10000"#,
+    r#""ask":"maps""#,
+    r#""ask":"symbol","names":["main","0x10000"]"#,
+    r#""ask":"step","by":"line""#,
+    r#""ask":"step","at":"end","by":"next","direction":"backward""#,
+    r#""ask":"step","by":"over","count":100"#,
+    r#""ask":"run","breakpoints":[65536]"#,
+    r#""ask":"run","at":"end","direction":"backward","signals":true,"syscalls":true"#,
+    r#""ask":"access","at":"end","address":"0x10000","direction":"backward""#,
+    r#""ask":"events","time":true,"arguments":true"#,
+    r#""ask":"writes","at":"end","address":65536"#,
+    r#""ask":"output","input":true"#,
+    r#""ask":"calls","function":4194304,"arguments":true"#,
+    r#""ask":"range""#,
+];
+/// The lists that these open.
+const LISTS: usize = 4;
+/// How many answers a session gives.
+pub const ANSWERS: usize = ASKS.len() + LISTS;
+
 /// The folder of a test, with its files and its store.
 pub struct Home {
     pub dir: tempfile::TempDir,
@@ -76,40 +110,12 @@ impl Home {
         c
     }
 
-    /// What a program asks in a session: all that there is to ask.
+    /// The requests of a session.
     fn requests(&self) -> Stdio {
-        const ASKS: [&str; 26] = [
-            r#""ask":"info""#,
-            r#""ask":"processes""#,
-            r#""ask":"threads""#,
-            r#""ask":"modules""#,
-            r#""ask":"range""#,
-            r#""ask":"at","at":"end""#,
-            r#""ask":"registers","at":"begin","vectors":true"#,
-            r#""ask":"memory","address":65536,"length":65536"#,
-            r#""ask":"memory","address":"$rsp","candidates":true"#,
-            r#""ask":"stack","at":"50%""#,
-            r#""ask":"variables""#,
-            r#""ask":"evaluate","expression":"*main""#,
-            r#""ask":"code","instructions":10000"#,
-            r#""ask":"maps""#,
-            r#""ask":"symbol","names":["main","0x10000"]"#,
-            r#""ask":"step","by":"line""#,
-            r#""ask":"step","at":"end","by":"next","direction":"backward""#,
-            r#""ask":"step","by":"over","count":100"#,
-            r#""ask":"run","breakpoints":["main"]"#,
-            r#""ask":"run","at":"end","direction":"backward","signals":true,"syscalls":true"#,
-            r#""ask":"access","at":"end","address":"0x10000","direction":"backward""#,
-            r#""ask":"events","time":true,"arguments":true"#,
-            r#""ask":"writes","at":"end","address":65536"#,
-            r#""ask":"output","input":true"#,
-            r#""ask":"calls","function":4194304,"arguments":true"#,
-            r#""ask":"range""#,
-        ];
         let mut text: String = (ASKS.iter())
             .map(|ask| format!("{{\"id\":1,{ask}}}\n"))
             .collect();
-        for list in 1..=4 {
+        for list in 1..=LISTS {
             text += &format!("{{\"id\":2,\"ask\":\"next\",\"list\":{list},\"count\":1000}}\n");
         }
         File::open(self.write("requests", text.as_bytes()))
@@ -187,6 +193,6 @@ pub fn wait((pid, path): (i32, PathBuf), patience: Duration, what: &str) -> Done
 fn text(path: &Path) -> String {
     let mut bytes = Vec::new();
     let file = File::open(path).unwrap();
-    file.take(1 << 16).read_to_end(&mut bytes).unwrap();
+    file.take(1 << 20).read_to_end(&mut bytes).unwrap();
     String::from_utf8_lossy(&bytes).into_owned()
 }
