@@ -16,7 +16,7 @@ from typing import Sequence
 
 import hindsight
 from hindsight._listing import Listing
-from common import SLOW, Case, crash, long
+from common import SLOW, Case, crash, long, path
 
 
 def children() -> set:
@@ -27,6 +27,17 @@ def children() -> set:
         with open(f"/proc/self/task/{task}/children") as f:
             found |= set(map(int, f.read().split()))
     return found
+
+
+#: Runs long in a function with variables.
+WORK = """
+int fill(int *all, int n) {
+    volatile int sum = 0;
+    for (int i = 0; i < 3000000; i++) { all[i % n] += i; sum += i; }
+    return sum;
+}
+int main(void) { int all[100] = {1}; return fill(all, 100) == 7; }
+"""
 
 
 class Sessions(Case):
@@ -163,6 +174,32 @@ class Sessions(Case):
                 end.run(**SLOW)
         self.assertLess(time.monotonic() - begin, 10)
         self.assertEqual(r.begin.count, 0)
+
+    def test_a_cancelled_question_has_the_right_answer_or_none(self) -> None:
+        source = path("work.c")
+        with open(source, "w") as f:
+            f.write(WORK)
+        subprocess.run(["gcc", "-g", "-O0", source, "-o", path("work")], check=True)
+        places = [f"{i}%" for i in range(20, 100, 4)]
+        with hindsight.record([path("work")], output=path("work.hst")) as r:
+            right = [[v.text for v in r.at(p).variables] for p in places]
+        self.assertEqual([len(texts) for texts in right], [4] * len(places))
+        r = self.open(path("work.hst"))
+        moments = [r.at(p) for p in places]
+        cancelled = 0
+        for turn in range(1000):
+            if turn >= 60 and cancelled:
+                break
+            # From far away, so that it takes a while.
+            i = turn * 7 % len(places)
+            timer = threading.Timer(turn % 20 * 0.001, r.cancel)
+            timer.start()
+            try:
+                self.assertEqual([v.text for v in moments[i].variables], right[i])
+            except hindsight.CancelledError:
+                cancelled += 1
+            timer.join()
+        self.assertGreater(cancelled, 0)
 
     def run_python(self, text: str) -> "subprocess.Popen[str]":
         folder = os.path.dirname(os.path.abspath(__file__))
