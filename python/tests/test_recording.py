@@ -195,6 +195,13 @@ class Recorded(Case):
         with self.assertRaises(hindsight.RecordError):
             hindsight.record(["/bin/true"], nonsense=7, stderr=subprocess.DEVNULL)
 
+    def test_a_name_may_be_no_text(self) -> None:
+        file = os.fsdecode(os.fsencode(path("")) + b"\xff.hst")
+        with hindsight.record(["/bin/true"], output=file) as r:
+            self.assertEqual(r.path, file)
+            self.assertEqual(r.info["ending"], {"exit": 0})
+        self.assertTrue(os.path.exists(file))
+
     def test_handlers_are_entered(self) -> None:
         source = ROOT / "crates/lab/programs/handlers.c"
         subprocess.run(["gcc", "-g", "-w", "-O0", "-pthread", str(source), "-o", path("handlers"), "-lm"], check=True)

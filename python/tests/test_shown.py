@@ -72,6 +72,16 @@ class Shown(Case):
         self.assertEqual(_text.cell("<a b='\"'>"), "&lt;a b=&#x27;&quot;&#x27;&gt;")
         self.assertEqual(_text.line("zwölf €"), "zwölf €")
 
+    def test_nothing_is_invented(self) -> None:
+        begin = self.open(crash()).begin
+        call = {"name": "getpid", "args": ["0x1"] * 6, "arguments": [], "result": 5, "returned": "5"}
+        self.assertEqual(str(hindsight.Event("syscall", begin, call)), "getpid() = 5")
+        moved = {"pid": 1, "call": "write", "fd": 1, "name": "x", "way": "out", "offset": None, "length": 3, "before": 0}
+        transfer = hindsight.Transfer(moment=begin, data=(97, None, 98), **moved)
+        self.assertEqual(str(transfer), "a?b (1 unknown bytes)")
+        with self.assertRaises(hindsight.UnknownValueError):
+            bytes(transfer)
+
 
 if __name__ == "__main__":
     unittest.main()
