@@ -163,46 +163,18 @@ fn play(
     let mut known = PageSet::new();
     begin(&mut m, recording, range, start, &mut known).map_err(fail)?;
     let stepped = recording.has_steps(thread);
-    // The fine level has short intervals where the coarse one needs none.
-    let may_be_short = range.level != Level::Coarse;
-    // Where the present interval ends, and whether it is a short one. After that comes one of the usual length. Otherwise a
-    // program that reads many files would have short ones only.
-    let (mut end, mut short) = (0, false);
-    let (mut interval, mut usual) = (0, spans.of(0).usual);
+    let mut lengths = Lengths::of(range, (spans, borders));
     let mut buffers = Buffers::of(spare);
     let every = coarse.as_ref().map_or(LOOK, |c| c.every);
     loop {
         let state = m.state();
         let from = state.position;
-        // Given intervals are as long as they are, and their frames need no lines.
-        let (mut least, mut lines) = (None, 0);
-        let mut next = match borders.get(borders.partition_point(|b| *b <= from)) {
-            Some(b) => *b,
-            None if !borders.is_empty() => range.to,
-            None if from < end => end,
-            None => {
-                let span = spans.of(interval);
-                usual = span.usual;
-                interval += 1;
-                // Without room for short intervals there is none for lines.
-                if span.least <= usual {
-                    least = Some(span.least);
-                    lines = span.lines;
-                }
-                let its = match short || !may_be_short {
-                    true => usual,
-                    false => first_or([&scan.given, &scan.restated], from, usual),
-                };
-                short = its < usual;
-                from.saturating_add(its)
-            }
-        };
-        end = next.min(range.to);
+        let mut next = lengths.next(from, scan);
         if let Some(c) = &mut coarse {
-            c.begin(from, least, lines, known.len());
+            c.begin(from, lengths.least, lengths.lines, known.len());
         }
         if stepped {
-            let step = (usual / STEPS).max(1);
+            let step = (lengths.usual / STEPS).max(1);
             next = next.min(from.saturating_add(step));
         }
         let mut pause = |m: &mut Machine| match &mut coarse {
@@ -213,7 +185,7 @@ fn play(
         let done = m.position();
         if coarse.is_some() && matches!(stop, Ok(Stop::Position)) {
             // It may have ended early.
-            end = done;
+            lengths.end = done;
         }
         let more = goes_on(recording, stop).map_err(fail)? && done < range.to;
         let mut raw = Raw::default();
@@ -223,7 +195,7 @@ fn play(
                 raw = buffers.take();
                 harvest(&mut m, &mut known, &mut raw).map_err(fail)?;
                 buffers.large = raw.is_large();
-                raw.last = !more || done >= end;
+                raw.last = !more || done >= lengths.end;
             }
         }
         let mut changed = Vec::new();
@@ -251,6 +223,71 @@ fn play(
         if !more {
             return Ok(());
         }
+    }
+}
+
+/// How long intervals are.
+struct Lengths<'a> {
+    range: PartRange,
+    spans: &'a Spans,
+    borders: &'a [u64],
+    /// How many intervals got their length from `spans`, and how long they usually are.
+    interval: usize,
+    usual: u64,
+    /// Where the present interval ends, and whether it is a short one. After that comes one of the usual length. Otherwise a
+    /// program that reads many files would have short ones only.
+    end: u64,
+    short: bool,
+    /// The present one may end early, behind so many instructions, and its frame may have so many lines. Given intervals are as
+    /// long as they are, and their frames need no lines.
+    least: Option<u64>,
+    lines: usize,
+}
+
+impl Lengths<'_> {
+    fn of<'a>(range: PartRange, (spans, borders): (&'a Spans, &'a [u64])) -> Lengths<'a> {
+        Lengths {
+            range,
+            spans,
+            borders,
+            interval: 0,
+            usual: spans.of(0).usual,
+            end: 0,
+            short: false,
+            least: None,
+            lines: 0,
+        }
+    }
+
+    /// Where the interval ends that has instruction `from`.
+    fn next(&mut self, from: u64, scan: &Scan) -> u64 {
+        let (borders, to) = (self.borders, self.range.to);
+        let next = match borders.get(borders.partition_point(|b| *b <= from)) {
+            Some(b) => *b,
+            None if !borders.is_empty() => to,
+            None if from < self.end => self.end,
+            None => self.choose(from, scan),
+        };
+        self.end = next.min(to);
+        next
+    }
+
+    fn choose(&mut self, from: u64, scan: &Scan) -> u64 {
+        let span = self.spans.of(self.interval);
+        self.usual = span.usual;
+        self.interval += 1;
+        // Without room for short intervals there is none for lines.
+        (self.least, self.lines) = match span.least <= span.usual {
+            true => (Some(span.least), span.lines),
+            false => (None, 0),
+        };
+        // The fine level has short intervals where the coarse one needs none.
+        let its = match self.short || self.range.level == Level::Coarse {
+            true => span.usual,
+            false => first_or([&scan.given, &scan.restated], from, span.usual),
+        };
+        self.short = its < span.usual;
+        from.saturating_add(its)
     }
 }
 
