@@ -53,6 +53,7 @@ pub struct Coarse {
     spare: Spare,
     /// Where marks were taken last, and how many pages the thread had got by then.
     since: u64,
+    /// Where they were taken in this interval last.
     taken: Option<u64>,
     faults: u64,
     /// How many pages more are many.
@@ -166,6 +167,8 @@ impl Coarse {
         let look = least.map(|l| from.saturating_add(l));
         self.look = look.filter(|_| self.much.is_some());
         (self.from, self.may_frame) = (from, lines.min(self.lines));
+        // What takes effect before the first instruction has marks, too.
+        self.taken = None;
     }
 
     /// Takes marks on the way, if there are many. Returns whether the interval is to end here, since it has accessed much memory.
