@@ -88,12 +88,13 @@ pub fn start_still(still: &Still) -> io::Result<Process> {
     let until = Instant::now() + PATIENCE;
     loop {
         match wait(thread, until) {
-            // The event of a program that is loaded.
-            Stop::Signal(libc::SIGTRAP) => {
+            // The event of a program that is loaded. The call that did it has not returned yet.
+            Stop::Signal(libc::SIGTRAP) => thread.step_call(0),
+            Stop::Call => {
                 return Process::with_thread(pid, thread).inspect_err(|_| end(pid));
             }
             Stop::Signal(s) => thread.go_on(s),
-            Stop::Interrupted | Stop::Halted | Stop::Call => thread.go_on(0),
+            Stop::Interrupted | Stop::Halted => thread.go_on(0),
             Stop::Gone => return Err(status_of(pid)),
             Stop::Running => {
                 end(pid);

@@ -54,6 +54,8 @@ pub struct Prepared {
     pub(crate) program: Option<OwnedFd>,
     /// Where the copies of files are.
     pub copies: Option<PathBuf>,
+    /// Words of memory that become others.
+    pub(crate) raised: Vec<(u64, u64)>,
     /// What each descriptor will lead to, in words.
     pub descriptors: Vec<(Vec<i32>, String)>,
     /// Files that are opened for writing: their paths on this machine.
@@ -93,12 +95,18 @@ impl Prepared {
             ways: Vec::new(),
             program: None,
             copies: None,
+            raised: crate::make::xsave::too_little_room(&received)?,
             descriptors: Vec::new(),
             written: Vec::new(),
             lost: received.state.lost.clone(),
             notes: received.state.notes.clone(),
             received,
         };
+        for (at, room) in p.raised.clone() {
+            p.notes.push(format!(
+                "the dynamic loader's word at {at:#x} becomes {room}: this processor has more registers to save than the program was shown"
+            ));
+        }
         p.reserved();
         p.program = p.find_program(same);
         let mut refused = Vec::new();

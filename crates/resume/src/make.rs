@@ -4,7 +4,7 @@ mod inject;
 mod layout;
 mod threads;
 mod vdso;
-mod xsave;
+pub(crate) mod xsave;
 
 use crate::files::{Prepared, Way, reopened};
 use crate::{During, Error, Result};
@@ -99,6 +99,10 @@ impl Prepared {
             .injector
             .insert(Injector::new(process, &state.mappings)?);
         layout::fill(injector, &self.received)?;
+        for (at, room) in &self.raised {
+            let done = injector.process.write(*at, &room.to_le_bytes());
+            done.during(|| "giving the dynamic loader room".into())?;
+        }
         self.descriptors(injector)?;
         threads::make(injector, &self.received)?;
         Ok(made)
