@@ -90,6 +90,12 @@ impl Prepared {
         choice: Choice,
         same: &dyn Fn(&File, &[u8; 16]) -> bool,
     ) -> Result<Prepared> {
+        if received.state.threads.len() > 1 {
+            return Err(Error::Refused(format!(
+                "the process has {} threads at this place, and only one thread can go on so far",
+                received.state.threads.len()
+            )));
+        }
         memory_is_known(&received)?;
         let mut p = Prepared {
             ways: Vec::new(),

@@ -12,8 +12,8 @@ use std::path::Path;
 fn call(s: &Scene, trace: &Path, name: &str, n: usize) -> String {
     let mut command = s.hindsight(&["events", "--json", "--kind", "syscall"]);
     let done = s.run(command.arg(trace));
-    let text = done.text();
-    let events = text.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
+    let events: Vec<Value> = serde_json::from_slice(&done.stdout).unwrap();
+    let events = events.into_iter();
     let mut found = events.filter(|e| e["name"] == name);
     let event = found.nth(n);
     let event = event.unwrap_or_else(|| panic!("no call {n} of {name}: {}", done.messages()));
@@ -30,5 +30,8 @@ fn resume<S: AsRef<OsStr>>(s: &Scene, trace: &Path, place: &str, options: &[S]) 
 fn continues(recorded: &Done, before: &str, resumed: &Done) {
     let (all, rest) = (recorded.text(), resumed.text());
     assert_eq!(all, format!("{before}{rest}"), "{}", resumed.messages());
-    assert_eq!(hindsight_lab::end(recorded.status), hindsight_lab::end(resumed.status));
+    assert_eq!(
+        hindsight_lab::end(recorded.status),
+        hindsight_lab::end(resumed.status)
+    );
 }

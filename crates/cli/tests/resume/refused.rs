@@ -20,7 +20,11 @@ fn nothing_runs_unasked() {
     let mut command = s.hindsight(&["resume", "--dry-run"]);
     let done = s.run(command.arg(&trace).arg("50%"));
     assert_eq!(done.status.code(), Some(0), "{}", done.messages());
-    assert!(done.messages().contains("goes on as a live process"), "{}", done.messages());
+    assert!(
+        done.messages().contains("goes on as a live process"),
+        "{}",
+        done.messages()
+    );
     assert!(!s.path("made2").exists());
 }
 
@@ -30,26 +34,41 @@ fn nothing_runs_unasked() {
 fn changed_files_are_named() {
     let s = Scene::new();
     fs::write(s.path("data"), "first\nsecond\n").unwrap();
-    let script = "import os\nf = open('data', 'r+')\nf.readline()\nos.getppid()\nprint(f.readline())\n";
+    let script =
+        "import os\nf = open('data', 'r+')\nf.readline()\nos.getppid()\nprint(f.readline())\n";
     let (_, trace) = s.record(&["/usr/bin/python3", "-c", script]);
     let place = call(&s, &trace, "getppid", 0);
     let done = resume(&s, &trace, &place, &NONE);
     assert_eq!(done.text(), "second\n\n", "{}", done.messages());
     let told = done.messages();
-    assert!(told.contains("opened for writing: ") && told.contains("/data\n"), "{told}");
+    assert!(
+        told.contains("opened for writing: ") && told.contains("/data\n"),
+        "{told}"
+    );
 
     fs::rename(s.path("data"), s.path("elsewhere")).unwrap();
     symlink("elsewhere", s.path("data")).unwrap();
     let told = resume(&s, &trace, &place, &NONE).messages();
-    assert!(told.contains("opened for writing: ") && told.contains("/elsewhere\n"), "{told}");
+    assert!(
+        told.contains("opened for writing: ") && told.contains("/elsewhere\n"),
+        "{told}"
+    );
 
     fs::write(s.path("elsewhere"), "first\nanother\n").unwrap();
     let done = resume(&s, &trace, &place, &NONE);
     assert_eq!((done.status.code(), done.text()), (Some(2), String::new()));
-    assert!(done.messages().contains("had 13 bytes then, and has 14 now"), "{}", done.messages());
+    assert!(
+        done.messages()
+            .contains("had 13 bytes then, and has 14 now"),
+        "{}",
+        done.messages()
+    );
     fs::write(s.path("elsewhere"), "first\nsecund\n").unwrap();
     let told = resume(&s, &trace, &place, &NONE).messages();
-    assert!(told.contains("has other content now, at offset 9"), "{told}");
+    assert!(
+        told.contains("has other content now, at offset 9"),
+        "{told}"
+    );
     fs::remove_file(s.path("elsewhere")).unwrap();
     let told = resume(&s, &trace, &place, &NONE).messages();
     assert!(told.contains("is not there"), "{told}");
@@ -73,6 +92,10 @@ fn unknown_memory_is_refused() {
     let (_, trace) = s.record(&["./a"]);
     let done = resume(&s, &trace, &call(&s, &trace, "getppid", 0), &NONE);
     assert_eq!(done.status.code(), Some(2));
-    assert!(done.messages().contains("bytes of memory are not known"), "{}", done.messages());
+    assert!(
+        done.messages().contains("bytes of memory are not known"),
+        "{}",
+        done.messages()
+    );
     assert!(done.messages().contains("/shared"), "{}", done.messages());
 }

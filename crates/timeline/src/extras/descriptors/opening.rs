@@ -34,7 +34,7 @@ impl Pass {
                 path,
                 writes,
                 // If it is not known, it may be one all the same.
-                folder: flags.is_some_and(|f| f & libc::O_DIRECTORY != 0),
+                folder: flags.is_some_and(|f| f & libc::O_TMPFILE == libc::O_DIRECTORY),
             },
         );
         if let Some(again) = again {

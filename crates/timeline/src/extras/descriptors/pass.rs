@@ -288,6 +288,10 @@ impl Pass {
                     what => What::Other(what),
                 };
                 let file = self.new_file(fd, what);
+                if file.borrow().what == What::Other("memfd") {
+                    file.borrow_mut().next = Some(0);
+                    file.borrow_mut().appends = Some(false);
+                }
                 files.borrow_mut().put(fd, file, on_exec);
             }
             Effect::Pair { at, pipe, on_exec } => self.pair(call, &files, at, pipe, on_exec)?,
