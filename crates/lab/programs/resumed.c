@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -111,14 +110,8 @@ static int descriptors(void) {
     flock(input, LOCK_SH);
     int null = open("/dev/null", O_RDWR);
     socketpair(AF_UNIX, SOCK_STREAM, 0, sockets);
-    int polled = epoll_create1(0);
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 4711};
-    epoll_ctl(polled, EPOLL_CTL_ADD, pipe_ends[0], &event);
     fprintf(stderr, "before\n");
     place();
-    event.data.u64 = 0;
-    printf("waits %d", epoll_wait(polled, &event, 1, 0));
-    printf(" %d\n", (int)event.data.u64);
     show("pipe", pipe_ends[0]);
     long long n = 0;
     read(counter, &n, 8);

@@ -79,12 +79,10 @@ impl Prepared {
                 let fd = signals(*set, nonblocking).during(|| step("a signalfd"))?;
                 (Way::Ready(fd), "signalfd".into())
             }
-            OpenKind::Epoll(_) => {
-                // SAFETY: the descriptor belongs to nobody else.
-                let fd = unsafe { owned(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
-                let fd = fd.during(|| step("an epoll"))?;
-                (Way::Ready(fd), "epoll".into())
-            }
+            OpenKind::Epoll(_) => (
+                Way::Nowhere,
+                "epoll: what it waits for is not restored".into(),
+            ),
             OpenKind::Lost(what) => (Way::Nowhere, hindsight_text::line(what).into_owned()),
             _ => {
                 return Err(Error::Nonsense(if i == 0 {

@@ -43,6 +43,8 @@ impl Timeline {
     pub fn descriptors(&self, thread: ThreadId, at: Position) -> Result<Descriptors> {
         let mut pass = Pass::new(self, Paths::All)?;
         pass.inclusive = true;
+        // So that files get the same numbers as in `flow_told`.
+        pass.tells = true;
         let unseen = pass.run(Some(at), &mut |_, _| Ok(()))?;
         let own = pass.files(thread)?;
         let mut others = HashSet::new();
