@@ -74,18 +74,20 @@ fn run_program(a: &args::Breakpath, stream: UnixStream, left: &AtomicI32) -> Res
     }
     let shown = || bytes(program.as_os_str().as_bytes()).to_string();
     let live = Guided::start(&program, &args, a.json).with_context(shown)?;
+    let hits = orders.way.iter().map(|p| p.hits);
+    let promised = hits.fold(0u64, u64::saturating_add);
     let mut walk = Walk {
         live,
         stops: 0,
         first: None,
     };
-    let end = walk.go(&orders.way);
-    let stopped = end?;
+    let stopped = walk.go(&orders.way)?;
     if a.json {
         println(&serde_json::to_string_pretty(&json!({
             "position": orders.position,
             "reached": stopped.is_none(),
             "stops": walk.stops,
+            "promised": promised,
             "settings": orders.way.len(),
             "difference": stopped.as_ref().or(walk.first.as_ref()).map(Difference::json),
         }))?);
@@ -105,7 +107,7 @@ fn run_program(a: &args::Breakpath, stream: UnixStream, left: &AtomicI32) -> Res
         return Ok(UNLIKE);
     }
     say(&format!(
-        "position {} after {} stops; the program is process {}",
+        "position {} after {} stops, as promised; the program is process {}",
         orders.position,
         walk.stops,
         walk.live.pid()

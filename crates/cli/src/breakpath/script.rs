@@ -144,7 +144,7 @@ def __lldb_init_module(debugger, names):
     for kind, module, offset, hits in WAY:
         go(process, target, kind, base(process, module) + offset, hits)
     print("position {to} after %d stops" % sum(hits for _, _, _, hits in WAY))
-    debugger.HandleCommand("frame info")
+    print(process.GetSelectedThread().GetSelectedFrame())
 "#
     )
 }

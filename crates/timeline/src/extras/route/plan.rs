@@ -328,6 +328,11 @@ impl Searches {
         if self.nearest.is_none() && stops.iter().filter(counts(last)).any(|s| s.exact) {
             self.nearest = Some(step);
         }
+        if self.some.is_none() {
+            // All settings count.
+            self.all.push(step, stops);
+            return;
+        }
         let mut part = std::mem::take(&mut self.part);
         for (of, search) in [(ALL, Some(&mut self.all)), (SOME, self.some.as_mut())] {
             let Some(search) = search else { continue };
