@@ -135,14 +135,32 @@ impl Breakpath {
         }
     }
 
+    /// The same for a step at which one setting stops, exactly once.
+    #[inline(always)]
+    pub fn push_one(&mut self, step: u64, setting: u32) {
+        let level = self.level;
+        match self.known.get_mut(setting as usize) {
+            // It was met since the last border, as most are. Before the first border, none was met since.
+            Some(k) if k.exact && k.closed == level && level > 0 => k.earliest = step,
+            _ => {
+                let stop = StopCandidate {
+                    setting,
+                    exact: true,
+                };
+                self.push(step, &[stop]);
+            }
+        }
+    }
+
     /// The settings of a class can be set from this step on, not before. All steps from this one on have been given.
     pub fn late(&mut self, class: u32, step: u64) {
         if std::mem::replace(&mut self.late[class as usize], true) {
             return;
         }
         let mut by = None;
-        for (i, k) in self.known.iter().enumerate() {
-            if k.class != class || !k.exact {
+        for (i, k) in self.known.iter_mut().enumerate() {
+            // From now on they are nothing.
+            if k.class != class || !std::mem::take(&mut k.exact) {
                 continue;
             }
             self.next -= 1;
@@ -198,7 +216,7 @@ impl Breakpath {
             return Err(NoWay::Unreachable);
         }
         let mut by = None;
-        let open = |k: &Known| k.exact && k.closed < self.level && !self.late[k.class as usize];
+        let open = |k: &Known| k.exact && k.closed < self.level;
         for (i, k) in self.known.iter().enumerate().filter(|(_, k)| open(k)) {
             by = preferred(&self.legs, by, (i as u32, k.earliest));
         }
@@ -253,7 +271,10 @@ mod tests {
             let stops: Vec<StopCandidate> = stops
                 .map(|&(setting, _, exact)| StopCandidate { setting, exact })
                 .collect();
-            b.push(step as u64, &stops);
+            match stops[..] {
+                [only] if only.exact => b.push_one(step as u64, only.setting),
+                _ => b.push(step as u64, &stops),
+            }
             late(&mut b, step as u64);
         }
         b.way().ok()
@@ -368,7 +389,9 @@ mod tests {
         let time = |steps: u64| {
             let now = std::time::Instant::now();
             let mut b = Breakpath::new(steps, 1);
-            (0..10_000).for_each(|_| drop(b.setting(0)));
+            (0..10_000).for_each(|_| {
+                b.setting(0);
+            });
             for i in (1..=steps).rev() {
                 // A loop in a loop, with data.
                 let pc = if i % 4096 < 4000 { i % 64 } else { i % 4096 };

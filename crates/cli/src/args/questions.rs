@@ -230,7 +230,7 @@ pub struct Breakpath {
     pub candidates: String,
     /// Most instructions before the place whose data counts; each takes about ten bytes of memory. Before these, only
     /// instructions count.
-    #[arg(long, value_name = "N", default_value_t = 64_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 16_000_000)]
     pub limit: u64,
     /// For scripts.
     #[arg(long)]

@@ -34,7 +34,7 @@ pub struct Code {
 
 /// A run: how many instructions it has, and where they stand in the list.
 struct Known {
-    len: u64,
+    len: u16,
     first: usize,
     behind: usize,
 }
@@ -42,8 +42,8 @@ struct Known {
 /// A place at which something can be set, in a run.
 #[derive(Clone, Copy)]
 pub struct Mark {
-    /// Instructions before it.
-    pub behind: u64,
+    /// Instructions of the run before it.
+    pub behind: u16,
     /// The setting.
     pub setting: u32,
 }
@@ -52,7 +52,7 @@ pub struct Mark {
 #[derive(Default)]
 pub struct Marks {
     /// For each run: its number of instructions, and where its marks stand in the list.
-    runs: Vec<(u64, std::ops::Range<usize>)>,
+    runs: Vec<(u16, u32, u32)>,
     marks: Vec<Mark>,
     /// The setting of an address.
     pub at: Quick<u32>,
@@ -62,8 +62,8 @@ impl Marks {
     /// The number of instructions of a run, and its marks.
     #[inline(always)]
     pub fn of(&self, run: u32) -> (u64, &[Mark]) {
-        let (len, range) = &self.runs[run as usize];
-        (*len, &self.marks[range.clone()])
+        let (len, begin, end) = self.runs[run as usize];
+        (len as u64, &self.marks[begin as usize..end as usize])
     }
 }
 
@@ -100,7 +100,8 @@ impl Code {
         }
         let number = self.runs.len() as u32;
         self.runs.push(Known {
-            len: run.instructions(),
+            // A run has no more.
+            len: run.instructions() as u16,
             first,
             behind: self.instructions.len(),
         });
@@ -130,7 +131,7 @@ impl Code {
         let firsts = self.firsts(goal);
         let mut out = Marks::default();
         for run in &self.runs {
-            let begin = out.marks.len();
+            let begin = out.marks.len() as u32;
             let mut found = false;
             for (i, pc) in self.instructions[run.first..run.behind].iter().enumerate() {
                 let first = i == 0 || firsts.contains(pc);
@@ -142,11 +143,11 @@ impl Code {
                 }
                 let setting = *out.at.entry(*pc).or_insert_with(|| name(*pc, first));
                 out.marks.push(Mark {
-                    behind: i as u64,
+                    behind: i as u16,
                     setting,
                 });
             }
-            out.runs.push((run.len, begin..out.marks.len()));
+            out.runs.push((run.len, begin, out.marks.len() as u32));
         }
         if let Some(goal) = goal.filter(|pc| self.steady(*pc)) {
             out.at.entry(goal).or_insert_with(|| name(goal, true));

@@ -304,13 +304,10 @@ impl Block {
             let (len, list) = marks.of(*run);
             step -= len;
             for m in list.iter().rev() {
-                let stop = StopCandidate {
-                    setting: m.setting,
-                    exact: true,
-                };
+                let at = step + m.behind as u64;
                 // The program stands at step 0 when it starts.
-                if step + m.behind > 0 {
-                    searches.push(step + m.behind, &[stop]);
+                if at > 0 {
+                    searches.push_one(at, m.setting);
                 }
             }
         }
@@ -318,6 +315,21 @@ impl Block {
 }
 
 impl Searches {
+    /// The same for one setting that stops exactly once.
+    #[inline(always)]
+    fn push_one(&mut self, step: u64, setting: u32) {
+        let soon = self.late.last().is_some_and(|l| l.0 > step);
+        if self.some.is_none() && self.nearest.is_some() && !soon {
+            self.all.push_one(step, setting);
+            return;
+        }
+        let stop = StopCandidate {
+            setting,
+            exact: true,
+        };
+        self.push(step, &[stop]);
+    }
+
     fn push(&mut self, step: u64, stops: &[StopCandidate]) {
         self.late_behind(step);
         let counts = |of: u8| {
