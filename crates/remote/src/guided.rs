@@ -87,9 +87,8 @@ impl Guided {
         let child = unsafe { command.pre_exec(trace) }.spawn()?;
         let pid = child.id() as i32;
         // It stops once it is loaded.
-        match halt_of(pid)? {
-            Halt::Ended(_) => return Err(io::Error::other("it ended before it began")),
-            _ => {}
+        if let Halt::Ended(_) = halt_of(pid)? {
+            return Err(io::Error::other("it ended before it began"));
         }
         let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
         ptrace(libc::PTRACE_SETOPTIONS, pid, 0, options as usize)?;
