@@ -34,14 +34,19 @@ pub fn chunk(mut h: ChunkHeader, raw: &[u8]) -> Vec<u8> {
     [&h.to_bytes()[..], stored].concat()
 }
 
-/// The chunks of a trace: headers and raw contents.
+/// The chunks of a trace: headers and raw contents. Those that refer to others are as they are stored.
 pub fn chunks(bytes: &[u8]) -> Vec<(ChunkHeader, Vec<u8>)> {
     let (mut at, mut out) = (0, Vec::new());
     while let Some(b) = bytes.get(at..).and_then(|b| b.first_chunk()) {
         let h = ChunkHeader::from_bytes(b, at as u64).unwrap();
         let from = at + HEADER_LEN;
         at = from + h.stored_len as usize;
-        let raw = unpack(&h, from as u64, bytes[from..at].to_vec()).unwrap();
+        let stored = bytes[from..at].to_vec();
+        let raw = match h.codec {
+            // Its content needs other chunks.
+            Codec::Copies => stored,
+            _ => unpack(&h, from as u64, stored).unwrap(),
+        };
         out.push((h, raw));
     }
     out

@@ -1,10 +1,11 @@
 //! Chunks: the frames in which everything in a trace file is stored.
 
 use crate::Error;
+use crate::repeat::Frame;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Version of the format. Raise it with every change that an older reader would misread.
-pub const VERSION: u8 = 8;
+pub const VERSION: u8 = 9;
 
 /// The oldest version that can be read. Its files mean the same in the current version.
 pub const OLDEST: u8 = 6;
@@ -83,6 +84,9 @@ pub enum Codec {
     Plain = 0,
     /// One zstd frame.
     Zstd = 1,
+    /// The XXH3-64 of the content in 8 bytes, the length of a frame of [`crate::repeat`] in 4, and that frame as one zstd frame. Only
+    /// for events.
+    Copies = 2,
 }
 
 /// The header of one chunk.
@@ -190,6 +194,7 @@ impl ChunkHeader {
         let codec = match b[9] {
             0 => Codec::Plain,
             1 => Codec::Zstd,
+            2 if kind == Kind::Stream => Codec::Copies,
             _ => return Err(damaged("a chunk is compressed in an unknown way")),
         };
         let h = ChunkHeader {
@@ -227,9 +232,37 @@ pub fn unpack(h: &ChunkHeader, offset: u64, stored: Vec<u8>) -> Result<Vec<u8>, 
         // A single call that decompresses into a buffer of the stated size needs no window.
         Codec::Zstd => zstd::bulk::decompress(&stored, h.raw_len as usize)
             .map_err(|_| damaged("a chunk cannot be decompressed"))?,
+        Codec::Copies => return Err(damaged("a chunk refers to others where there are none")),
     };
     if raw.len() != h.raw_len as usize {
         return Err(damaged("a chunk does not have the length that it states"));
     }
     Ok(raw)
+}
+
+/// Checks and decompresses `stored`, the payload of the chunk `h` at `offset`, which refers to others. The number is the XXH3-64 of
+/// what it says with these.
+///
+/// # Errors
+/// The checksum, the compression or the frame is wrong.
+pub(crate) fn frame(h: &ChunkHeader, offset: u64, stored: &[u8]) -> Result<(Frame, u64), Error> {
+    let damaged = |what| Error::Damaged { offset, what };
+    if xxh3_64(stored) != h.checksum {
+        return Err(damaged("the checksum of a chunk's content is wrong"));
+    }
+    let read = || {
+        let (sum, rest) = stored.split_first_chunk()?;
+        let (len, packed) = rest.split_first_chunk()?;
+        let len = u32::from_le_bytes(*len) as usize;
+        // Its lists are shorter than what they save.
+        if len > h.kind.longest() {
+            return None;
+        }
+        let bytes = zstd::bulk::decompress(packed, len).ok()?;
+        let frame = (bytes.len() == len).then(|| Frame::read(bytes, h.raw_len as usize))??;
+        Some((frame, u64::from_le_bytes(*sum)))
+    };
+    read().ok_or(damaged(
+        "what a chunk copies is not described as it has to be",
+    ))
 }

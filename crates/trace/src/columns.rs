@@ -1,6 +1,7 @@
 //! The content of a stream chunk. Events in wire form are split into columns, which compress well. Putting
 //! them together again only moves bytes.
 
+use crate::repeat;
 use hindsight_events::event::{LINE, MAX_BYTES, tag};
 use hindsight_events::varint::{self, get, unzigzag, zigzag};
 use hindsight_events::{Decoder, Encoder, Event};
@@ -12,6 +13,9 @@ pub const CHUNK_BYTES: usize = 1 << 20;
 
 /// Number of columns.
 pub const COLUMNS: usize = 7;
+
+/// Lines of a page.
+const LINES: u64 = 4096 / LINE;
 
 /// Bytes before the columns: they hold the length of each column.
 pub const LENGTHS: usize = 4 * COLUMNS;
@@ -155,6 +159,10 @@ pub struct ChunkBuilder {
     reached: u64,
     /// Whether that event completes the instruction at its position.
     completes: bool,
+    /// The last patches of one page, in the order of their lines: where their words are in the column.
+    run: Range<usize>,
+    /// Such runs, as far as they are long enough.
+    runs: Vec<Range<usize>>,
 }
 
 /// A chunk's content, and what its header says about it.
@@ -170,6 +178,8 @@ pub struct Content {
     pub events: u32,
     /// Whether the first event is a key frame.
     pub keyframe: bool,
+    /// Where in `raw` the words of patches are that may be found again: see [`crate::repeat`].
+    pub blocks: Vec<Range<usize>>,
 }
 
 impl ChunkBuilder {
@@ -254,6 +264,12 @@ impl ChunkBuilder {
         for c in &self.columns {
             out.raw.extend_from_slice(&(c.len() as u32).to_le_bytes());
         }
+        self.end_run();
+        let before: usize = self.columns[..col::WORD].iter().map(Vec::len).sum();
+        let words = LENGTHS + before;
+        out.blocks.clear();
+        let placed = |r: Range<usize>| r.start + words..r.end + words;
+        out.blocks.extend(self.runs.drain(..).map(placed));
         for c in self.columns.iter_mut() {
             out.raw.extend_from_slice(c);
             c.clear();
@@ -264,6 +280,7 @@ impl ChunkBuilder {
         out.keyframe = self.keyframe;
         (self.chunk_pos, self.chunk_line, self.chunk_number) = (0, 0, 0);
         (self.events, self.taken, self.keyframe) = (0, 0, false);
+        self.run = 0..0;
     }
 
     fn begin_event(&mut self, t: u8, pos: u64) {
@@ -340,13 +357,26 @@ impl ChunkBuilder {
         let line = (self.line as i64).wrapping_add(unzigzag(line_delta)) as u64;
         line.checked_mul(LINE)?;
         self.begin_event(tag::PATCH, pos);
+        if line <= self.line || line / LINES != self.line / LINES {
+            self.end_run();
+        }
         self.line = line;
         let relative = self.line.wrapping_sub(self.chunk_line) as i64;
         put(&mut self.columns[col::LINE], zigzag(relative));
         self.chunk_line = self.line;
         self.columns[col::MASK].push(mask);
         append(&mut self.columns[col::WORD], b, words.clone());
+        self.run.end = self.columns[col::WORD].len();
         Some(words.end)
+    }
+
+    /// Begins another run of patches.
+    fn end_run(&mut self) {
+        if self.run.len() >= repeat::LEAST {
+            self.runs.push(self.run.clone());
+        }
+        let end = self.columns[col::WORD].len();
+        self.run = end..end;
     }
 
     /// Appends `other` instead of the event that came.

@@ -20,6 +20,7 @@ pub mod live;
 pub mod meta;
 mod pack;
 mod reader;
+mod repeat;
 pub mod ring;
 mod spill;
 mod walk;

@@ -2,6 +2,7 @@
 
 use crate::chunk::{ChunkHeader, Codec, FLAG_KEY_FRAME, Kind};
 use crate::columns::{ChunkBuilder, Content};
+use crate::repeat::Repeats;
 use std::io;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -15,6 +16,7 @@ const WORTH_PACKING: usize = 256;
 pub struct Packer {
     zstd: zstd::bulk::Compressor<'static>,
     packed: Vec<u8>,
+    frame: Vec<u8>,
     content: Content,
 }
 
@@ -23,6 +25,7 @@ impl Packer {
         Ok(Packer {
             zstd: zstd::bulk::Compressor::new(1)?,
             packed: Vec::new(),
+            frame: Vec::new(),
             content: Content::default(),
         })
     }
@@ -55,12 +58,39 @@ impl Packer {
         to(h, stored)
     }
 
-    /// The same for the events that `b` has gathered of `stream`, as chunk number `sequence`.
+    /// Packs a chunk with this content as a frame that refers to others.
+    fn frame<T>(
+        &mut self,
+        mut h: ChunkHeader,
+        raw: &[u8],
+        frame: &[u8],
+        to: impl FnOnce(ChunkHeader, &[u8]) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.packed.clear();
+        // The checksum in the header is that of the frame. This one is also that of what it copies.
+        self.packed.extend_from_slice(&xxh3_64(raw).to_le_bytes());
+        self.packed
+            .extend_from_slice(&(frame.len() as u32).to_le_bytes());
+        let packed = zstd::zstd_safe::compress_bound(frame.len());
+        self.frame.clear();
+        self.frame.reserve(packed);
+        self.zstd.compress_to_buffer(frame, &mut self.frame)?;
+        self.packed.extend_from_slice(&self.frame);
+        h.codec = Codec::Copies;
+        h.stored_len = self.packed.len() as u32;
+        h.raw_len = raw.len() as u32;
+        h.checksum = xxh3_64(&self.packed);
+        to(h, &self.packed)
+    }
+
+    /// The same for the events that `b` has gathered of `stream`, as chunk number `sequence`. With `repeats` it may refer to
+    /// chunks that were packed before.
     pub fn events<T>(
         &mut self,
         stream: u32,
         sequence: u32,
         b: &mut ChunkBuilder,
+        repeats: Option<&mut Repeats>,
         to: impl FnOnce(ChunkHeader, &[u8]) -> io::Result<T>,
     ) -> io::Result<T> {
         let mut content = std::mem::take(&mut self.content);
@@ -74,7 +104,14 @@ impl Packer {
             last_pos: content.last_pos,
             ..ChunkHeader::blank(Kind::Stream)
         };
-        let result = self.chunk(header, &content.raw, to);
+        let found = repeats.as_ref().map(|r| r.find(&content));
+        let result = match found.as_ref().and_then(|f| f.frame.as_ref()) {
+            Some(frame) => self.frame(header, &content.raw, frame, to),
+            None => self.chunk(header, &content.raw, to),
+        };
+        if let (Some(repeats), Some(found), Ok(_)) = (repeats, &found, &result) {
+            repeats.written((stream, sequence), found);
+        }
         self.content = content;
         result
     }

@@ -1,12 +1,13 @@
 mod brief;
+mod copies;
 mod images;
 mod modules;
 mod pace;
 
-use crate::chunk::{self, ChunkHeader, FLAG_KEY_FRAME, HEADER_LEN, Kind};
+use crate::chunk::{self, ChunkHeader, Codec, FLAG_KEY_FRAME, HEADER_LEN, Kind};
 use crate::{
     Error, Header, ModuleHash, ModuleInfo, StreamInfo, StreamKind, StreamSummary, Summary, Taken,
-    Text, columns, files, live, walk,
+    Text, columns, files, live, repeat, walk,
 };
 use hindsight_guard::outside;
 use std::collections::BTreeMap;
@@ -21,6 +22,10 @@ pub use brief::Brief;
 /// trace. Descriptions that compress better than that are not of a real recording.
 const DESCRIPTIONS: u64 = 128 << 20;
 const PER_BYTE: u64 = 16;
+
+/// A part of a recording may have this many bytes, and [`CUT_TIMES`] for each byte of the recording.
+const CUT_MOST: u64 = 1 << 30;
+const CUT_TIMES: u64 = 64;
 
 /// Number of a stream. Streams are counted from 1 in the order in which they began.
 pub type StreamId = u32;
@@ -51,6 +56,15 @@ impl ChunkMeta {
     /// Bytes of the content before compression.
     pub fn raw_len(&self) -> u64 {
         self.header.raw_len as u64
+    }
+
+    /// Bytes that are unpacked to read it, at most, or as in recordings that are made here.
+    fn work(&self) -> u64 {
+        let others = match self.header.codec {
+            Codec::Copies => repeat::SOURCES as u64 * 2 * columns::CHUNK_BYTES as u64,
+            _ => 0,
+        };
+        self.raw_len() + others
     }
 }
 
@@ -166,6 +180,7 @@ pub struct Trace {
     modules: Vec<ModuleInfo>,
     pieces: BTreeMap<ModuleHash, Vec<(u64, ChunkHeader)>>,
     contents: modules::Contents,
+    copied: copies::Kept,
     taken: Vec<Taken>,
     summary: Option<Summary>,
     completeness: Completeness,
@@ -333,20 +348,38 @@ impl Trace {
         c: &ChunkMeta,
         to: &mut crate::Writer<W>,
     ) -> Result<(), Error> {
-        let mut stored = vec![0; c.header.stored_len as usize];
-        self.bytes.read(c.offset + HEADER_LEN as u64, &mut stored)?;
         let header = ChunkHeader {
             sequence: to.totals(c.stream).chunks,
             ..c.header
         };
-        to.packed(&header, &stored)?;
+        if header.codec == Codec::Copies {
+            // What it refers to may not be there. What threads have in common is then there once for each of them.
+            if to.written() > self.len.saturating_mul(CUT_TIMES) + CUT_MOST {
+                let what = "a part would be far larger than the recording";
+                return Err(Error::Damaged {
+                    offset: c.offset,
+                    what,
+                });
+            }
+            to.again(&header, &self.payload(c.offset, &c.header)?)?;
+            return Ok(());
+        }
+        to.packed(&header, &self.stored_at(c.offset, &c.header)?)?;
         Ok(())
     }
 
-    fn payload(&self, offset: u64, h: &ChunkHeader) -> Result<Vec<u8>, Error> {
+    fn stored_at(&self, offset: u64, h: &ChunkHeader) -> Result<Vec<u8>, Error> {
         let mut stored = vec![0; h.stored_len as usize];
         self.bytes.read(offset + HEADER_LEN as u64, &mut stored)?;
-        chunk::unpack(h, offset, stored)
+        Ok(stored)
+    }
+
+    fn payload(&self, offset: u64, h: &ChunkHeader) -> Result<Vec<u8>, Error> {
+        let stored = self.stored_at(offset, h)?;
+        match h.codec {
+            Codec::Copies => copies::content(self, offset, h, &stored),
+            _ => chunk::unpack(h, offset, stored),
+        }
     }
 
     fn scan(bytes: Bytes) -> Result<Trace, Error> {
@@ -373,6 +406,7 @@ impl Trace {
             modules: Vec::new(),
             pieces: BTreeMap::new(),
             contents: modules::Contents::default(),
+            copied: copies::Kept::default(),
             taken: Vec::new(),
             summary: None,
             completeness: Completeness::Unfinished,

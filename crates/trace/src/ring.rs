@@ -269,7 +269,7 @@ impl Ring {
         let (serial, spill) = (self.serial, &self.spill);
         let held = self
             .packer
-            .events(stream, 0, b, |h, bytes| hold(spill, serial, h, bytes))?;
+            .events(stream, 0, b, None, |h, bytes| hold(spill, serial, h, bytes))?;
         let held = Held {
             gaps: told.gaps,
             epochs: told.epochs,

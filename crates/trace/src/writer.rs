@@ -2,6 +2,7 @@ use crate::chunk::{ChunkHeader, Kind};
 use crate::columns::ChunkBuilder;
 use crate::files::{self, Files, State};
 use crate::pack::{self, Packer};
+use crate::repeat::Repeats;
 use crate::{
     Header, ModuleHash, ModuleInfo, StreamId, StreamInfo, StreamSummary, Summary, Taken, Text,
     Totals,
@@ -30,6 +31,7 @@ pub struct StreamTotals {
 pub struct Writer<W: Write> {
     out: W,
     packer: Packer,
+    repeats: Repeats,
     /// The streams that have not ended.
     streams: BTreeMap<StreamId, StreamTotals>,
     totals: Totals,
@@ -54,6 +56,7 @@ impl<W: Write> Writer<W> {
         let mut w = Writer {
             out,
             packer: Packer::new()?,
+            repeats: Repeats::new(),
             streams: BTreeMap::new(),
             totals: Totals::default(),
             modules: 0,
@@ -125,10 +128,13 @@ impl<W: Write> Writer<W> {
         }
         let sequence = self.totals(stream).chunks;
         let (out, written) = (&mut self.out, &mut self.written);
-        let header = self.packer.events(stream, sequence, b, |h, stored| {
-            append(out, written, &h, stored)?;
-            Ok(h)
-        })?;
+        let repeats = Some(&mut self.repeats);
+        let header = self
+            .packer
+            .events(stream, sequence, b, repeats, |h, stored| {
+                append(out, written, &h, stored)?;
+                Ok(h)
+            })?;
         self.count(&header);
         Ok(())
     }
@@ -139,6 +145,17 @@ impl<W: Write> Writer<W> {
         if h.kind == Kind::Stream {
             self.count(h);
         }
+        Ok(())
+    }
+
+    /// Packs a chunk of events again.
+    pub(crate) fn again(&mut self, h: &ChunkHeader, raw: &[u8]) -> io::Result<()> {
+        let (out, written) = (&mut self.out, &mut self.written);
+        let header = self.packer.chunk(*h, raw, |h, stored| {
+            append(out, written, &h, stored)?;
+            Ok(h)
+        })?;
+        self.count(&header);
         Ok(())
     }
 

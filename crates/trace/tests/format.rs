@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Random, info, trace, wire, write_stream};
-use hindsight_events::{Decoder, Event};
+use hindsight_events::{Decoder, Encoder, Event, MAX_EVENT};
 use hindsight_trace::meta::Ending;
 use hindsight_trace::{
     ChunkBuilder, Completeness, Error, Header, ModuleHash, Pushed, StreamKind, StreamSummary,
@@ -348,4 +348,88 @@ fn nothing_follows_the_end_of_a_stream() {
         why(without),
         "a chunk is missing before the end of its stream"
     );
+}
+
+/// Patches of the lines from `first` on, one after the other, whose words follow from their numbers. Some words are zero.
+fn going_through(first: u64, lines: u64) -> Vec<u8> {
+    let mut enc = Encoder::default();
+    let mut buf = vec![0; MAX_EVENT];
+    let mut out = Vec::new();
+    for (n, line) in (first..first + lines).enumerate() {
+        let word = |i: u64| (line * 8 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let words = std::array::from_fn(|i| {
+            if word(i as u64) % 5 == 0 {
+                0
+            } else {
+                word(i as u64)
+            }
+        });
+        let mask = words.iter().rev().fold(0, |m, w| m << 1 | (*w != 0) as u8);
+        let event = Event::Patch {
+            line: line * 64,
+            mask,
+            words,
+        };
+        let n = enc.encode(9 * n as u64, &event, &mut buf);
+        out.extend_from_slice(&buf[..n]);
+    }
+    out
+}
+
+/// Threads that go through the same data: the first, two of them at other times, and one only through a part.
+#[test]
+fn what_a_trace_has_already_is_copied() {
+    let wires = [(0, 100_000), (0, 100_000), (0, 100_000), (30_011, 50_000)];
+    let wires = wires.map(|(first, lines)| going_through(first, lines));
+    let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+    for (i, wire) in wires.iter().enumerate() {
+        write_stream(&mut w, i as u32 + 1, wire);
+    }
+    let bytes = w.finish(Summary::default()).unwrap().0;
+    let t = Trace::from_bytes(bytes.clone()).unwrap();
+    assert_eq!(t.completeness(), Completeness::Complete);
+    let stored = |s: u32| t.chunks(s).iter().map(|c| c.stored_len).sum::<u64>();
+    for s in 2..=4 {
+        assert!(
+            stored(s) * 20 < stored(1),
+            "{s}: {} of {}",
+            stored(s),
+            stored(1)
+        );
+    }
+    for (i, wire) in wires.iter().enumerate() {
+        let got = events(&loaded(&t, i as u32 + 1));
+        assert!(
+            got == events(std::slice::from_ref(wire)),
+            "stream {}",
+            i + 1
+        );
+    }
+    // In any order, and from somewhere.
+    let mut r = Random::new(3);
+    for _ in 0..60 {
+        let chunks = t.chunks(1 + r.below(4) as u32);
+        let c = &chunks[r.below(chunks.len() as u64) as usize];
+        let fresh = Trace::from_bytes(bytes.clone()).unwrap();
+        assert!(t.load(c).unwrap() == fresh.load(c).unwrap());
+    }
+    // Without what is copied there is an error, and no other content.
+    let source = t.chunks(1)[2];
+    let mut damaged = bytes.clone();
+    damaged[(source.offset + source.stored_len / 2) as usize] ^= 1;
+    let d = Trace::from_bytes(damaged).unwrap();
+    let mut errors = 0;
+    for s in 1..=4 {
+        for c in d.chunks(s) {
+            match d.load(c) {
+                Ok(b) => assert!(b == t.load(c).unwrap()),
+                Err(Error::Damaged { offset, .. }) => {
+                    assert_eq!(offset, source.offset);
+                    errors += 1;
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+    assert!(errors >= 4, "{errors}");
 }

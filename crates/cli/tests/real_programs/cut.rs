@@ -159,3 +159,56 @@ fn what_cannot_be_cut_leaves_no_file() {
     assert!(done.status.success(), "{}", done.messages());
     s.must_verify(&part);
 }
+
+/// Threads that sum the same numbers. What the second one reads is copied from what the first one read.
+const SUMS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+enum { WORDS = 256 << 10 };
+static unsigned long words[WORDS];
+static void *sum(void *p) {
+    unsigned long sum = 0;
+    for (int i = 0; i < WORDS; i++) sum += words[i];
+    *(unsigned long *) p = sum;
+    return 0;
+}
+int main() {
+    pthread_t t;
+    unsigned long sums[4], x = 1;
+    for (int i = 0; i < WORDS; i++) words[i] = x = x * 6364136223846793005ul + 1442695040888963407ul;
+    for (int i = 0; i < 4; i++) {
+        pthread_create(&t, 0, sum, &sums[i]);
+        pthread_join(t, 0);
+    }
+    printf("%d\n", sums[0] == sums[3] && sums[1] == sums[2]);
+    return 0;
+}
+"#;
+
+#[test]
+fn what_threads_read_in_common_is_there_once_and_in_each_part() {
+    let s = Scene::new();
+    fs::write(s.path("sums.c"), SUMS).unwrap();
+    let program = s.path("sums");
+    let mut gcc = s.command("gcc");
+    gcc.args(["-O1", "-pthread", "-o"])
+        .arg(&program)
+        .arg(s.path("sums.c"));
+    assert!(s.run(&mut gcc).status.success());
+    let trace = s.path("whole.hst");
+    let done = s.run(&mut s.recording(&trace, &[&program]));
+    assert_eq!(done.text(), "1\n", "{}", done.messages());
+    s.must_verify(&trace);
+    // The numbers are 2 MiB of random bits. Each thread read all of them.
+    let bytes = s.info(&trace)["stream_bytes"].as_u64().unwrap();
+    assert!((2 << 20..4 << 20).contains(&bytes), "{bytes}");
+    // A part without the first thread has the numbers all the same.
+    let [start, end] =
+        ["60%", "90%"].map(|p| at(&s, &trace, p)["position"].as_str().unwrap().to_owned());
+    says_the_same(&s, &trace, &format!("{start}..{end}"), &["70%", "80%"]);
+    // So does one that is cut off: what is copied comes first.
+    let whole = fs::read(&trace).unwrap();
+    let part = s.path("part.hst");
+    fs::write(&part, &whole[..whole.len() * 9 / 10]).unwrap();
+    s.must_verify(&part);
+}

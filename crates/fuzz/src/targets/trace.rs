@@ -2,11 +2,13 @@
 
 use super::recording;
 use crate::events;
-use crate::made::{Made, chunk, chunks, header as description};
-use hindsight_events::Decoder;
+use crate::made::{Made, chunk, chunks, encode, header as description};
+use hindsight_events::{Decoder, Event};
 use hindsight_trace::chunk::{ChunkHeader, HEADER_LEN, Kind, MAGIC, MAX_RAW, VERSION};
 use hindsight_trace::files::{Stored, references};
-use hindsight_trace::{ModuleHash, ModuleInfo, Text, Trace};
+use hindsight_trace::{
+    ChunkBuilder, ModuleHash, ModuleInfo, StreamInfo, Summary, Text, Trace, Writer,
+};
 use std::cell::OnceCell;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -15,7 +17,34 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut made = Made::new(&description());
     made.module("/lib/small.so", ModuleHash::of(b"small"), 5);
     made.piece(0, 0, 5, b"small");
-    vec![recording::bytes(), two_streams, made.bytes]
+    vec![recording::bytes(), two_streams, made.bytes, copies()]
+}
+
+/// A trace with a chunk that copies from another one.
+fn copies() -> Vec<u8> {
+    let mut w = Writer::new(Vec::new(), &description()).unwrap();
+    let events: Vec<_> = (0..160u64)
+        .map(|n| {
+            let event = Event::Patch {
+                line: 64 * n,
+                mask: 0xff,
+                words: [n * n + 1; 8],
+            };
+            (n, event)
+        })
+        .collect();
+    for stream in [1, 2] {
+        let info = StreamInfo {
+            stream,
+            image: 1,
+            ..StreamInfo::default()
+        };
+        w.begin(&info).unwrap();
+        let mut b = ChunkBuilder::default();
+        b.push(&encode(&events), |_, _| None);
+        w.stream(stream, &mut b).unwrap();
+    }
+    w.finish(Summary::default()).unwrap().0
 }
 
 /// The same with checksums and lengths that fit, so that what was changed is read at all.

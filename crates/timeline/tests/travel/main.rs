@@ -25,6 +25,7 @@ mod races;
 mod restated;
 mod runs;
 mod saved;
+mod sequences;
 #[path = "../../examples/tour.rs"]
 #[allow(dead_code)]
 mod tour;

@@ -31,7 +31,7 @@ impl Trace {
     /// The first file that the image mapped executable.
     fn program(&self, image: &Image) -> Option<String> {
         let chunk = self.chunks(*image.streams.first()?).first()?;
-        if self.looked.fetch_add(chunk.raw_len(), Relaxed) > MOST_LOOKED {
+        if self.looked.fetch_add(chunk.work(), Relaxed) > MOST_LOOKED {
             return None;
         }
         let wire = self.load(chunk).ok()?;

@@ -258,9 +258,11 @@ impl Ring {
         let (serial, since) = (out.serial, out.since);
         let at = out.at.unwrap_or_else(Instant::now);
         let spill = &self.spill;
-        let held = self.packer.events(id, 0, &mut out.builder, |h, bytes| {
-            hold(spill, serial, h, bytes)
-        })?;
+        let held = self
+            .packer
+            .events(id, 0, &mut out.builder, None, |h, bytes| {
+                hold(spill, serial, h, bytes)
+            })?;
         out.done.push(Arc::new(Held { at, since, ..held }));
         out.events = 0;
         Ok(())
