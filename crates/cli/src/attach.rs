@@ -27,7 +27,7 @@ pub fn run(a: &args::Attach) -> i32 {
 fn attach(a: &args::Attach) -> Result<i32> {
     let signals = EndSignals::take_over();
     let quiet = a.quiet;
-    let builder = Recording::attach(a.pid)
+    let mut builder = Recording::attach(a.pid)
         .destination(Destination::of(a.output.as_deref(), a.self_contained))
         .keep_in_store(a.keep)
         .predictor(a.predictor)
@@ -35,6 +35,9 @@ fn attach(a: &args::Attach) -> Result<i32> {
         .digest_interval(a.digest_interval)
         .children(a.children.clone())
         .on_notice(move |notice| tell(notice, quiet));
+    if let Some(bytes) = a.data_limit {
+        builder = builder.data_limit(bytes);
+    }
     let recording = builder.start()?;
     let since = Instant::now();
     let mut asked = false;

@@ -170,6 +170,10 @@ pub fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json:
         "streams": streams,
         "modules": t.modules(),
     });
+    all["data_limit"] = match h.data_limit {
+        Some(u64::MAX) => json!("all"),
+        limit => json!(limit),
+    };
     all["cut"] = json!(h.cut);
     all["being_recorded"] = json!(t.completeness() == Completeness::Growing);
     all["shared_bytes"] = json!(t.shared_bytes().ok());

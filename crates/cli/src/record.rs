@@ -125,6 +125,9 @@ fn builder(a: &args::Record, number: u64) -> Builder {
     if let Some(n) = a.keyframe_interval {
         b = b.keyframe_interval(n);
     }
+    if let Some(bytes) = a.data_limit {
+        b = b.data_limit(bytes);
+    }
     if let Some(regime) = a.regime {
         b = b.regime(regime.into());
     }

@@ -79,6 +79,8 @@ pub struct Config {
     pub violate_after: u64,
     /// 1: in the checked regime, memory that is only read shares its pages with its cells.
     pub page_sharing: u64,
+    /// In the checked regime: the most bytes that the kernel wrote in a call that are recorded.
+    pub data_limit: u64,
     /// Smallest number of instructions between key frames. 0: only the first key frame.
     pub keyframe_interval: u64,
     /// Smallest number of instructions between digests of all registers. 0: no digests.
@@ -132,6 +134,7 @@ impl Config {
             untold: 0,
             violate_after: 0,
             page_sharing: 0,
+            data_limit: 0,
             keyframe_interval: 0,
             digest_interval: 0,
             select: [0; SELECT_LEN],
@@ -162,7 +165,7 @@ const _: () = assert!(
             + 4
             + 24
             + 32
-            + 40
+            + 48
             + 40
             + 16
             + PATTERN_LEN

@@ -147,6 +147,10 @@ pub struct Header {
     pub keyframe_interval: u64,
     /// Smallest number of instructions between digests. 0: no digests.
     pub digest_interval: u64,
+    /// Of checked threads: the most bytes that the kernel wrote in a call that were recorded. The maximum: all. `None`: it is a
+    /// recording of an older version, which took 4096.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_limit: Option<u64>,
     /// Which part of the program was recorded, as options of the command line. Empty: all of it.
     #[serde(deserialize_with = "few")]
     pub part: Vec<String>,

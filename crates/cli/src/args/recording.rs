@@ -1,8 +1,8 @@
 //! How programs are recorded, and where recordings go and come from.
 
 use super::values::{
-    Retry, baseline, bytes, children, destination, duration, function, pattern, predictor, ring,
-    seconds, system_call,
+    Retry, baseline, bytes, children, data_limit, destination, duration, function, pattern,
+    predictor, ring, seconds, system_call,
 };
 use clap::Args as ClapArgs;
 use hindsight_launch::{Baseline, Children, KeepOn, Limit, Predictor, Selection};
@@ -41,6 +41,11 @@ pub struct Record {
     /// Instructions between digests of all registers, which replay compares; 0: none.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub digest_interval: u64,
+    /// Of a process with several threads, or one that shares memory: record at most N bytes of what a system call reads
+    /// (`64K`, `all` or `none`). What is behind them is recorded only where the program looks at it. Of other processes
+    /// all is recorded. Default: 128K, or 4K with --predictor cache.
+    #[arg(long, value_name = "N|all|none", value_parser = data_limit)]
+    pub data_limit: Option<u64>,
     /// Processes that the program starts. `follow` records them too, and `none` does not. `only-matching=GLOB` records those
     /// whose program's name matches (or its path, if GLOB has a slash).
     #[arg(long, value_parser = children, value_name = "WHICH", default_value = "follow")]
@@ -168,6 +173,9 @@ pub struct Attach {
     /// Instructions between digests of all registers, which replay compares; 0: none.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub digest_interval: u64,
+    /// The most bytes of what a system call reads that are recorded: see `record`.
+    #[arg(long, value_name = "N|all|none", value_parser = data_limit)]
+    pub data_limit: Option<u64>,
     /// Processes that the program makes from now on: see `record`.
     #[arg(long, value_parser = children, value_name = "WHICH", default_value = "follow")]
     pub children: Children,

@@ -57,6 +57,18 @@ pub fn bytes(s: &str) -> Result<u64, &'static str> {
     n.ok_or(EXPECTED)
 }
 
+/// Bytes of a system call, such as `4096` or `64K`; `all` or `none`.
+pub fn data_limit(s: &str) -> Result<u64, &'static str> {
+    match s {
+        "all" => Ok(u64::MAX),
+        "none" => Ok(0),
+        s if s.bytes().all(|b| b.is_ascii_digit()) => s.parse().map_err(|_| DATA_LIMIT),
+        s => bytes(s).map_err(|_| DATA_LIMIT),
+    }
+}
+
+const DATA_LIMIT: &str = "expected a number of bytes such as `4096` or `64K`, `all` or `none`";
+
 pub fn seconds(s: &str) -> Result<Duration, &'static str> {
     s.parse()
         .ok()

@@ -29,6 +29,7 @@ pub fn common(options: &Common, ctl_fd: i32) -> Result<Config> {
     };
     c.keyframe_interval = options.keyframe_interval();
     c.digest_interval = options.digest_interval;
+    c.data_limit = options.data_limit();
     recorder_log::set(&mut c)?;
     Ok(c)
 }
@@ -78,6 +79,7 @@ pub fn header(options: &Common) -> Header {
         predictor_bits: options.predictor.bits,
         keyframe_interval: options.keyframe_interval(),
         digest_interval: options.digest_interval,
+        data_limit: Some(options.data_limit()),
         ..Header::default()
     }
 }

@@ -11,6 +11,13 @@ const KEYFRAME_INTERVAL: u64 = 1_000_000_000;
 /// Instructions between digests if nothing is said.
 const DIGEST_INTERVAL: u64 = 1_000_000;
 
+/// Of a checked thread, the most bytes that the kernel wrote in a call that are recorded if nothing is said. Programs read
+/// from sockets and pipes with less at a time.
+const DATA_LIMIT: u64 = 128 << 10;
+
+/// The same with a bounded predictor. Most of what is recorded is forgotten there before it is read.
+const DATA_LIMIT_OF_CACHE: u64 = 4 << 10;
+
 /// Recordings of one program that the store keeps if nothing is said.
 const KEEP: usize = 5;
 
@@ -60,6 +67,7 @@ pub(crate) struct Common {
     pub predictor: Predictor,
     pub keyframe_interval: Option<u64>,
     pub digest_interval: u64,
+    pub data_limit: Option<u64>,
     pub children: Children,
     pub tell: Listener,
 }
@@ -72,9 +80,18 @@ impl Common {
             predictor: Predictor::WINDOW,
             keyframe_interval: None,
             digest_interval: DIGEST_INTERVAL,
+            data_limit: None,
             children: Children::default(),
             tell: Arc::new(|_| ()),
         }
+    }
+
+    pub fn data_limit(&self) -> u64 {
+        self.data_limit
+            .unwrap_or(match self.predictor == Predictor::WINDOW {
+                true => DATA_LIMIT,
+                false => DATA_LIMIT_OF_CACHE,
+            })
     }
 
     pub fn keyframe_interval(&self) -> u64 {
@@ -115,6 +132,13 @@ macro_rules! common_setters {
         /// Instructions between digests of all registers, which replay compares; 0: none. Default: 1,000,000.
         pub fn digest_interval(mut self, instructions: u64) -> Self {
             self.common.digest_interval = instructions;
+            self
+        }
+
+        /// Of threads that are checked: the most bytes that the kernel wrote in a system call that are recorded. What is
+        /// behind them is recorded where the program reads it. Default: 131,072; with a smaller predictor than the window 4096.
+        pub fn data_limit(mut self, bytes: u64) -> Self {
+            self.common.data_limit = Some(bytes);
             self
         }
 

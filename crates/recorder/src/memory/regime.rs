@@ -41,9 +41,8 @@ use linux_raw_sys::general::*;
 
 /// Bytes. What the kernel writes at a time is mostly shorter.
 const SHORT: usize = 256;
-/// The most bytes that the kernel wrote in a call that are recorded in the checked regime. There
-/// they would also show when they are read.
-const SHOWN: usize = 4096;
+/// Bytes that are recorded at a time of what the kernel wrote in a call of a checked thread.
+const PIECE: usize = 4096;
 /// The fewest instructions between two digests of the registers at system calls. If something was
 /// not recorded that should have been, it has to show soon.
 const CHECK_EVERY: u64 = 50_000;
@@ -439,18 +438,19 @@ fn unknown(t: &mut Thread) {
 }
 
 /// Called after a system call of a checked thread. Records which memory the kernel may have
-/// written, and what stands there now, up to [`SHOWN`] bytes.
+/// written, and what stands there now, up to `Config::data_limit` bytes: the rest shows only where it
+/// is read.
 fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if t.is_plain() {
         return;
     }
     let ret = t.ctx.gpr[RAX] as i64;
     let untold = config::get().untold == nr as u64 + 1;
-    let mut left = SHOWN;
+    let mut left = config::get().data_limit;
     let class = syscalls::outputs(nr, a, ret, &Real, &mut |r| {
         changed(t, r.addr, r.len);
         if !untold {
-            left -= show(t, r.addr, (r.len as usize).min(left));
+            left -= show(t, r.addr, r.len.min(left));
         }
     });
     if class == syscalls::Class::Unknown || clone::lent_memory(nr, a) {
@@ -459,16 +459,26 @@ fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
 }
 
 /// Records what memory holds at `addr..addr+len` and brings its cells up to date, as if it had been
-/// read. So what the program reads there later is predicted. `len` is [`SHOWN`] at most. Returns
-/// how many bytes were recorded.
+/// read. So what the program reads there later is predicted. Returns how many bytes were recorded:
+/// fewer where memory cannot be read.
 ///
 /// Other threads may have changed the memory since the kernel wrote it. They are not ordered with
 /// that, and what they wrote is in their own streams.
-fn show(t: &mut Thread, addr: u64, len: usize) -> usize {
-    if len <= SHORT {
-        return show_in(t, addr, &mut [0; SHORT][..len]);
+fn show(t: &mut Thread, addr: u64, len: u64) -> u64 {
+    if len <= SHORT as u64 {
+        return show_in(t, addr, &mut [0; SHORT][..len as usize]) as u64;
     }
-    show_in(t, addr, &mut [0; SHOWN][..len])
+    let mut buf = [0; PIECE];
+    let mut done = 0;
+    while done < len {
+        let wanted = (len - done).min(PIECE as u64) as usize;
+        let n = show_in(t, addr.wrapping_add(done), &mut buf[..wanted]);
+        done += n as u64;
+        if n < wanted {
+            break;
+        }
+    }
+    done
 }
 
 fn show_in(t: &mut Thread, addr: u64, buf: &mut [u8]) -> usize {
