@@ -248,6 +248,15 @@ fn several_are_not_mixed() {
     assert!(list(&s, &trace, &["--fd", "nowhere"]).is_empty());
 }
 
+const THREADED: &str = "
+import os, threading
+t = threading.Thread(target=print)
+t.start()
+t.join()
+f = os.open('data', os.O_RDONLY)
+while os.read(f, 65536): pass
+";
+
 #[test]
 fn what_real_programs_read_is_told() {
     let s = Scene::new();
@@ -268,6 +277,8 @@ fn what_real_programs_read_is_told() {
             text.as_bytes(),
         ),
         (&["sort", "-u", "data"], "data", text.as_bytes()),
+        // Another thread has made it checked. The buffer held something else before.
+        (&["python3", "-c", THREADED], "data", text.as_bytes()),
         (
             &["sh", "-c", "gzip -c < data | wc -c"],
             "data",
@@ -288,5 +299,85 @@ fn what_real_programs_read_is_told() {
         let (done, trace) = s.record(argv);
         assert_eq!(done.status.code(), Some(0), "{argv:?}: {}", done.messages());
         assert!(raw(&s, &trace, "--in", file) == *wanted, "{argv:?}");
+    }
+}
+
+/// Copies standard input to standard output, 100 KiB at a time, without looking at it. A second thread makes it checked.
+const COPIES: &str = r#"
+#include <pthread.h>
+#include <unistd.h>
+static char buffer[100 << 10];
+static void *nothing(void *p) { return p; }
+int main() {
+    pthread_t t;
+    pthread_create(&t, 0, nothing, 0);
+    pthread_join(t, 0);
+    for (long n; (n = read(0, buffer, sizeof buffer)) > 0;)
+        if (write(1, buffer, n) != n) return 1;
+    return 0;
+}
+"#;
+
+#[test]
+fn what_no_thread_looks_at_is_recorded_up_to_the_limit() {
+    let s = Scene::new();
+    fs::write(s.path("copies.c"), COPIES).unwrap();
+    let program = s.path("copies");
+    let mut gcc = s.command("gcc");
+    gcc.args(["-O1", "-pthread", "-o"])
+        .arg(&program)
+        .arg(s.path("copies.c"));
+    assert!(s.run(&mut gcc).status.success());
+    let input = content(250_000);
+    fs::write(s.path("input"), &input).unwrap();
+    for (limit, each) in [
+        (None, 100 << 10),
+        (Some("all"), 100 << 10),
+        (Some("5000"), 5000),
+        (Some("4k"), 4096),
+        (Some("none"), 0),
+    ] {
+        let trace = s.path("limited.hst");
+        let _ = fs::remove_file(&trace);
+        let mut c = s.hindsight(&["record", "--quiet"]);
+        if let Some(limit) = limit {
+            c.args(["--data-limit", limit]);
+        }
+        c.arg("-o").arg(&trace).arg("--").arg(&program);
+        let done = s.run(c.stdin(fs::File::open(s.path("input")).unwrap()));
+        assert!(done.stdout == input, "{limit:?}: {}", done.messages());
+        s.must_verify(&trace);
+        for way in ["--in", "--out"] {
+            let fd = if way == "--in" { "0" } else { "1" };
+            let told = ask(&s, &trace, &["--raw", way, "--fd", fd]);
+            let all = each == 100 << 10;
+            assert_eq!(
+                told.status.code(),
+                Some(!all as i32),
+                "{limit:?} {way}: {}",
+                told.messages()
+            );
+            if all {
+                assert!(told.stdout == input, "{limit:?} {way}");
+            }
+        }
+        // The first bytes of each call are known, and no others.
+        let calls = list(&s, &trace, &["--in", "--fd", "0"]);
+        assert_eq!(calls.len(), 3);
+        let json = s.info(&trace);
+        match limit {
+            Some("all") => assert_eq!(json["data_limit"], "all"),
+            _ if each == 100 << 10 => assert_eq!(json["data_limit"], 128 << 10),
+            _ => assert_eq!(json["data_limit"], each),
+        }
+        let told = ask(&s, &trace, &["--raw", "--in", "--fd", "0"]);
+        let said = told.messages();
+        if each < 100 << 10 {
+            let unknown = 250_000 - 3 * each;
+            assert!(
+                said.contains(&format!("{unknown} bytes are not known")),
+                "{limit:?}: {said}"
+            );
+        }
     }
 }

@@ -11,6 +11,24 @@ impl Scan {
             && (*p == pos || p + 1 == pos)
         {
             self.written.push((*p, addr, len));
+            self.sources.told(pos, addr, len);
+        }
+    }
+
+    /// What a checked thread's system call wrote that has returned at `count`: addresses and lengths. Nothing if memory became
+    /// something else there, too.
+    pub fn just_told(&self, count: u64) -> Vec<(u64, u64)> {
+        if count == 0 || self.quiet_until >= count {
+            return Vec::new();
+        }
+        let at = |list: &'_ [(u64, u64, u64)], at: u64| {
+            let from = list.partition_point(|e| e.0 < at);
+            let same = list[from..].iter().take_while(|e| e.0 == at);
+            same.map(|e| (e.1, e.2)).collect::<Vec<_>>()
+        };
+        match at(&self.zeros, count).is_empty() {
+            true => at(&self.written, count - 1),
+            false => Vec::new(),
         }
     }
 

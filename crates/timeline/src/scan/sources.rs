@@ -1,6 +1,6 @@
 //! Finds by address what made memory what it is.
 
-use super::Source;
+use super::{Origin, Source};
 use std::collections::HashMap;
 
 /// The list is divided by pages of `PAGE` bytes. What covers `LARGE` pages or more is in no page's list.
@@ -30,6 +30,17 @@ impl Sources {
             _ => self.large.push(i),
         }
         self.list.push(s);
+    }
+
+    /// What memory became at `at` was not known at first, and now it is told, beginning with its first bytes.
+    pub fn told(&mut self, at: u64, address: u64, len: u64) {
+        if let Some(s) = self.list.last_mut()
+            && (s.at, s.address, s.origin) == (at, address, Origin::Unknown)
+        {
+            let len = len.min(s.len);
+            s.address += len;
+            s.len -= len;
+        }
     }
 
     /// For each byte, the last source before `count` instructions were completed.
@@ -93,7 +104,27 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scan::Origin;
+
+    #[test]
+    fn what_is_told_is_known() {
+        let mut list = Sources::default();
+        list.push(Source {
+            at: 5,
+            address: 0x1000,
+            len: 0x3000,
+            origin: Origin::Unknown,
+        });
+        list.told(4, 0x1000, 8);
+        list.told(5, 0x1008, 8);
+        assert!(list.of(0x1000, 4, 6).iter().all(Option::is_some));
+        list.told(5, 0x1000, 0x1800);
+        list.told(5, 0x2800, 0x10);
+        let known = |at| list.of(at, 1, 6)[0].is_none();
+        let all = [0x1000, 0x27ff, 0x280f, 0x2810, 0x3fff].map(known);
+        assert_eq!(all, [true, true, true, false, false]);
+        list.told(5, 0x2810, u64::MAX);
+        assert!(list.of(0x1000, 0x3000, 6).iter().all(Option::is_none));
+    }
 
     #[test]
     fn finds_the_last_source_of_each_byte() {

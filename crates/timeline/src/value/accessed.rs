@@ -28,6 +28,9 @@ pub fn find(
     q: &mut Query,
 ) -> Result<()> {
     let engine = Arc::clone(view.engine());
+    if image == view.image() {
+        just_told(view, q)?;
+    }
     let mut touched = Vec::new();
     for (t, n) in threads {
         q.cancel.check()?;
@@ -70,6 +73,35 @@ pub fn find(
     Ok(())
 }
 
+/// Fills in what the system call wrote that the thread has just made. The recording tells it at this very instant, so the marks
+/// of what came before do not have it, and say what was there before.
+fn just_told(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
+    let (thread, count) = (view.thread(), view.count());
+    let engine = Arc::clone(view.engine());
+    let told = engine.scan(thread)?.just_told(count);
+    let covers = |at: u64| told.iter().any(|t| t.0 <= at && at - t.0 < t.1);
+    let each = (0..q.m.bytes.len()).filter(|i| covers(q.m.address.wrapping_add(*i as u64)));
+    let bytes: Vec<usize> = each.filter(|i| q.open(*i)).collect();
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let p = view.player(thread)?;
+    p.seek(count)?;
+    let [_, _, cells] = p.known(q.m.address, q.m.bytes.len());
+    for i in bytes {
+        q.m.bytes[i] = Some(KnownByte {
+            value: cells[i],
+            ground: Ground::Read,
+        });
+        q.when[i] = Some(When {
+            thread,
+            from: count - 1,
+            to: count,
+        });
+    }
+    Ok(())
+}
+
 /// When each byte was last mapped anew or changed, and by whom.
 pub type Mapped = Vec<Option<(Position, ThreadId)>>;
 
@@ -77,7 +109,9 @@ fn mapped(view: &Viewpoint, threads: &[(ThreadId, u64)], q: &Query) -> Result<Ma
     let engine = view.engine();
     let mut out = vec![None; q.m.bytes.len()];
     for (t, n) in threads {
-        let sources = (engine.scan(*t)?).sources_of(q.m.address, q.m.bytes.len(), *n);
+        // With what became of memory at this very instant, such as in a system call that has just returned.
+        let until = n.saturating_add(1);
+        let sources = (engine.scan(*t)?).sources_of(q.m.address, q.m.bytes.len(), until);
         for (m, s) in out.iter_mut().zip(sources) {
             if let Some(s) = s {
                 *m = (*m).max(Some((engine.position(*t, s.at)?, *t)));

@@ -18,7 +18,9 @@ fn record_in(regime: &str, s: &Scene, source: &str, name: &str) -> Timeline {
         .arg(&file);
     assert!(gcc.status().unwrap().success());
     let trace = s.path(&format!("{name}.hst"));
-    let mut command = s.hindsight(&["record", "--quiet", "--regime", regime, "-o"]);
+    // Much of what the kernel writes is not to be recorded either.
+    let mut command = s.hindsight(&["record", "--quiet", "--data-limit", "4096"]);
+    command.args(["--regime", regime, "-o"]);
     let run = s.run(command.arg(&trace).arg("--").arg(&program));
     assert!(run.status.success(), "{}", run.messages());
     Timeline::open(&trace, Options::default()).unwrap()
