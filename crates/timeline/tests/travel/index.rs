@@ -29,6 +29,10 @@ pub fn answer(t: &Timeline) -> String {
         }
         out += &format!("{w:?} {m:?}\n");
     }
+    // Nobody writes to code. To know that, one needs the index of everything before.
+    let pc = c.registers().unwrap().rip;
+    c.seek_count(ThreadId(t.trace().threads()[0]), end).unwrap();
+    assert!(c.last_write(pc, 1).unwrap().is_none());
     out
 }
 
