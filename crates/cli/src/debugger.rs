@@ -1,17 +1,14 @@
 //! `hindsight replay` and `hindsight gdbserver`: a recording under gdb.
 
-use crate::{args, confine, interrupts, limits, printers, say, store};
+use crate::{args, assets_here, confine, interrupts, limits, printers, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_gdb::{Patience, SCRIPT, Session, serve as talk};
 use hindsight_guard::broker::{self, Broker, Side};
-use hindsight_guard::{keep_alive, outside, wait};
+use hindsight_guard::{keep_alive, wait};
 use hindsight_text::line;
 use hindsight_timeline::{Options, Place, Timeline};
-use hindsight_trace::ModuleHash;
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -119,33 +116,17 @@ pub fn run(a: &args::Replay) -> Result<i32> {
         .unwrap_or(2))
 }
 
-/// Whether this machine has all files of the recording as they were, so that gdb may read them itself, which
+/// Says which file of this machine is not the recorded one. Whether all are the same, so that gdb may read them itself, which
 /// is quicker. A session may go over into any program image.
 fn same_files(timeline: &Timeline) -> Result<bool> {
-    let mut seen = HashSet::new();
-    for p in timeline.processes()? {
-        for m in timeline.modules(p.image)? {
-            let Some(hash) = m.hash else { continue };
-            if !seen.insert((m.path.clone(), hash)) {
-                continue;
-            }
-            // The name of a content says all: to unpack what was recorded takes seconds for large programs.
-            let infos = timeline.trace().modules();
-            let size = infos.iter().find(|i| i.hash == hash).map_or(0, |i| i.size);
-            // The name of a content says all: to unpack what was recorded takes seconds for large programs.
-            let is_here = |mut file: &File| {
-                let mut here = Vec::new();
-                file.read_to_end(&mut here).is_ok() && ModuleHash::of(&here) == hash
-            };
-            // gdb knows it by its name as it is shown.
-            if line(&m.path) != m.path
-                || outside::open_same(Path::new(&m.path), size, &hash.0, is_here).is_none()
-            {
-                return Ok(false);
-            }
-        }
+    let other = assets_here::first_that_differs(timeline)?;
+    // What has an odd name may be the same, but gdb would not find it.
+    if let Some(path) = other.as_ref().filter(|p| line(p) == **p) {
+        say(&format!(
+            "{path} is not on this machine as it was recorded, so gdb reads the recorded files (`hindsight audit` lists all)"
+        ));
     }
-    Ok(true)
+    Ok(other.is_none())
 }
 
 /// Serves a recording to clients of gdb's protocol.

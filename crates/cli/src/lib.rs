@@ -1,6 +1,7 @@
 //! The command line: `hindsight record`, `info`, `replay`, and the store of recordings.
 
 mod args;
+mod assets_here;
 mod at;
 mod attach;
 mod audit;
