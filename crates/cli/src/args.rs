@@ -65,7 +65,7 @@ impl Command {
 #[derive(Subcommand)]
 pub enum Command {
     /// Run a program and record it.
-    Record(Record),
+    Record(Box<Record>),
     /// Record a process that already runs, until it ends or is detached.
     Attach(Attach),
     /// Have a recorded process go on by itself.

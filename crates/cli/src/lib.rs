@@ -78,7 +78,7 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
     }
     processor::begin(args.processor);
     let result = match args.command {
-        Command::Record(a) => return record::run(a),
+        Command::Record(a) => return record::run(*a),
         Command::Attach(a) => return attach::run(&a),
         Command::Detach(a) => attach::detach(&a),
         Command::Replay(a) if a.verify.is_none() => debugger::run(&a),

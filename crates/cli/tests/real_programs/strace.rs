@@ -12,6 +12,8 @@ fn normal(line: &str) -> String {
         Some((before, after)) => before.to_owned() + after.split_once("*/").map_or("", |a| a.1),
         None => line,
     };
+    // The kernel numbers message queues one after the other, for all programs.
+    let ids = line.starts_with("msg");
     let mut out = String::new();
     let mut word = String::new();
     let mut quoted = false;
@@ -27,21 +29,21 @@ fn normal(line: &str) -> String {
         }
         out += &match quoted {
             true => std::mem::take(&mut word),
-            false => plain(&std::mem::take(&mut word)),
+            false => plain(&std::mem::take(&mut word), ids),
         };
         out.push(c);
     }
     out.trim_end().into()
 }
 
-/// A word that is not in quotes.
-fn plain(word: &str) -> String {
+/// A word that is not in quotes. `ids`: small numbers may be ids, too.
+fn plain(word: &str, ids: bool) -> String {
     if word.contains('|') {
         let mut flags: Vec<&str> = word.split('|').collect();
         flags.sort_unstable();
         return flags.join("|");
     }
-    let is_large = word.parse::<u64>().is_ok_and(|n| n > 99) && !word.starts_with('0');
+    let is_large = word.parse::<u64>().is_ok_and(|n| ids || n > 99) && !word.starts_with('0');
     let is_address = word.starts_with("0x") && word.len() > 6;
     match (is_large, is_address) {
         (true, _) => "N".into(),
