@@ -438,8 +438,7 @@ fn unknown(t: &mut Thread) {
 }
 
 /// Called after a system call of a checked thread. Records which memory the kernel may have
-/// written, and what stands there now, up to `Config::data_limit` bytes: the rest shows only where it
-/// is read.
+/// written, and what stands there now, up to `Config::data_limit` bytes.
 fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     if t.is_plain() {
         return;
@@ -458,9 +457,8 @@ fn changed_by(t: &mut Thread, nr: u32, a: &[u64; 6]) {
     }
 }
 
-/// Records what memory holds at `addr..addr+len` and brings its cells up to date, as if it had been
-/// read. So what the program reads there later is predicted. Returns how many bytes were recorded:
-/// fewer where memory cannot be read.
+/// Records what memory holds at `addr..addr+len`, as far as it can be read, and brings its cells up
+/// to date. So what the program reads there later is predicted. Returns how many bytes these were.
 ///
 /// Other threads may have changed the memory since the kernel wrote it. They are not ordered with
 /// that, and what they wrote is in their own streams.
@@ -468,14 +466,12 @@ fn show(t: &mut Thread, addr: u64, len: u64) -> u64 {
     if len <= SHORT as u64 {
         return show_in(t, addr, &mut [0; SHORT][..len as usize]) as u64;
     }
-    let mut buf = [0; PIECE];
-    let mut done = 0;
+    let (mut buf, mut done) = ([0; PIECE], 0);
     while done < len {
-        let wanted = (len - done).min(PIECE as u64) as usize;
-        let n = show_in(t, addr.wrapping_add(done), &mut buf[..wanted]);
-        done += n as u64;
-        if n < wanted {
-            break;
+        let piece = &mut buf[..(len - done).min(PIECE as u64) as usize];
+        match show_in(t, addr.wrapping_add(done), piece) {
+            n if n == piece.len() => done += n as u64,
+            n => return done + n as u64,
         }
     }
     done
