@@ -276,6 +276,15 @@ fn runtimes_with_threads() {
     }
 }
 
+/// The processor that programs are shown has no protection keys, so the kernel gives them none.
+#[test]
+fn protection_keys_do_not_exist() {
+    let scene = Scene::new();
+    let (done, trace) = scene.record(&words(&scene.compile("keys.c", &[]), &[]));
+    assert_eq!(done.text(), "none: ENOSPC\n", "{}", done.messages());
+    scene.must_verify(&trace);
+}
+
 #[test]
 fn bases_of_segments() {
     let scene = Scene::new();

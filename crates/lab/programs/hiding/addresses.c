@@ -154,7 +154,5 @@ int main(int argc, char **argv) {
     say("remap_file_pages", remap_file_pages(v2, 4096, 0, 1, 0));
     printf("%s|%d\n", v2 + 4096, v2[0]);
     say("mseal", syscall(462, v2, 4096, 0)), say("of a sealed one", munmap(v2, 4096));
-    int key = syscall(SYS_pkey_alloc, 0, 0);
-    printf("pkey %s\n", key < 0 ? strerrorname_np(errno) : "ok");
     say("pkey_mprotect", syscall(SYS_pkey_mprotect, p, 4096, PROT_READ, -1));
 }

@@ -102,6 +102,9 @@ pub fn perform(t: &mut Thread) -> Flow {
             .or_else(|| pass(t, nr, &a)),
         __NR_seccomp => filters::seccomp(t, &a).or_else(|| pass(t, nr, &a)),
         __NR_rseq => Some(features::rseq(t, &a)),
+        // As where the processor has no protection keys: `cpuid` shows none, and the instructions that read and
+        // write their rights are not translated.
+        __NR_pkey_alloc => Some(errno(ENOSPC)),
         // Would bring the whole window into memory.
         __NR_mlockall => Some(mappings::lock_all(a[0])),
         _ => match mappings::perform(t, nr, &a) {
