@@ -43,7 +43,7 @@ pub struct Record {
     pub digest_interval: u64,
     /// Of a process with several threads, or one that shares memory: record at most N bytes of what a system call reads
     /// (`64K`, `all` or `none`). What is behind them is recorded only where the program looks at it. Of other processes
-    /// all is recorded. Default: 128K, or 4K with --predictor cache.
+    /// all is recorded. Default: 128K, or 4K with --ring or --predictor cache.
     #[arg(long, value_name = "N|all|none", value_parser = data_limit)]
     pub data_limit: Option<u64>,
     /// Processes that the program starts. `follow` records them too, and `none` does not. `only-matching=GLOB` records those

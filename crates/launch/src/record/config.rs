@@ -29,7 +29,7 @@ pub fn common(options: &Common, ctl_fd: i32) -> Result<Config> {
     };
     c.keyframe_interval = options.keyframe_interval();
     c.digest_interval = options.digest_interval;
-    c.data_limit = options.data_limit();
+    c.data_limit = options.data_limit(false);
     recorder_log::set(&mut c)?;
     Ok(c)
 }
@@ -52,6 +52,7 @@ pub fn config(b: &Builder, p: &Program, ctl_fd: i32) -> Result<Config> {
         false => regime::CHECKED,
     };
     c.whole_frames = b.ring.is_some().into();
+    c.data_limit = b.common.data_limit(b.ring.is_some());
     let trials = &b.trials;
     c.quiet_for = trials.leave_quiet_after;
     c.restate_every = trials.restate_every;
@@ -79,7 +80,7 @@ pub fn header(options: &Common) -> Header {
         predictor_bits: options.predictor.bits,
         keyframe_interval: options.keyframe_interval(),
         digest_interval: options.digest_interval,
-        data_limit: Some(options.data_limit()),
+        data_limit: Some(options.data_limit(false)),
         ..Header::default()
     }
 }
@@ -100,6 +101,7 @@ pub fn program_header(b: &Builder, p: &Program) -> Header {
         baseline: b.baseline.name().into(),
         part: b.selection.options(),
         chaos: b.chaos,
+        data_limit: Some(b.common.data_limit(b.ring.is_some())),
         ..header(&b.common)
     }
 }

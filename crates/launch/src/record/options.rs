@@ -15,8 +15,9 @@ const DIGEST_INTERVAL: u64 = 1_000_000;
 /// from sockets and pipes with less at a time.
 const DATA_LIMIT: u64 = 128 << 10;
 
-/// The same with a bounded predictor. Most of what is recorded is forgotten there before it is read.
-const DATA_LIMIT_OF_CACHE: u64 = 4 << 10;
+/// The same with a bounded predictor, where most of it is forgotten before it is read, and in a ring, which then holds less
+/// of the time.
+const LOW_DATA_LIMIT: u64 = 4 << 10;
 
 /// Recordings of one program that the store keeps if nothing is said.
 const KEEP: usize = 5;
@@ -86,12 +87,12 @@ impl Common {
         }
     }
 
-    pub fn data_limit(&self) -> u64 {
-        self.data_limit
-            .unwrap_or(match self.predictor == Predictor::WINDOW {
-                true => DATA_LIMIT,
-                false => DATA_LIMIT_OF_CACHE,
-            })
+    pub fn data_limit(&self, ring: bool) -> u64 {
+        let usual = match self.predictor == Predictor::WINDOW && !ring {
+            true => DATA_LIMIT,
+            false => LOW_DATA_LIMIT,
+        };
+        self.data_limit.unwrap_or(usual)
     }
 
     pub fn keyframe_interval(&self) -> u64 {
@@ -136,7 +137,8 @@ macro_rules! common_setters {
         }
 
         /// Of threads that are checked: the most bytes that the kernel wrote in a system call that are recorded. What is
-        /// behind them is recorded where the program reads it. Default: 131,072; with a smaller predictor than the window 4096.
+        /// behind them is recorded where the program reads it. Default: 131,072; in a ring, or with a smaller predictor than the
+        /// window, 4096.
         pub fn data_limit(mut self, bytes: u64) -> Self {
             self.common.data_limit = Some(bytes);
             self
