@@ -7,7 +7,7 @@
 int main(void) {
     int key = pkey_alloc(0, 0);
     if (key < 0) {
-        printf("none: %s\n", strerrorname_np(errno));
+        printf("none: %d\n", errno);
         return 0;
     }
     printf("key %d, rights %d\n", key, pkey_get(key));
