@@ -1,10 +1,10 @@
 //! A thread goes through memory that another one has written. What it reads next is recorded before it reads it, and is known
 //! all the same where it was.
 
-use crate::races::compile;
+use crate::races::{bytes, compile};
 use crate::{open, questions::Rng};
 use hindsight_lab::Scene;
-use hindsight_timeline::{Direction, Filter, Kind, KindOf, Timeline, Watch};
+use hindsight_timeline::{Direction, Watch};
 
 /// Words that the threads sum.
 const WORDS: u64 = 16 << 10;
@@ -53,20 +53,6 @@ fn possible(i: u64) -> [u64; 2] {
     [first, if i % 16 == 5 { first | 1 << 40 } else { first }]
 }
 
-fn words(t: &Timeline) -> u64 {
-    let filter = Filter {
-        kinds: vec![KindOf::Syscall],
-        syscalls: vec![3],
-        ..Filter::default()
-    };
-    let all = t.events(&filter).unwrap().into_iter();
-    let mut said = all.filter_map(|h| match h.kind {
-        Kind::Syscall { args, .. } if args[0] as i32 == -77 => Some(args[1]),
-        _ => None,
-    });
-    said.next().unwrap()
-}
-
 #[test]
 fn what_is_recorded_ahead_is_known_where_it_was() {
     let s = Scene::new();
@@ -77,7 +63,7 @@ fn what_is_recorded_ahead_is_known_where_it_was() {
     // Intervals are so short that a page is read in several of them.
     for interval in [0, 700] {
         let t = open(&trace, interval);
-        let at = words(&t);
+        let at = bytes(&t);
         let mut r = Rng(3);
         let mut c = t.cursor().unwrap();
         for thread in t.processes().unwrap()[0].threads.iter().skip(1) {
