@@ -1,4 +1,4 @@
-use crate::chunk::{ChunkHeader, Kind};
+use crate::chunk::{ChunkHeader, Codec, Kind};
 use crate::columns::ChunkBuilder;
 use crate::files::{self, Files, State};
 use crate::pack::{self, Packer};
@@ -148,13 +148,17 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Packs a chunk of events again.
+    /// Packs a chunk of events again, with all of its content.
     pub(crate) fn again(&mut self, h: &ChunkHeader, raw: &[u8]) -> io::Result<()> {
         let (out, written) = (&mut self.out, &mut self.written);
-        let header = self.packer.chunk(*h, raw, |h, stored| {
-            append(out, written, &h, stored)?;
-            Ok(h)
-        })?;
+        // The packer says so if it compresses.
+        let codec = Codec::Plain;
+        let header = self
+            .packer
+            .chunk(ChunkHeader { codec, ..*h }, raw, |h, stored| {
+                append(out, written, &h, stored)?;
+                Ok(h)
+            })?;
         self.count(&header);
         Ok(())
     }
@@ -412,4 +416,42 @@ pub(crate) fn append(
 /// Bytes of a chunk in the file.
 fn frame_len(h: &ChunkHeader) -> u64 {
     crate::chunk::HEADER_LEN as u64 + h.stored_len as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Trace;
+    use crate::chunk::HEADER_LEN;
+
+    #[test]
+    fn what_is_packed_again_copies_nothing() {
+        let mut random = 1u64;
+        let mut byte = || {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+            (random >> 56) as u8
+        };
+        // One compresses, the other does not.
+        for raw in [vec![7; 5000], (0..5000).map(|_| byte()).collect()] {
+            let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+            w.begin(&StreamInfo {
+                stream: 1,
+                ..StreamInfo::default()
+            })
+            .unwrap();
+            let header = ChunkHeader {
+                codec: Codec::Copies,
+                stream: 1,
+                events: 1,
+                ..ChunkHeader::blank(Kind::Stream)
+            };
+            w.again(&header, &raw).unwrap();
+            let bytes = w.finish(Summary::default()).unwrap().0;
+            let at = Trace::from_bytes(bytes.clone()).unwrap().chunks(1)[0].offset;
+            let rest = &bytes[at as usize..];
+            let h = ChunkHeader::from_bytes(rest.first_chunk().unwrap(), at).unwrap();
+            let stored = rest[HEADER_LEN..][..h.stored_len as usize].to_vec();
+            assert!(crate::chunk::unpack(&h, at, stored).unwrap() == raw);
+        }
+    }
 }
