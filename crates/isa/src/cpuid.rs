@@ -106,9 +106,10 @@ impl Baseline {
             }
             // XSAVEOPT, XSAVEC and XGETBV(1). Supervisor state and XFD are hidden.
             (0xd, 1) => (a, b, c, d) = (a & 0x7, xsave_size, 0, 0),
-            (0xd, n) if n >= 63 || self.xcr0(host_xcr0) & (1 << n) == 0 => {
-                (a, b, c, d) = (0, 0, 0, 0)
-            }
+            // Also of components that are hidden, where they are enabled. A dynamic linker computes
+            // from this how much room XSAVEC needs. It goes on natively where the recorder leaves
+            // the program, and there XSAVEC stores them.
+            (0xd, n) if n >= 63 || host_xcr0 & (1 << n) == 0 => (a, b, c, d) = (0, 0, 0, 0),
             // All hidden: monitoring, resource direction, SGX, processor trace, AMX tiles, key
             // locker.
             (0x5 | 0xa | 0xf | 0x10 | 0x12 | 0x14 | 0x19 | 0x1d | 0x1e | 0x20..=0x24, _) => {
