@@ -449,7 +449,7 @@ pub(crate) const TABLE: &[Call] = calls! {
     __NR_preadv2: [Fd, FilledBuffers(2), Int, Long, Hex, Hex], Coded, PASSED;
     __NR_pwritev2: [Fd, Buffers(2), Int, Long, Hex, Hex], Nothing, PASSED;
     __NR_pkey_mprotect: [Hex, Size, Flags(Protection), Int], Nothing, MAPS | PINS;
-    __NR_pkey_alloc: [Uint, Uint], Nothing, PASSED;
+    __NR_pkey_alloc: [Uint, Uint], Nothing, OWN;
     __NR_pkey_free: [Int], Nothing, PASSED;
     __NR_statx: [Dir, Text, Flags(StatxFlags), Flags(StatxMask), Out(S::Statx)], Results(&[(4, STATX)]), PATH | DESCRIPTOR;
     __NR_io_pgetevents: 6, Unknown, OWN | REPEATABLE;
