@@ -8,7 +8,7 @@ use crate::record::Outcome;
 use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran, Saved};
 use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_translate::effective::stores_state;
-use iced_x86::Mnemonic;
+use iced_x86::{Instruction, Mnemonic, OpKind, RflagsBits};
 use std::collections::HashMap;
 
 /// What the interpreter made of a case.
@@ -82,6 +82,19 @@ fn saves(m: Mnemonic) -> bool {
     stores_state(m) || m == Mnemonic::Syscall
 }
 
+/// The flags that the manual leaves undefined, in the decoder's form.
+fn undefined(i: &Instruction) -> u32 {
+    // The decoder takes a rotation by all bits for one by none, and one that goes round once for one by one. Some
+    // processors leave OF alone there, others do not.
+    let turns = match i.mnemonic() {
+        Mnemonic::Rcl | Mnemonic::Rcr => {
+            i.op1_kind() == OpKind::Immediate8 && i.immediate8() & 31 > 1
+        }
+        _ => false,
+    };
+    i.rflags_undefined() | if turns { RflagsBits::OF } else { 0 }
+}
+
 /// Runs the case.
 ///
 /// # Errors
@@ -95,7 +108,7 @@ pub(crate) fn compare(
     if n.end != Outcome::Boundary || case.instrs.len() > 1 {
         return Ok(Third::Nothing);
     }
-    let undefined = case.instrs.first().map_or(0, |i| i.rflags_undefined());
+    let undefined = case.instrs.first().map_or(0, undefined);
     // See `compare::known`.
     let short = |i| short_string(i) && case.cpu.gpr[1] as u32 == 0;
     if case.instrs.iter().any(|i| saves(i.mnemonic()) || short(i)) {

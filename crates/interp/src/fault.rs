@@ -13,7 +13,7 @@ pub enum Fault {
     Exception(u8),
     /// This instruction is not supported, or not in this form.
     Unsupported(String),
-    /// Its result is an approximation in which makers of processors differ.
+    /// Its result is an approximation, or one that the manuals leave undefined, in which processors differ.
     Approximate(String),
     /// Only an event can say what it does.
     Outside(String),
@@ -28,7 +28,7 @@ impl fmt::Display for Fault {
             Fault::Unsupported(what) => write!(f, "the interpreter does not support {what}"),
             Fault::Approximate(what) => write!(
                 f,
-                "the interpreter does not support {what}, whose results differ between makers of processors"
+                "the interpreter does not support {what}, whose results differ between processors"
             ),
             Fault::Outside(what) => write!(f, "{what}, whose result is not recorded"),
         }

@@ -156,7 +156,7 @@ fn approximations_are_refused_with_the_reason() {
             panic!("{name} was executed");
         };
         assert_eq!(fault, Fault::Approximate(name.to_string()));
-        let reason = "whose results differ between makers of processors";
+        let reason = "whose results differ between processors";
         let text = format!("the interpreter does not support {name}, {reason}");
         assert_eq!(fault.to_string(), text);
     }

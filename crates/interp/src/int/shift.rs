@@ -6,6 +6,7 @@
 use super::form::{At, Binary, Ternary, at, size, sized, three, two};
 use crate::Memory;
 use crate::core::Core;
+use crate::fault::Fault;
 use crate::flags::Flags;
 use crate::op::{A, Flow, Int, Mem, Op, Place, Run};
 use crate::operand::gpr;
@@ -147,25 +148,23 @@ fn double<M: Memory, T: Int, D: Place, const LEFT: bool>(
     let b = T::held(c, o.b);
     let (x, y) = (a.wide() as u128, b.wide() as u128);
     let bits = T::BITS;
-    // Of 16 bits, a count above 16 is undefined: processors go on with the second operand.
+    if n > bits {
+        // The manual leaves the result undefined. Some processors shift in the second operand again, others the first.
+        let name = if LEFT { "Shld" } else { "Shrd" };
+        c.fault = Some(Fault::Approximate(format!("{name} of 16 bits by {n} bits")));
+        return Flow::Fault;
+    }
     let (r, cf) = match LEFT {
         true => {
-            let all = (x << bits | y) << bits | y;
-            let all = if bits == 16 { all } else { x << bits | y };
-            let width = if bits == 16 { 48 } else { 2 * bits };
-            let r = T::of((all << n >> (width - bits)) as u64);
-            (r, all >> (width - n) & 1 != 0)
+            let all = x << bits | y;
+            let r = T::of((all << n >> bits) as u64);
+            (r, all >> (2 * bits - n) & 1 != 0)
         }
         false => {
-            let all = match bits {
-                16 => (y << 16 | y) << 16 | x,
-                _ => y << bits | x,
-            };
+            let all = y << bits | x;
             (T::of((all >> n) as u64), all >> (n - 1) & 1 != 0)
         }
     };
-    // Then CF is undefined, and zero.
-    let cf = cf && n <= bits;
     shifted(c, r, cf, r.top() != a.top());
     D::set(c, m, o, r);
     Flow::Next

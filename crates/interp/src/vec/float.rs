@@ -5,6 +5,7 @@ use super::form::{Lanes, last, selected, store, store_low};
 use super::numbers::{Env, Float, flow};
 use crate::Memory;
 use crate::core::Core;
+use crate::fault::Fault;
 use crate::op::{Flow, Op, Run};
 use crate::soft::Round;
 use iced_x86::{Instruction, Mnemonic};
@@ -134,6 +135,7 @@ fn dot<M: Memory, T: Float>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let (a, b) = (c.zmm[(o.b & 31) as usize], last(c, m, o));
     let mut e = Env::of(c, o);
     let mut r: Lanes = [[0; 16]; 4];
+    let mut unclear = false;
     for l in 0..(o.lanes as usize).min(4) {
         let mut p = [T::default(); 4];
         for (i, p) in p.iter_mut().enumerate().take(count::<T>()) {
@@ -141,17 +143,27 @@ fn dot<M: Memory, T: Float>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
                 *p = e.mul(T::get(&a[l], i), T::get(&b[l], i));
             }
         }
-        let low = e.add(p[0], p[1]);
+        let mut add = |x: T, y: T| {
+            // Processors differ in which one they take.
+            unclear |= x != y && [x, y].iter().all(|v| e.unpack(*v).0.is_nan());
+            e.add(x, y)
+        };
+        let low = add(p[0], p[1]);
         let sum = match count::<T>() {
             2 => low,
             _ => {
-                let high = e.add(p[2], p[3]);
-                e.add(low, high)
+                let high = add(p[2], p[3]);
+                add(low, high)
             }
         };
         for i in (0..count::<T>()).filter(|i| o.imm >> i & 1 != 0) {
             sum.put(&mut r[l], i);
         }
+    }
+    if unclear {
+        let name = if count::<T>() == 2 { "Dppd" } else { "Dpps" };
+        c.fault = Some(Fault::Approximate(format!("{name} of several NaNs")));
+        return Flow::Fault;
     }
     if e.finish(c) {
         store(c, o, &r);
