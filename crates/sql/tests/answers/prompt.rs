@@ -49,7 +49,7 @@ fn until(ours: &mut File, wanted: &str, Seen(seen, at): &mut Seen) {
             break found;
         }
         assert!(
-            begin.elapsed() < Duration::from_secs(30),
+            begin.elapsed() < Duration::from_secs(120),
             "{wanted:?} does not come: {seen}"
         );
         let mut ready = libc::pollfd {
