@@ -1,5 +1,6 @@
 //! What a trace says without a replay.
 
+pub mod celled;
 mod chunks;
 mod clobbers;
 mod endings;

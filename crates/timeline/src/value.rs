@@ -96,7 +96,7 @@ fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
             engine: engine.clone(),
         });
         let own = image == view.image();
-        accessed::find(view, image, &threads, all == 1, q)?;
+        accessed::find(view, image, (&threads, here), all == 1, q)?;
         certain::certain(view, image, here, own, q)?;
         if own {
             view.set_position(home.0, home.1)?;

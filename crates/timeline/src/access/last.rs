@@ -7,7 +7,7 @@ use crate::Result;
 use crate::index::{PAGE, Touching};
 use crate::model::stops::Watch;
 use crate::play::{Effect, Last, Player};
-use crate::recording::maps;
+use crate::recording::celled::Celled;
 use hindsight_isa::observe::MARK;
 use hindsight_replay::Stop as Halt;
 use std::sync::Arc;
@@ -75,7 +75,9 @@ pub fn last_effects(
     let engine = Arc::clone(player.engine());
     let (reads, writes) = watch.kinds();
     let changes = engine.changes(engine.image(player.thread))?;
-    let exact = !(targets.iter()).any(|t| maps::aliased(&changes, t.address, t.len));
+    let until = engine.position(player.thread, hi)?;
+    let celled = Celled::at(&changes, Some(until));
+    let exact = !(targets.iter()).any(|t| celled.aliases(t.address, t.len));
     let mut s = Search {
         marks: reads && exact,
         exact,
@@ -333,6 +335,8 @@ impl Search<'_> {
         let mut done = Done::default();
         let (targets, watch, marks) = (self.targets, self.watch, self.marks);
         let (reads, writes) = watch.kinds();
+        let engine = Arc::clone(self.player.engine());
+        let scan = engine.scan(self.player.thread)?;
         self.player.prepared(|player| {
             touched(player, targets, watch, &which);
             while player.count() < hi {
@@ -352,7 +356,9 @@ impl Search<'_> {
                         a.touches(t.address, t.len) && (a.read && reads || a.write && writes)
                     };
                     let access = done.list.iter().find(fits);
-                    if access.is_none() && !marks {
+                    // Where cells are shared, marks may be those of another address.
+                    if access.is_none() && !marks && !(reads && scan.gives(count, t.address, t.len))
+                    {
                         continue;
                     }
                     let [r, w, cells] = player.known(t.address, t.len as usize);

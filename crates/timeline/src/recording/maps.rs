@@ -282,21 +282,6 @@ pub fn covering(changes: &[Change], here: Position, address: u64) -> (Option<&Ma
     (stack.filter(|s| s.start == end), end)
 }
 
-/// Whether memory that was mapped at any time shares cells of the window with these bytes. It does if its addresses
-/// differ from theirs by a multiple of 2^32.
-pub fn aliased(changes: &[Change], address: u64, len: u64) -> bool {
-    changes.iter().any(|c| {
-        let What::Map(m) = &c.what else { return false };
-        let size = m.end - m.start;
-        let ahead = address.wrapping_sub(m.start);
-        let cells = ahead as u32 as u64;
-        let same = ahead < size || m.start.wrapping_sub(address) < len;
-        // Memory that nobody can access has no values.
-        let shares = cells < size || (1 << 32) - cells < len;
-        m.prot != 0 && shares && (!same || size > 1 << 32)
-    })
-}
-
 /// Mappings that do not overlap, by their first addresses. Each has an owner.
 struct Layout<T>(BTreeMap<u64, (Mapping, T)>);
 
@@ -536,28 +521,5 @@ mod tests {
                 .collect();
             assert_eq!(now, [(0x1000, 0), (0x3000, offset)]);
         }
-    }
-
-    #[test]
-    fn finds_what_shares_cells() {
-        let map = |start, end| Change {
-            when: None,
-            what: What::Map(Mapping {
-                start,
-                end,
-                prot: 3,
-                flags: 2,
-                offset: 0,
-                path: String::new(),
-            }),
-        };
-        let list = [map(0x1_0000_1000, 0x1_0000_3000), map(0x5000, 0x6000)];
-        assert!(!aliased(&list, 0x1_0000_1000, 0x2000));
-        assert!(!aliased(&list, 0x5000, 8));
-        assert!(aliased(&list, 0x1000, 8));
-        assert!(aliased(&list, 0xff8, 9));
-        assert!(!aliased(&list, 0xff8, 8));
-        assert!(aliased(&list, 0x7_0000_5ff8, 8));
-        assert!(aliased(&list, 0x4_ffff_ffff, 0x1002));
     }
 }

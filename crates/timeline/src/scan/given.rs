@@ -32,6 +32,18 @@ impl Scan {
         }
     }
 
+    /// Whether the recording gives some of these bytes when the thread executes the instruction at `count`: before it, or by a
+    /// system call.
+    pub fn gives(&self, count: u64, address: u64, len: u64) -> bool {
+        let end = address.saturating_add(len);
+        let at = |list: &[(u64, u64, u64)]| {
+            let from = list.partition_point(|e| e.0 < count);
+            let mut same = list[from..].iter().take_while(|e| e.0 == count);
+            same.any(|e| e.1 < end && address < e.1.saturating_add(e.2))
+        };
+        at(&self.given) || at(&self.written)
+    }
+
     /// Notes what made some memory what it is.
     pub(super) fn source(&mut self, at: u64, address: u64, len: u64, origin: Origin) {
         if len == 0 {

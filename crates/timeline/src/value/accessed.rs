@@ -19,11 +19,11 @@ use std::sync::Arc;
 /// For at most this many bytes the search asks what follows from the index alone: that takes memory for each byte.
 const TOGETHER: u64 = 4096;
 
-/// Fills in what the threads of an image accessed before a position.
+/// Fills in what the threads of an image accessed before a position, `here`.
 pub fn find(
     view: &mut Viewpoint,
     image: u32,
-    threads: &[(ThreadId, u64)],
+    (threads, here): (&[(ThreadId, u64)], Position),
     alone: bool,
     q: &mut Query,
 ) -> Result<()> {
@@ -40,14 +40,14 @@ pub fn find(
     }
     // Marks and window know addresses modulo 2^32. Where mappings share cells, the last access is found by its whole
     // address.
-    let exact = shares_cells(view.engine(), image, &q.m)?;
+    let exact = shares_cells(view.engine(), image, Some(here), &q.m)?;
     let home = (view.thread(), view.count());
     let mapped = mapped(view, threads, q)?;
     let by_others = |t: ThreadId| mapped.iter().flatten().any(|m| m.1 != t);
     match touched[..] {
         [] => {}
-        [here] if !exact && (alone || here == home && !by_others(here.0)) => {
-            one(view.player(here.0)?, here.1, q)?
+        [only] if !exact && (alone || only == home && !by_others(only.0)) => {
+            one(view.player(only.0)?, only.1, q)?
         }
         // A question for candidates needs the time of the last access, too.
         _ if exact || q.detail == Detail::Candidates || q.len() > TOGETHER => {

@@ -50,7 +50,7 @@ pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
             open.push(i);
         }
     }
-    if open.is_empty() || shares_cells(&engine, image, &q.m)? {
+    if open.is_empty() || shares_cells(&engine, image, None, &q.m)? {
         return Ok(());
     }
     let address = q.m.address;

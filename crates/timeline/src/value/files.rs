@@ -1,11 +1,11 @@
 //! Finds what memory held before anybody accessed it: zeros, or the content of a file.
 
 use super::evident;
-use super::query::Query;
+use super::query::{Query, shares_cells};
 use crate::engine::Engine;
 use crate::model::memory::{Ground, KnownByte};
 use crate::play::Viewpoint;
-use crate::recording::maps::{self, Change, What};
+use crate::recording::maps::{Change, What};
 use crate::scan::When;
 use crate::scan::{Origin, Source};
 use crate::{Mapping, Position, Result, ThreadId};
@@ -68,7 +68,7 @@ pub fn made(
     let there: Vec<_> = (engine.mappings(image, here)?.into_iter())
         .filter(|r| r.start < end && address < r.end && r.prot != 0)
         .collect();
-    if maps::aliased(&engine.changes(image)?, address, len as u64) && threads.len() > 1 {
+    if threads.len() > 1 && shares_cells(engine, image, Some(here), &q.m)? {
         return Ok(());
     }
     let sources = sources(engine, threads, (address, len))?;

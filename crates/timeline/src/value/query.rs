@@ -4,7 +4,8 @@ use crate::engine::Engine;
 use crate::model::memory::{Candidate, Detail, Memory, Why};
 use crate::model::stops::Cancel;
 use crate::play::Player;
-use crate::recording::{Clobbers, maps};
+use crate::recording::Clobbers;
+use crate::recording::celled::Celled;
 use crate::scan::{FORKS, Instant, Raw, When};
 use crate::{Position, Result, ThreadId};
 use std::sync::Arc;
@@ -131,10 +132,16 @@ pub fn floor(engine: &Engine, thread: ThreadId, m: &Memory, count: u64) -> Resul
     Ok(mapped.map(|at| at.max(gap)).collect())
 }
 
-/// Whether other mappings of an image share cells of the window with the bytes in question.
-pub fn shares_cells(engine: &Arc<Engine>, image: u32, m: &Memory) -> Result<bool> {
-    let changes = engine.changes(image)?;
-    Ok(maps::aliased(&changes, m.address, m.bytes.len() as u64))
+/// Whether other mappings of an image that there were up to an instant share cells of the window with the bytes in
+/// question. `None`: up to the end.
+pub fn shares_cells(
+    engine: &Arc<Engine>,
+    image: u32,
+    until: Option<Position>,
+    m: &Memory,
+) -> Result<bool> {
+    let celled = Celled::at(&engine.changes(image)?, until);
+    Ok(celled.aliases(m.address, m.bytes.len() as u64))
 }
 
 /// Fills in bytes that were executed.

@@ -430,7 +430,7 @@ pub fn old(
     for i in bytes {
         old.lost[*i] = false;
     }
-    accessed::find(view, image, &earlier, false, &mut old)?;
+    accessed::find(view, image, (&earlier, here), false, &mut old)?;
     files::made(view, image, &earlier, here, &mut old)?;
     Ok(old)
 }

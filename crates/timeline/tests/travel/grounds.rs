@@ -414,3 +414,62 @@ fn a_later_mapping_is_not_taken_for_what_another_call_did() {
         assert_eq!(known, [what; 16], "{address:#x} at {}", h.position);
     }
 }
+
+/// What the kernel wrote while memory was told, in a program that later maps memory whose addresses have the same low 32
+/// bits.
+#[test]
+fn what_was_told_stays_known_where_addresses_share_their_low_bits() {
+    let s = Scene::new();
+    let t = record_in(
+        "quiet",
+        &s,
+        r#"
+        #define _GNU_SOURCE
+        #include <stdint.h>
+        #include <string.h>
+        #include <unistd.h>
+        #include <sys/mman.h>
+        #include <sys/syscall.h>
+        static char *alike(char *p, size_t size) {
+            for (uint64_t n = 1; n < 200; n++) {
+                char *far = mmap((char *)((uintptr_t)p & ~4095ul) - (n << 32), size, 3,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+                if (far != MAP_FAILED)
+                    return far;
+            }
+            _exit(1);
+        }
+        int main(int n, char **arguments) {
+            char *told = mmap(0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            told[0] = 1;
+            int p[2];
+            pipe(p);
+            write(p[1], "from the kernel", 16);
+            read(p[0], told + 64, 16);
+            syscall(SYS_close, -77, told + 64, arguments[0]);
+            char *far = alike(told, 4096), *above = alike(arguments[0], 4096);
+            memset(far, 'x', 4096);
+            memset(above, 'y', 4096);
+            syscall(SYS_close, -77, told + 64, arguments[0]);
+            return 0;
+        }
+        "#,
+        "low",
+    );
+    let left =
+        |h: &hindsight_timeline::Happening| matches!(&h.kind, Kind::Regime { quiet: false, .. });
+    let regimes = t.events(&Filter::default()).unwrap();
+    assert!(regimes.iter().any(left), "{regimes:?}");
+    let name = s.path("low").to_str().unwrap().as_bytes()[..8].to_vec();
+    for (h, args) in calls(&t) {
+        let mut c = t.cursor().unwrap();
+        c.seek_count(h.thread, h.count).unwrap();
+        let bytes = |c: &mut hindsight_timeline::Cursor, at| -> Vec<Option<u8>> {
+            let m = c.memory(at, 8).unwrap();
+            m.bytes.iter().map(|b| b.map(|b| b.value)).collect()
+        };
+        let some = |b: &[u8]| b.iter().map(|b| Some(*b)).collect::<Vec<_>>();
+        assert_eq!(bytes(&mut c, args[1]), some(b"from the"), "{h:?}");
+        assert_eq!(bytes(&mut c, args[2]), some(&name), "{h:?}");
+    }
+}
