@@ -257,12 +257,12 @@ fn a_command_that_takes_long_is_interrupted() {
     let s = Scene::new();
     let trace = record(
         &s,
-        "volatile long n; int main(void) { for (long i = 0; i < 600000000; i++) n += i; return 0; }",
+        "volatile long n; int main(void) { for (long i = 0; i < 1800000000; i++) n += i; return 0; }",
         &[],
     );
     // This would make nearly the whole index, which takes seconds.
     let script = "echo going\\n\nseek 99%\nwhen\nbreak main\ncontinue\nprint n\n";
-    let done = interrupted(&s, &trace, script, 300);
+    let done = interrupted(&s, &trace, script, 200);
     expect(&done.messages(), &["cancelled", "0.00% of the thread"]);
     expect(&done.text(), &["main ()", "= 0"]);
 }
