@@ -48,10 +48,9 @@ impl Celled {
 mod tests {
     use super::*;
 
-    #[test]
-    fn finds_what_shares_cells() {
-        let map = |start, end| Change {
-            when: None,
+    fn map(when: Option<Position>, start: u64, end: u64) -> Change {
+        Change {
+            when,
             what: What::Map(Mapping {
                 start,
                 end,
@@ -60,8 +59,15 @@ mod tests {
                 offset: 0,
                 path: String::new(),
             }),
-        };
-        let list = [map(0x1_0000_1000, 0x1_0000_3000), map(0x5000, 0x6000)];
+        }
+    }
+
+    #[test]
+    fn finds_what_shares_cells() {
+        let list = [
+            map(None, 0x1_0000_1000, 0x1_0000_3000),
+            map(None, 0x5000, 0x6000),
+        ];
         let aliased = |at, len| Celled::at(&list, None).aliases(at, len);
         assert!(!aliased(0x1_0000_1000, 0x2000));
         assert!(!aliased(0x5000, 8));
@@ -74,17 +80,6 @@ mod tests {
 
     #[test]
     fn only_what_there_was_shares_cells() {
-        let map = |when, start, end| Change {
-            when,
-            what: What::Map(Mapping {
-                start,
-                end,
-                prot: 3,
-                flags: 2,
-                offset: 0,
-                path: String::new(),
-            }),
-        };
         let [early, late] = [1, 9].map(|offset| Position { segment: 0, offset });
         let list = [
             map(None, 0x1_0000_1000, 0x1_0000_3000),
