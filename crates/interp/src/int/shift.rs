@@ -1,7 +1,7 @@
 //! Shifts and rotations.
 //!
 //! A count of zero changes no flag. OF is defined for a count of one only. For others it is what the formula of one
-//! gives, as processors do.
+//! gives, as most processors do.
 
 use super::form::{At, Binary, Ternary, at, size, sized, three, two};
 use crate::Memory;
