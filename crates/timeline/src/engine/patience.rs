@@ -18,9 +18,13 @@ const LITTLE: u64 = 64 << 30;
 
 /// To make a part of the fine level takes about so many times as long as to play all of its interval.
 const TIMES_COARSE: u64 = 3;
+/// The same without marks.
+const TIMES_UNMARKED: u64 = 8;
 /// A player of a coarse interval that accesses so many pages can take no checkpoint: it would be too large. To go back would mean
 /// to play all of it again.
 const LARGE: usize = 16 << 10;
+/// The same where somebody chose the length of coarse intervals. The programs of tests are small.
+const LARGE_IF_CHOSEN: usize = 128;
 
 /// What is known of intervals of the coarse level whose parts of the fine level are missing, by where they begin.
 pub type PlayedCoarse = BTreeMap<(ThreadId, u64), Coarsely>;
@@ -29,6 +33,8 @@ pub type PlayedCoarse = BTreeMap<(ThreadId, u64), Coarsely>;
 #[derive(Clone, Copy, Default)]
 pub struct Coarsely {
     instructions: u64,
+    /// Without marks.
+    unmarked: u64,
 }
 
 /// How much memory intervals of coarse parts access, by the part's number and the interval's.
@@ -58,6 +64,19 @@ impl Engine {
                 && !self.is_large(part, interval)?)
     }
 
+    /// Whether a machine without marks is to run `instructions` in an interval of a coarse part once more, rather than its part of
+    /// the fine level be made. If so, they count from now on.
+    pub fn may_run_coarse(&self, part: &IndexPart, interval: usize, instructions: u64) -> bool {
+        let (from, to) = part.bounds(interval);
+        let mut played = lock(&self.played_coarse);
+        let its = &mut played.entry((part.thread, from)).or_default().unmarked;
+        let may = *its < (to - from).saturating_mul(TIMES_UNMARKED);
+        if may {
+            *its = its.saturating_add(instructions);
+        }
+        may
+    }
+
     /// Whether an interval of a coarse part accesses so much memory that a player can only go forwards in it: checkpoints would
     /// be too large. One whose frame has the lines that it accesses is no such interval.
     pub fn is_large(self: &Arc<Self>, part: &IndexPart, interval: usize) -> Result<bool> {
@@ -77,9 +96,13 @@ impl Engine {
         }
         let frame = part.frame(self, interval)?;
         let (_, accessed) = frame.open().ok_or_else(|| self.bad_frame())?;
+        let large = match self.coarse {
+            0 => LARGE,
+            _ => LARGE_IF_CHOSEN,
+        };
         let size = if accessed.has_lines() {
             Size::Framed
-        } else if accessed.pages.len() >= LARGE {
+        } else if accessed.pages.len() >= large {
             Size::Large
         } else {
             Size::Usual

@@ -29,8 +29,8 @@ const ENOUGH: u64 = FORESEE as u64 * SPAN;
 /// The size of one interval of double length, relative to the two that it replaces. An estimate that is too large does
 /// less harm than one that is too small. For sqlite 0.82 was measured.
 const LONGER: f64 = 0.85;
-/// Intervals of the coarse level are at most this many times as long as usual, unless the level is too large already. Their
-/// fine parts take as many times as long to make.
+/// Intervals of the coarse level are at most this many times as long as usual, as long as the level does not take more than its
+/// share. Their fine parts take as many times as long to make.
 const LONGEST: u64 = 8;
 
 /// The length of intervals, if each takes `its` bytes, and those of `rest` instructions may take `left` bytes together.
@@ -39,6 +39,20 @@ const LONGEST: u64 = 8;
 fn needed(its: u64, left: u64, rest: u64) -> u64 {
     let needed = rest as u128 * its as u128 / left.max(1) as u128;
     u64::try_from(needed).unwrap_or(u64::MAX)
+}
+
+/// The greatest length of coarse intervals that are usually `usual` long. `needed` is what they should be if all those to come take
+/// as much as the last two, of which the smaller one counts. Of `share` bytes, `left` are left.
+///
+/// A program may change much in the beginning only. So it does not grow before half of the bytes are gone, and then step by step.
+/// Otherwise nothing would be left for the end of a program that goes on like that, and all of it would be one interval.
+fn longest(usual: u64, needed: u64, (left, share): (u64, u64)) -> u64 {
+    let most = usual.saturating_mul(LONGEST);
+    match share.checked_div(left) {
+        None => u64::MAX,
+        Some(times) if needed > most => most.saturating_mul(1 << times.max(1).ilog2()),
+        Some(_) => most,
+    }
 }
 
 /// What the replay sends.
@@ -152,8 +166,10 @@ impl Packer<'_> {
                 let share = self.budget.share(to - from);
                 let left = share.saturating_sub(self.size);
                 let rest = to.saturating_sub(done);
-                let most = match self.coarse && self.size < share {
-                    true => self.usual.saturating_mul(LONGEST),
+                let last = self.part.intervals.last().map_or(0, Interval::size) as u64;
+                let steady = needed(its.min(last), left, rest);
+                let most = match self.coarse {
+                    true => longest(self.usual, steady, (left, share)),
                     false => u64::MAX,
                 };
                 let needed = needed(its, left, rest);
@@ -311,5 +327,16 @@ mod tests {
         assert!(needed(100, 0, 40_000) >= 40_000);
         assert_eq!(needed(u64::MAX, 1, u64::MAX), u64::MAX);
         assert_eq!(needed(0, 0, 0), 0);
+    }
+
+    #[test]
+    fn intervals_grow_step_by_step_where_the_level_takes_more_than_its_share() {
+        let of = |needed, left| longest(10, needed, (left, 800));
+        // Less than half is gone, or what is left suffices.
+        assert_eq!([of(1000, 800), of(1000, 401), of(80, 1)], [80; 3]);
+        assert_eq!([of(81, 400), of(81, 201), of(81, 200)], [160, 160, 320]);
+        assert_eq!(of(1000, 1), 80 << 9);
+        assert_eq!(of(0, 0), u64::MAX);
+        assert_eq!(longest(u64::MAX, u64::MAX, (1, u64::MAX)), u64::MAX);
     }
 }

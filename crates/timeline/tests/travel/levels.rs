@@ -3,8 +3,8 @@
 use crate::index::answer;
 use hindsight_lab::Scene;
 use hindsight_timeline::{
-    Breakpoint, Cancel, Dense, Depth, Direction, Filter, Options, Scope, Stops, ThreadId, Timeline,
-    Watch, index_path,
+    Breakpoint, Cancel, Cursor, Dense, Depth, Direction, Filter, Options, Scope, Stops, ThreadId,
+    Timeline, Watch, index_path, regs::RSP,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -382,4 +382,58 @@ fn marks_may_be_taken_in_the_middle_of_a_coarse_interval() {
     let status = built.unwrap();
     assert!(status.fine > 16, "it has no levels: {status:?}");
     assert_eq!(seen_from_elsewhere(&t), want);
+}
+
+/// Far behind the beginning of a coarse interval that accesses much memory, a machine without marks runs there from that beginning.
+/// So no part of the fine level is made for a few questions.
+#[test]
+fn places_far_in_large_coarse_intervals_need_no_fine_part() {
+    let s = Scene::new();
+    let trace = crate::borders::record(&s, PAGES, &[]);
+    let other = crate::open(&trace, 200_000);
+    let _ = fs::remove_file(index_path(&trace));
+    let options = Options {
+        interval: 20_000,
+        coarse: 800_000,
+        ..Options::default()
+    };
+    let t = Timeline::open(&trace, options).unwrap();
+    let built = t.build_index(Depth::Coarse, &|_, _| {}, &Cancel::new());
+    assert!(built.unwrap().fine > 16);
+    let thread = ThreadId(t.trace().threads()[0]);
+    let [mut c, mut plain] = [&t, &other].map(|t| t.cursor().unwrap());
+    let mut asked = 0;
+    for interval in [12u64, 4, 15, 9] {
+        for into in [700_000, 500_000, 600_000] {
+            let count = interval * 800_000 + into;
+            for c in [&mut c, &mut plain] {
+                c.seek_count(thread, count).unwrap();
+            }
+            let address = loop {
+                if let Some(a) = c.accesses().unwrap().first() {
+                    break a.address & !7;
+                }
+                for c in [&mut c, &mut plain] {
+                    c.step(Direction::Forward, Scope::Thread).unwrap();
+                }
+            };
+            let [its, want] = [&mut c, &mut plain].map(|c| {
+                // The last 64 bytes of the stack and what the instruction accesses.
+                let known = |c: &mut Cursor, at, len| {
+                    let m = c.known_memory(at, len).unwrap();
+                    m.bytes
+                        .iter()
+                        .map(|b| b.as_ref().map(|k| k.value))
+                        .collect::<Vec<_>>()
+                };
+                let r = c.registers().unwrap();
+                let memory = [known(c, address, 64), known(c, r.gpr[RSP], 64)];
+                (c.count(), r.comparable(), memory)
+            });
+            assert_eq!(its, want, "{count}");
+            asked += 1;
+        }
+    }
+    assert_eq!(asked, 12);
+    assert_eq!(t.index_status().fine_present, 0);
 }

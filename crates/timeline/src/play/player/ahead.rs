@@ -1,5 +1,6 @@
 //! Where there is no index yet, a player of a quiet thread begins at a key frame of the recording. A machine without
-//! marks, which is faster, runs from there to a little before the instant, and hands all memory over.
+//! marks, which is faster, runs from there to a little before the instant, and hands all memory over. It does so, too, in
+//! intervals of the coarse level that access much memory.
 //!
 //! Marks then begin where the index has no border. What happened before, the key frames tell (`value/restated`).
 
@@ -7,7 +8,7 @@ use super::{Need, Player, Since};
 use crate::base::STRIDE;
 use crate::index::{self, IndexPart};
 use crate::model::error::replay;
-use crate::recording::Chunks;
+use crate::play::begin::Begin;
 use crate::{Error, Result, ThreadId};
 use hindsight_replay::{Lines, Machine, State, Stop};
 use std::sync::Arc;
@@ -61,8 +62,8 @@ impl Player {
         Ok(far && need != Need::Marks && self.frame_for(count)?.is_some())
     }
 
-    /// Whether a machine that runs ahead comes to `count` sooner than by the coarse level alone: that makes a part of the fine
-    /// level first, for which all memory is copied several times.
+    /// Whether a machine that runs ahead comes to `count` sooner than by the coarse level alone. That makes a part of the fine
+    /// level first, for which all memory is copied several times, or plays with marks from the beginning of the interval.
     pub(super) fn is_sooner_ahead(
         &self,
         built: &IndexPart,
@@ -77,9 +78,38 @@ impl Player {
         if self.engine.is_framed(built, interval)? {
             return Ok(false);
         }
-        let had = self.engine.memory().unwrap_or(0);
-        let frame = self.frame_for(count)?;
-        Ok(frame.is_some_and(|(at, _)| count - at < had.saturating_mul(PER_BYTE)))
+        let Some((at, _)) = self.frame_for(count)? else {
+            return Ok(false);
+        };
+        let far = into > self.span().saturating_mul(NEAR);
+        Ok(count - at < self.copied() || far && self.engine.is_large(built, interval)?)
+    }
+
+    /// To copy all memory takes as long as to run this many instructions. Where somebody chose the length of coarse intervals, it
+    /// takes as long as to run one: the programs of tests are small.
+    fn copied(&self) -> u64 {
+        match self.engine.coarse {
+            0 => {
+                let had = self.engine.memory().unwrap_or(0);
+                had.saturating_mul(PER_BYTE)
+            }
+            n => n,
+        }
+    }
+
+    /// Where a machine begins that runs to `to`, and how many instructions are completed there: at the key frame that stands at
+    /// `at`, or at a border of the coarse level, if that is much nearer.
+    fn ahead_from(&self, part: usize, to: u64, (at, chunk): (u64, usize)) -> (u64, Begin) {
+        let range = self.ranges[part];
+        let built = self.engine.part_if_built(range);
+        if let Some(built) = built.filter(|_| range.is_coarse() && range.from <= to) {
+            let i = built.interval(to);
+            let from = built.bounds(i).0;
+            if i > 0 && from <= to && at.saturating_add(self.copied()) < from {
+                return (from, Begin::Border(built, i));
+            }
+        }
+        (at, Begin::KeyFrame(chunk))
     }
 
     /// Begins to play a little before `count`, from the last key frame that restates memory. `false`: the index has to
@@ -90,21 +120,20 @@ impl Player {
         if need == Need::Marks || self.ranges[part].len() < span.saturating_mul(LEAST) {
             return Ok(false);
         }
-        let Some((at, chunk)) = self.frame_for(count)? else {
+        let Some(frame) = self.frame_for(count)? else {
             return Ok(false);
         };
-        let to = count.saturating_sub(span).max(at);
-        let fail = |e| replay(thread, e);
+        let to = count.saturating_sub(span).max(frame.0);
+        let (at, begin) = self.ahead_from(part, to, frame);
         let ready = |a: &Ahead| a.part == part && (at..=to).contains(&a.machine.position());
         let mut ahead = match self.ahead.take().filter(ready) {
             Some(a) => a,
-            None if !self.engine.may_run_ahead(self.ranges[part], to - at) => return Ok(false),
+            None if !self.may_run(part, &begin, to - at) => return Ok(false),
             None => {
                 self.let_go_of_much()?;
                 let mut machine = self.engine.machine(thread)?;
                 machine.digests_only();
-                let source = Chunks::new(&self.engine.recording, thread, chunk);
-                machine.from_keyframe(Box::new(source)).map_err(fail)?;
+                begin.start(&self.engine, thread, &mut machine)?;
                 Ahead { machine, part }
             }
         };
@@ -115,6 +144,14 @@ impl Player {
         }
         self.take_over(ahead, part)?;
         Ok(true)
+    }
+
+    /// Whether a machine is to run so many instructions once more. If so, they count from now on.
+    fn may_run(&self, part: usize, begin: &Begin, instructions: u64) -> bool {
+        match begin {
+            Begin::Border(built, i) => self.engine.may_run_coarse(built, *i, instructions),
+            _ => (self.engine).may_run_ahead(self.ranges[part], instructions),
+        }
     }
 
     /// Releases memory, if it is much, before another machine needs as much. The player then stands nowhere.
