@@ -135,11 +135,6 @@ impl Cpu {
         }
     }
 
-    /// Copies the known code bytes at `addr`. Returns their number.
-    pub fn code_at(&self, addr: u64, buf: &mut [u8]) -> usize {
-        self.code.fetch(addr, self.epoch, buf)
-    }
-
     pub fn missing_code(&self) -> Error {
         Error::MissingCode {
             position: self.pos,

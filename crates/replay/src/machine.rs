@@ -483,9 +483,12 @@ impl<'a> Machine<'a> {
         self.cpu.look_again();
     }
 
-    /// Copies known code bytes at `addr`, as of now. Returns the number of bytes copied.
+    /// Copies known code bytes at `addr`, as the next instruction finds them. Returns the number of bytes copied.
     pub fn code(&self, addr: u64, buf: &mut [u8]) -> usize {
-        self.cpu.code_at(addr, buf)
+        // Where the machine has stopped, an event that says so may still be due.
+        let epoch = self.queue.epoch_due(self.cpu.pos);
+        let epoch = epoch.unwrap_or(self.cpu.epoch);
+        self.cpu.code.fetch(addr, epoch, buf)
     }
 
     /// Number of instructions completed.

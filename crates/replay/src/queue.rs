@@ -244,6 +244,34 @@ impl<'a> Queue<'a> {
             .ok_or(self.corrupt("an event does not decode"))
     }
 
+    /// The epoch of the code that the instruction at a position belongs to, if an event that is due there and not consumed yet says
+    /// it. Looks no farther than to the end of the chunk.
+    pub fn epoch_due(&self, position: u64) -> Option<u64> {
+        let of = |event: Event| match event {
+            Event::CodeEpoch { epoch } => Some(epoch),
+            _ => None,
+        };
+        let mut due = None;
+        for entry in self.entries.get(self.next..).unwrap_or_default() {
+            if entry.pos > position {
+                return due;
+            }
+            if let Op::Other(at) = entry.op {
+                due = self.event(at).ok().and_then(of).or(due);
+            }
+        }
+        // The rest of them is not prepared.
+        let (mut at, mut decoder) = (self.at, self.decoder.clone());
+        while let Some((pos, event, n)) = self.wire.get(at..).and_then(|b| decoder.decode(b)) {
+            if pos > position {
+                break;
+            }
+            due = of(event).or(due);
+            at += n;
+        }
+        due
+    }
+
     /// Reads a part of a module of the trace.
     pub fn module(&self, module: u32, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         self.source.module(module, offset, len)
@@ -376,6 +404,29 @@ mod tests {
             out.extend_from_slice(&buf[..n]);
         }
         out
+    }
+
+    #[test]
+    fn tells_the_epoch_that_is_due() {
+        let bytes = Event::PatchBytes {
+            addr: 9,
+            len: 2,
+            value: 5,
+        };
+        let epoch = |epoch| Event::CodeEpoch { epoch };
+        let mut list = vec![(3, epoch(1)), (5, bytes), (5, epoch(2))];
+        // More of them than are prepared at a time.
+        list.extend((0..BATCH).map(|_| (7, bytes)));
+        list.extend([(7, epoch(3)), (8, epoch(4))]);
+        let mut q = Queue::new(Box::new(vec![encode(&list)].into_iter()));
+        q.prepare().unwrap();
+        let due = |q: &Queue| [2, 3, 4, 5, 7, 8].map(|at| q.epoch_due(at));
+        let all = [None, Some(1), Some(1), Some(2), Some(3), Some(4)];
+        assert_eq!(due(&q), all);
+        q.skip_to(4).unwrap();
+        assert_eq!(due(&q), [None, None, None, Some(2), Some(3), Some(4)]);
+        q.skip_to(7).unwrap();
+        assert_eq!(due(&q)[3..], [None, Some(3), Some(4)]);
     }
 
     #[test]

@@ -167,3 +167,51 @@ fn a_list_says_only_what_is_known_of_bytes_that_others_write() {
         std::fs::remove_file(&trace).unwrap();
     }
 }
+
+/// Adds one to a word, again and again, with an instruction that is then changed to add to another one.
+const CHANGES_ITSELF: &str = r#"
+#include <string.h>
+#include <sys/mman.h>
+static void *map(long at) {
+    return mmap((void *) at, 4096, 7, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+int main(void) {
+    unsigned char *code = map(0x10000000), add[9] = {0x48, 0xff, 0x04, 0x25, 0, 0, 0, 0x20, 0xc3};
+    map(0x20000000);
+    for (int word = 0; word < 4; word++) {
+        add[4] = 8 * word;
+        memcpy(code, add, sizeof add);
+        for (int i = 0; i < 3; i++) ((void (*)(void)) code)();
+    }
+    return 0;
+}
+"#;
+
+/// Code that was just changed is there before its first instruction is executed.
+#[test]
+fn an_instruction_that_was_just_changed_is_told_as_it_is_executed() {
+    let s = Scene::new();
+    let trace = crate::borders::record(&s, CHANGES_ITSELF, &[]);
+    let t = open(&trace, 1000);
+    let end = t.range().unwrap().1;
+    let [mut c, mut there] = [(); 2].map(|()| t.cursor().unwrap());
+    for word in 0..4u8 {
+        let address = 0x2000_0000 + 8 * u64::from(word);
+        c.seek(end).unwrap();
+        let mut list = c.writes(address, 8, 1).unwrap();
+        for value in [3, 2, 1] {
+            let w = list.next(&Cancel::new()).unwrap().unwrap();
+            assert_eq!(w.bytes, [Some(value)], "word {word}");
+            there.seek(w.access.position).unwrap();
+            let its = there.accesses().unwrap();
+            assert!(its.iter().any(|a| a.write && a.address == address));
+            let code = there.code(0x1000_0000, 9).unwrap();
+            assert_eq!(code, [0x48, 0xff, 4, 0x25, 8 * word, 0, 0, 0x20, 0xc3]);
+            // The same behind a run and a step, which stop there.
+            there.step(Direction::Backward, Scope::Thread).unwrap();
+            there.step(Direction::Forward, Scope::Thread).unwrap();
+            assert_eq!(there.code(0x1000_0000, 9).unwrap(), code);
+        }
+        assert_eq!(list.next(&Cancel::new()).unwrap(), None, "word {word}");
+    }
+}
