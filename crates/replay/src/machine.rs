@@ -2,6 +2,7 @@
 
 mod breaks;
 mod play;
+mod shown;
 
 use crate::access_marks::ShowPage;
 use crate::code::Code;
@@ -19,7 +20,7 @@ use crate::sequence::Sequence;
 use crate::window::AccessKind;
 use crate::{Checkpoint, Error, Gap, State};
 use hindsight_events::{EndKind, Event};
-use hindsight_isa::{CpuState, Executed, Predictor, VecState};
+use hindsight_isa::{Executed, Predictor};
 use std::sync::Arc;
 
 /// Machines use large pages for programs with this many bytes of memory.
@@ -481,40 +482,6 @@ impl<'a> Machine<'a> {
     /// Stops again before the next instruction, even if the machine stopped there already.
     pub fn look_again(&mut self) {
         self.cpu.look_again();
-    }
-
-    /// Copies known code bytes at `addr`, as the next instruction finds them. Returns the number of bytes copied.
-    pub fn code(&self, addr: u64, buf: &mut [u8]) -> usize {
-        // Where the machine has stopped, an event that says so may still be due.
-        let epoch = self.queue.epoch_due(self.cpu.pos);
-        let epoch = epoch.unwrap_or(self.cpu.epoch);
-        self.cpu.code.fetch(addr, epoch, buf)
-    }
-
-    /// Number of instructions completed.
-    pub fn position(&self) -> u64 {
-        self.cpu.pos
-    }
-
-    /// General-purpose registers, instruction pointer, flags and segment bases.
-    pub fn registers(&self) -> CpuState {
-        self.cpu.registers()
-    }
-
-    /// Vector, mask and x87 registers.
-    pub fn vectors(&self) -> VecState {
-        self.processor.vectors()
-    }
-
-    /// Copies the cells of the addresses from `addr` on. A cell holds what the program last read or wrote
-    /// there since the last key frame. Another address that shares the cell may have replaced it.
-    pub fn read_window(&self, addr: u64, buf: &mut [u8]) {
-        self.cpu.window.read(addr, buf);
-    }
-
-    /// The cells of a page of the window, by its number.
-    pub fn window_page(&self, page: u32) -> &[u8; 4096] {
-        self.cpu.window.page(page)
     }
 
     /// Writes to the cells of the addresses from `addr` on.
