@@ -1,6 +1,7 @@
 //! Measures what recording and replaying cost, and compares recorded programs with native ones.
 
 mod bench;
+mod breakpath;
 mod fidelity;
 mod folder;
 mod hindsight;
@@ -39,6 +40,8 @@ enum Task {
     Travel(Travel),
     /// Ask random questions about recordings. Compare the answers with a plain replay that logs everything.
     Questions(Questions),
+    /// Lead live programs to random steps of their recordings, in as many stops as were promised.
+    Breakpath(Breakpath),
     /// Run a mixed load for a long time. The memory of recorder and collector must stay flat, and everything
     /// must verify.
     Soak(Soak),
@@ -144,6 +147,25 @@ struct Questions {
 }
 
 #[derive(Args)]
+struct Breakpath {
+    /// The hindsight program to use [default: beside this one].
+    #[arg(long, env = "HINDSIGHT")]
+    hindsight: Option<PathBuf>,
+    /// Random steps of each program.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    places: u32,
+    /// Seed of the steps.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Instructions before each step whose data counts.
+    #[arg(long, default_value_t = 4_000_000)]
+    limit: u64,
+    /// Only programs whose names contain this text.
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+#[derive(Args)]
 struct Soak {
     /// The hindsight program to use [default: beside this one].
     #[arg(long, env = "HINDSIGHT")]
@@ -162,6 +184,7 @@ fn main() -> ExitCode {
         Task::Fidelity(o) => fidelity(&o),
         Task::Questions(o) => ask(&o),
         Task::Soak(o) => soak(&o),
+        Task::Breakpath(o) => lead(&o),
         Task::Travel(o) => travel(&o),
     };
     done.unwrap_or_else(|e| {
@@ -208,6 +231,23 @@ fn ask(o: &Questions) -> io::Result<ExitCode> {
             done.map_err(|e| io::Error::other(format!("{}: {e}", trace.display())))? != Some(false);
     }
     Ok(match right {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn lead(o: &Breakpath) -> io::Result<ExitCode> {
+    let tool = Hindsight::find(o.hindsight.clone(), Vec::new())?;
+    let scratch = tempfile::Builder::new()
+        .prefix("hindsight-breakpath-")
+        .tempdir()?;
+    let plan = breakpath::Plan {
+        places: o.places,
+        seed: o.seed,
+        limit: o.limit,
+        only: &o.only,
+    };
+    Ok(match breakpath::run(&tool, scratch.path(), &plan)? {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })

@@ -9,8 +9,8 @@ use hindsight_random::Rng;
 use hindsight_timeline::breakpath::{Breakpath, StopCandidate};
 use hindsight_timeline::expression::{Binary, Expression, Operand};
 use hindsight_timeline::{
-    Breakpoint, Cancel, Condition, Cursor, Depth, Direction, Options, Reason, Result, Scope, Stops,
-    ThreadId, Timeline, Watch as Access, Watchpoint,
+    Breakpoint, Cancel, Candidates, Condition, Cursor, Depth, Direction, Options, Reason, Result,
+    Scope, Stops, ThreadId, Timeline, Watch as Access, Watchpoint,
 };
 use std::io;
 use std::path::Path;
@@ -358,6 +358,9 @@ pub fn never(
 
 /// Number of steps for which the path with the fewest stops is prepared.
 const STEPS: u64 = 10_000_000;
+/// Different instructions and words of data that are made up for it.
+const INSTRUCTIONS: u64 = 21_000;
+const DATA: u64 = 100_000;
 /// The same with the replay that finds what would stop at each step.
 const REPLAYED: u64 = 2_000_000;
 
@@ -366,33 +369,39 @@ const REPLAYED: u64 = 2_000_000;
 fn breakpath(t: &Timeline, id: ThreadId, from: u64, to: u64, table: &mut Table) -> Result<()> {
     let mut random = Rng(7);
     let watch = Watch::begin();
-    let mut path = Breakpath::new();
+    let mut path = Breakpath::new(STEPS, 1);
+    // Instructions, then data.
+    (0..INSTRUCTIONS + DATA).for_each(|_| {
+        path.setting(0);
+    });
     let (mut pc, mut begin, mut left) = (0, 0, 0);
-    let touch = |setting| StopCandidate {
-        setting,
-        usable: 0,
+    let touch = |setting: u64| StopCandidate {
+        setting: setting as u32,
         exact: true,
     };
-    for step in 0..STEPS {
+    for step in (1..=STEPS).rev() {
         if left == 0 {
-            (begin, left) = (random.u64() % 20_000, 20 + random.u64() % 400);
+            (begin, left) = (
+                random.u64() % (INSTRUCTIONS - 1000),
+                20 + random.u64() % 400,
+            );
         }
         left -= 1;
         pc = if step % 23 == 0 { begin } else { pc + 1 };
-        let data = random.u64() % 100_000;
-        let touches = [touch(pc << 1), touch(data << 1 | 1)];
-        path.push(&touches[..1 + (step % 2) as usize]);
+        let data = INSTRUCTIONS + random.u64() % DATA;
+        let touches = [touch(pc), touch(data)];
+        path.push(step, &touches[..1 + (step % 2) as usize]);
     }
     let spent = watch.end();
-    let stops = path.way(STEPS as u32).map_or(0, |w| w.len());
-    let more = format!("{stops} stops; {} steps", path.len());
+    let stops: u64 = path.way().map_or(0, |w| w.iter().map(|l| l.hits).sum());
+    let more = format!("{stops} stops; {STEPS} steps");
     table.one("breakpath, 10 million steps", spent, Some(1000.0), &more);
     // Only if the recording begins at the program's start.
     if from == 0 {
         let at = t.position(id, REPLAYED.min(to))?;
         let watch = Watch::begin();
-        if let Ok(route) = t.route(at, STEPS, &Cancel::new()) {
-            let more = format!("{} stops; {} steps", route.halts.len(), route.steps);
+        if let Ok(route) = t.route(at, STEPS, &Candidates::All, &Cancel::new()) {
+            let more = format!("{} stops; {} steps", route.stops, route.steps);
             table.one("breakpath with replay", watch.end(), None, &more);
         }
     }

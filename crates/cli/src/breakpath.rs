@@ -1,35 +1,57 @@
 //! `hindsight breakpath`: how to bring a live program to a place of its recording in the fewest stops.
 
+mod candidates;
+mod live;
+mod message;
+mod script;
+
 use crate::hex::hex;
 use crate::out::println;
-use crate::{args, limits, travel};
+use crate::{args, confine, limits, travel};
 use anyhow::Result;
+use candidates::Wanted;
 use hindsight_text::line;
-use hindsight_timeline::{Cancel, Halt, Options, Place, Position, Route};
-use serde_json::json;
+use hindsight_timeline::{Cancel, Halt, Options, Place, Position, Route, Timeline};
+use serde_json::{Value as Json, json};
 use std::fmt::Write;
+use std::path::Path;
 
-/// Bytes of memory for each instruction that may be looked at.
+/// Bytes of memory for each instruction that is looked at with its data.
 const PER_INSTRUCTION: u64 = 16;
+/// Bytes of memory for those before: what of their runs is kept at a time, and what is known of the different ones.
+const RUNS: u64 = 768 << 20;
 
-/// Prints the way to a position.
-pub fn run(a: &args::Breakpath) -> Result<i32> {
+/// Prints the way to a position, or goes it.
+pub fn run(a: &args::Breakpath, file: Option<&Path>) -> Result<i32> {
+    let wanted = Wanted::read(&a.candidates)?;
+    match a.run {
+        true => live::run(a, file, &wanted),
+        false => confine::run(file, || show(a, &wanted)),
+    }
+}
+
+/// Finds the way, in the process that plays the recording.
+fn find(a: &args::Breakpath, wanted: &Wanted) -> Result<(Timeline, Position, Route)> {
     let timeline = travel::open(None, Options::default())?;
-    limits::raise(a.limit.saturating_mul(PER_INSTRUCTION));
     let to = timeline.find(a.words[0].parse::<Place>()?, None)?;
-    let route = timeline.route(to, a.limit, &Cancel::new())?;
-    let out = match (a.gdb, a.json) {
-        (true, _) => script(&route, to),
-        (_, true) => serde_json::to_string_pretty(&json!({
-            "position": to.to_string(),
-            "steps": route.steps,
-            "stops": route.halts.iter().map(|h| json!({
-                "kind": kind(h), "module": h.setting.module,
-                "offset": hex(h.setting.offset),
-                "position": h.position.to_string(), "pc": hex(h.pc),
-            })).collect::<Vec<_>>(),
-        }))?,
-        _ => text(&route, to),
+    let steps = timeline.locate(to)?.count;
+    let memory = a.limit.min(steps).saturating_mul(PER_INSTRUCTION);
+    limits::raise(memory.saturating_add(RUNS));
+    let candidates = match wanted.plain() {
+        Some(candidates) => candidates,
+        None => wanted.resolve(&timeline, to)?,
+    };
+    let route = timeline.route(to, a.limit, &candidates, &Cancel::new())?;
+    Ok((timeline, to, route))
+}
+
+fn show(a: &args::Breakpath, wanted: &Wanted) -> Result<i32> {
+    let (timeline, to, route) = find(a, wanted)?;
+    let out = match (a.gdb, a.lldb, a.json) {
+        (true, ..) => script::gdb(&route, to),
+        (_, true, _) => script::lldb(&route, to),
+        (.., true) => serde_json::to_string_pretty(&as_json(&timeline, &route, to)?)?,
+        _ => text(&timeline, &route, to, wanted)?,
     };
     println(out.trim_end());
     Ok(0)
@@ -39,17 +61,68 @@ fn kind(h: &Halt) -> &'static str {
     if h.setting.data { "access" } else { "break" }
 }
 
-fn text(route: &Route, to: Position) -> String {
+fn as_json(timeline: &Timeline, route: &Route, to: Position) -> Result<Json> {
+    let from = data_from(timeline, route)?;
+    Ok(json!({
+        "position": to.to_string(),
+        "steps": route.steps,
+        "stops": route.halts.iter().map(|h| json!({
+            "kind": kind(h), "module": h.setting.module,
+            "offset": hex(h.setting.offset),
+            "hits": h.hits,
+            "position": h.position.to_string(), "pc": hex(h.pc),
+        })).collect::<Vec<_>>(),
+        "total": route.stops,
+        "fewest": route.fewest,
+        "data_from": from.map(|p| p.to_string()),
+    }))
+}
+
+/// From where on data counts. `None`: from the start.
+fn data_from(timeline: &Timeline, route: &Route) -> Result<Option<Position>> {
+    Ok(match route.data_from {
+        0 => None,
+        from => Some(timeline.position(route.thread, from)?),
+    })
+}
+
+fn counted(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+fn text(timeline: &Timeline, route: &Route, to: Position, wanted: &Wanted) -> Result<String> {
     let mut out = format!(
-        "{} stops to position {to}, {} instructions from the start\n",
-        route.halts.len(),
+        "{} with {} to position {to}, {} instructions from the start\n",
+        counted(route.stops, "stop"),
+        counted(route.halts.len() as u64, "setting"),
         route.steps
     );
+    match (data_from(timeline, route)?, route.fewest) {
+        (Some(from), _) => {
+            let _ = writeln!(
+                out,
+                "data counts only from {from} on (--limit); whether there is a way with fewer stops is not known"
+            );
+        }
+        (None, Some(fewest)) if *wanted != Wanted::All => {
+            let more = route.stops.saturating_sub(fewest);
+            let _ = writeln!(
+                out,
+                "{} more than if everything may be set ({fewest})",
+                counted(more, "stop")
+            );
+        }
+        _ => {}
+    }
     for h in &route.halts {
         let s = &h.setting;
+        let times = match h.hits {
+            1 => String::new(),
+            n => format!("{n} times, "),
+        };
         let _ = writeln!(
             out,
-            "{:<6} {}+{:#x}  stops at {}, {:#x}",
+            "{:<6} {}+{:#x}  {times}stops at {}, {:#x}",
             kind(h),
             line(&s.module),
             s.offset,
@@ -57,71 +130,5 @@ fn text(route: &Route, to: Position) -> String {
             h.pc
         );
     }
-    out
-}
-
-/// A text as a literal in Python, which shows no control characters.
-fn python(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        let mut bytes = [0; 4];
-        let plain = line(c.encode_utf8(&mut bytes)).chars().eq([c]);
-        match (plain, c) {
-            (_, '"' | '\\') => out.extend(['\\', c]),
-            (true, c) => out.push(c),
-            (false, c) => {
-                let _ = write!(out, "\\U{:08x}", c as u32);
-            }
-        }
-    }
-    out + "\""
-}
-
-/// A script for gdb, which has to have been built with Python: addresses are only known at run time.
-fn script(route: &Route, to: Position) -> String {
-    let mut way = String::new();
-    for h in &route.halts {
-        let s = &h.setting;
-        let module = python(&s.module);
-        let _ = writeln!(way, "    ({:?}, {module}, {:#x}),", kind(h), s.offset);
-    }
-    let stops = route.halts.len();
-    format!(
-        r#"# Brings a live program to position {to} of its recording in {stops} stops.
-# Use: gdb -x THIS-FILE --args PROGRAM ARGUMENTS
-set pagination off
-set confirm off
-unset environment LINES
-unset environment COLUMNS
-handle all nostop noprint pass
-starti
-python
-WAY = [
-{way}]
-
-def base(module):
-    """The lowest address at which the live program has a file mapped."""
-    with open("/proc/%d/maps" % gdb.selected_inferior().pid) as maps:
-        for line in maps:
-            words = line.rstrip("\n").split(None, 5)
-            if len(words) == 6 and words[5] == module:
-                return int(words[0].split("-")[0], 16)
-    raise gdb.GdbError("%s is not mapped: this run is not like the recorded one" % module)
-
-for kind, module, offset in WAY:
-    address = base(module) + offset
-    if kind == "break":
-        stop = gdb.Breakpoint("*%#x" % address, internal=True)
-    else:
-        stop = gdb.Breakpoint("*(long *) %#x" % address, type=gdb.BP_WATCHPOINT,
-                              wp_class=gdb.WP_ACCESS, internal=True)
-    gdb.execute("continue", to_string=True)
-    if not gdb.selected_inferior().pid:
-        raise gdb.GdbError("the program ended: this run is not like the recorded one")
-    stop.delete()
-print("position {to} after %d stops" % len(WAY))
-end
-frame
-"#
-    )
+    Ok(out)
 }

@@ -108,7 +108,7 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
         }
         Command::Breakpath(mut a) => {
             let file = words::take(&mut a.words, 1, 1);
-            confine::run(file.as_deref(), || breakpath::run(&a))
+            breakpath::run(&a, file.as_deref())
         }
         Command::Info(a) => confine::run(a.file.as_deref(), || info::run(&a)),
         Command::Calls(mut a) => {

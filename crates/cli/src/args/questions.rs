@@ -212,13 +212,28 @@ pub struct Breakpath {
     )]
     pub words: Vec<String>,
     /// Print a script for gdb that does it: `gdb -x SCRIPT --args PROGRAM ARGUMENTS`.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["lldb", "run", "json"])]
     pub gdb: bool,
-    /// Most instructions from the start that are looked at; each takes about ten bytes of memory.
-    #[arg(long, value_name = "N", default_value_t = 64_000_000)]
+    /// Print a script for lldb that does it: `lldb -o "command script import ./SCRIPT.py" -- PROGRAM ARGUMENTS`.
+    #[arg(long, conflicts_with_all = ["run", "json"])]
+    pub lldb: bool,
+    /// Run the program with its recorded arguments, lead it there, and start gdb. It asks first. It runs only a file with the
+    /// recorded content. With --json: without gdb; the program then ends, and its output goes to the standard error.
+    #[arg(long)]
+    pub run: bool,
+    /// With --run: do not ask.
+    #[arg(long, requires = "run")]
+    pub yes: bool,
+    /// What may be set: `all`, `instructions`, `lines` (where a source line begins), `functions` (their first instructions), `data`,
+    /// or a file with one setting in each line: `MODULE+0xOFFSET`, `FUNCTION` or `SOURCE:LINE`.
+    #[arg(long, value_name = "WHAT", default_value = "all")]
+    pub candidates: String,
+    /// Most instructions before the place whose data counts; each takes about ten bytes of memory. Before these, only
+    /// instructions count.
+    #[arg(long, value_name = "N", default_value_t = 16_000_000)]
     pub limit: u64,
     /// For scripts.
-    #[arg(long, conflicts_with = "gdb")]
+    #[arg(long)]
     pub json: bool,
 }
 

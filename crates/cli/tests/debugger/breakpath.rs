@@ -96,7 +96,14 @@ fn says_what_it_cannot_do() {
         done.messages()
     };
     let plain = "int main(void) { return 0; }";
-    assert!(ask(plain, &["99%", "--limit", "1000"]).contains("at most 1000 are considered"));
+    assert!(
+        ask(plain, &["99%", "--candidates", "no-such"])
+            .contains("--candidates no-such: no such file")
+    );
+    assert!(ask(plain, &["99%", "--yes"]).contains("--run"));
+    assert!(ask(plain, &["99%", "--gdb", "--lldb"]).contains("--lldb"));
+    // Nobody can be asked.
+    assert!(ask(plain, &["99%", "--run"]).contains("--yes does it"));
     assert!(ask(plain, &["FFFFFFFF:0"]).contains("no position"));
     let signal = "#include <signal.h>\nvoid on(int n) {}\nint main(void) { signal(SIGUSR1, on); raise(SIGUSR1); return 0; }";
     assert!(ask(signal, &["end"]).contains("a signal arrives at"));

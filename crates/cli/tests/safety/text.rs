@@ -259,6 +259,7 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
         &["breakpath", file, "1%"],
         &["breakpath", "--gdb", file, "1%"],
         &["breakpath", "--json", file, "1%"],
+        &["breakpath", "--lldb", file, "1%"],
         &["export", file, "-o", "copy.hst"],
         &["rm", "no-such"],
         &["info", &format!("x{EVIL}")],

@@ -1,0 +1,280 @@
+//! Leads live programs to random steps of their recordings, and compares the stops with the promised ones.
+
+use crate::hindsight::Hindsight;
+use crate::process::ENVIRONMENT;
+use crate::stats::{median, range};
+use crate::table::markdown;
+use hindsight_random::Rng;
+use hindsight_timeline::{Options, Position, Timeline};
+use serde_json::Value;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+/// What is led where.
+pub struct Plan<'a> {
+    pub places: u32,
+    pub seed: u64,
+    /// Instructions before each place whose data counts.
+    pub limit: u64,
+    /// Only programs whose names contain this text.
+    pub only: &'a str,
+}
+
+/// A program: its name, its file, and its arguments. `FILE` stands for a file of text.
+type Program = (&'static str, &'static str, &'static [&'static str]);
+
+const PROGRAMS: [Program; 12] = [
+    (
+        "python",
+        "/usr/bin/python3",
+        &[
+            "-S",
+            "-c",
+            "d={}\nfor i in range(200000): d[i%977]=d.get(i%977,0)+i*3%7\nprint(len(d))",
+        ],
+    ),
+    (
+        "sqlite",
+        "/usr/bin/sqlite3",
+        &[
+            ":memory:",
+            "create table t(a,b); with recursive n(i) as (select 1 union all select i+1 from n where i<20000) insert into t select i, i*7%1000 from n; create index x on t(b); select count(*), sum(a) from t where b<500 group by b%7;",
+        ],
+    ),
+    ("gzip", "/usr/bin/gzip", &["-c", "FILE"]),
+    (
+        "bash",
+        "/usr/bin/bash",
+        &[
+            "-c",
+            "s=0; for ((i=0; i<20000; i++)); do s=$((s+i%7)); done; echo $s",
+        ],
+    ),
+    (
+        "perl",
+        "/usr/bin/perl",
+        &[
+            "-e",
+            "my %h; $h{$_ % 977} += $_ for 1..200000; print scalar(keys %h), \"\\n\"",
+        ],
+    ),
+    (
+        "lua",
+        "/usr/bin/lua5.4",
+        &[
+            "-e",
+            "local t={} for i=1,300000 do t[i%977]=(t[i%977] or 0)+i end print(#t)",
+        ],
+    ),
+    (
+        "gawk",
+        "/usr/bin/gawk",
+        &[
+            "{ for (i = 1; i <= NF; i++) n[$i]++ } END { for (w in n) s += n[w]; print s }",
+            "FILE",
+        ],
+    ),
+    (
+        "sed",
+        "/usr/bin/sed",
+        &["-n", "s/\\([a-z]*\\) \\([a-z]*\\)/\\2 \\1/p", "FILE"],
+    ),
+    ("sort", "/usr/bin/sort", &["--parallel=1", "FILE"]),
+    ("bc", "/usr/bin/bc", &["-l", "FILE.bc"]),
+    (
+        "cc1",
+        "/usr/lib/gcc/x86_64-linux-gnu/12/cc1",
+        &["-quiet", "-O2", "-o", "/dev/null", "FILE.c"],
+    ),
+    ("tar", "/usr/bin/tar", &["-cf", "-", "FILE"]),
+];
+
+/// What became of the places of one program.
+#[derive(Default)]
+struct Done {
+    instructions: u64,
+    reached: u32,
+    /// Why, and where first.
+    parted: Vec<String>,
+    refused: Vec<String>,
+    stops: Vec<f64>,
+    settings: Vec<f64>,
+    seconds: Vec<f64>,
+    /// Places at which a register differed.
+    registers: u32,
+}
+
+/// Prints a table. Returns whether each place that was promised was reached in as many stops.
+///
+/// # Errors
+/// A program cannot be recorded.
+pub fn run(tool: &Hindsight, dir: &Path, plan: &Plan) -> io::Result<bool> {
+    files(dir)?;
+    let head = [
+        "program",
+        "Minstr",
+        "reached",
+        "refused",
+        "parted",
+        "stops, median",
+        "most",
+        "settings, most",
+        "register differs",
+        "s, median",
+    ];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    let mut right = true;
+    let mut ran = 0;
+    for (name, program, args) in PROGRAMS.iter().filter(|p| p.0.contains(plan.only)) {
+        if !Path::new(program).is_file() {
+            eprintln!("{name}: {program} is not installed");
+            continue;
+        }
+        ran += 1;
+        let done = one(tool, dir, (name, program, args), plan)?;
+        for why in &done.parted {
+            eprintln!("{name}: {why}");
+        }
+        if let Some(why) = done.refused.first() {
+            eprintln!("{name}: {} refused, such as: {why}", done.refused.len());
+        }
+        right &= done.parted.is_empty();
+        rows.push(vec![
+            (*name).to_owned(),
+            (done.instructions / 1_000_000).to_string(),
+            done.reached.to_string(),
+            done.refused.len().to_string(),
+            done.parted.len().to_string(),
+            format!("{:.0}", median(&done.stops)),
+            format!("{:.0}", range(&done.stops).1.max(0.0)),
+            format!("{:.0}", range(&done.settings).1.max(0.0)),
+            done.registers.to_string(),
+            format!("{:.1}", median(&done.seconds)),
+        ]);
+    }
+    if ran == 0 {
+        let none = format!(
+            "no program that is installed has a name with {:?}",
+            plan.only
+        );
+        return Err(io::Error::other(none));
+    }
+    println!("{}", markdown(&rows));
+    Ok(right)
+}
+
+fn one(tool: &Hindsight, dir: &Path, program: Program, plan: &Plan) -> io::Result<Done> {
+    let (name, file, args) = program;
+    let trace = dir.join(format!("{name}.hst"));
+    let mut words = vec![file.into()];
+    words.extend(args.iter().map(|a| (*a).replace("FILE", "text").into()));
+    let argv = tool.recorded_words(&words, Some(&trace));
+    let mut command = Command::new(&argv[0]);
+    let recorded = silent(command.args(&argv[1..]), dir).output()?;
+    if !recorded.status.success() {
+        return Err(io::Error::other(format!("{name}: {}", said(&recorded))));
+    }
+    let (thread, to, timeline) = first_thread(&trace).map_err(io::Error::other)?;
+    let mut done = Done {
+        instructions: to,
+        ..Done::default()
+    };
+    let mut random = Rng(plan.seed);
+    for _ in 0..plan.places {
+        let at = timeline.position(thread, 1 + random.below(to.max(2) - 1));
+        place(
+            tool,
+            dir,
+            (&trace, at.map_err(io::Error::other)?),
+            plan.limit,
+            &mut done,
+        )?;
+    }
+    Ok(done)
+}
+
+fn first_thread(
+    trace: &Path,
+) -> hindsight_timeline::Result<(hindsight_timeline::ThreadId, u64, Timeline)> {
+    let timeline = Timeline::open(trace, Options::default())?;
+    let process = timeline.processes()?.into_iter().next();
+    let thread = process.and_then(|p| p.threads.first().copied());
+    let thread = thread.ok_or(hindsight_timeline::Error::Empty)?;
+    let to = timeline.thread(thread)?.to;
+    Ok((thread, to, timeline))
+}
+
+/// Leads the program to one place.
+fn place(
+    tool: &Hindsight,
+    dir: &Path,
+    (trace, at): (&Path, Position),
+    limit: u64,
+    done: &mut Done,
+) -> io::Result<()> {
+    let mut command = Command::new(&tool.program);
+    command.arg("breakpath").arg(trace).arg(at.to_string());
+    command.args(["--run", "--json", "--yes", "--limit", &limit.to_string()]);
+    let begin = Instant::now();
+    let out = silent(&mut command, dir).stdout(Stdio::piped()).output()?;
+    let answer: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
+    if answer.is_null() {
+        done.refused.push(said(&out));
+        return Ok(());
+    }
+    let number = |name: &str| answer[name].as_u64();
+    let right = answer["reached"] == true && number("stops") == number("promised");
+    if !right || out.status.code() != Some(0) {
+        done.parted.push(answer.to_string());
+        return Ok(());
+    }
+    done.reached += 1;
+    done.registers += u32::from(!answer["difference"].is_null());
+    done.stops.push(number("stops").unwrap_or(0) as f64);
+    done.settings.push(number("settings").unwrap_or(0) as f64);
+    done.seconds.push(begin.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The same surroundings for the recorded and the live program. The messages of `hindsight` are kept where the program says
+/// nothing on its standard error.
+fn silent<'a>(command: &'a mut Command, dir: &Path) -> &'a mut Command {
+    command
+        .env_clear()
+        .envs(ENVIRONMENT)
+        .env("XDG_CACHE_HOME", dir)
+        .env("XDG_DATA_HOME", dir)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+}
+
+fn said(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stderr).trim().to_owned()
+}
+
+/// The files that programs read.
+fn files(dir: &Path) -> io::Result<()> {
+    let mut random = Rng(7);
+    let mut text = io::BufWriter::new(std::fs::File::create(dir.join("text"))?);
+    for _ in 0..20_000 {
+        for _ in 0..8 {
+            let word = random.below(5_000);
+            write!(text, "w{}{} ", (b'a' + (word % 26) as u8) as char, word)?;
+        }
+        writeln!(text)?;
+    }
+    text.flush()?;
+    std::fs::write(dir.join("text.bc"), "scale=300\ns(1)+4*a(1)\n")?;
+    let mut c = String::from("int f0(int x) { return x; }\n");
+    for i in 1..120 {
+        c += &format!(
+            "int f{i}(int x) {{ int s = 0; for (int i = 0; i < x; i++) s += f{}(i) * {i}; return s; }}\n",
+            i - 1
+        );
+    }
+    std::fs::write(dir.join("text.c"), c)
+}
