@@ -1,9 +1,11 @@
-//! Leads live programs to random steps of their recordings, and compares the stops with the promised ones.
+//! Has gdb lead live programs to random steps of their recordings, and compares stops and registers with those of the
+//! recording.
 
 use crate::hindsight::Hindsight;
 use crate::process::ENVIRONMENT;
 use crate::stats::{median, range};
 use crate::table::markdown;
+use hindsight_lab::live::{Arrived, State, lead};
 use hindsight_random::Rng;
 use hindsight_timeline::{Options, Position, Timeline};
 use serde_json::Value;
@@ -101,15 +103,17 @@ struct Done {
     refused: Vec<String>,
     stops: Vec<f64>,
     settings: Vec<f64>,
+    /// For finding the ways, and for going them.
     seconds: Vec<f64>,
-    /// Places at which a register differed.
-    registers: u32,
+    live: Vec<f64>,
+    /// Places at which a register held something that differs in each live run.
+    varying: u32,
 }
 
-/// Prints a table. Returns whether each place that was promised was reached in as many stops.
+/// Prints a table. Returns whether each place that was promised was reached in as many stops, and each program reached one.
 ///
 /// # Errors
-/// A program cannot be recorded.
+/// A program cannot be recorded, or `hindsight` fails.
 pub fn run(tool: &Hindsight, dir: &Path, plan: &Plan) -> io::Result<bool> {
     files(dir)?;
     let head = [
@@ -121,8 +125,9 @@ pub fn run(tool: &Hindsight, dir: &Path, plan: &Plan) -> io::Result<bool> {
         "stops, median",
         "most",
         "settings, most",
-        "register differs",
-        "s, median",
+        "varying",
+        "search, s",
+        "live, s",
     ];
     let mut rows = vec![head.map(String::from).to_vec()];
     let mut right = true;
@@ -140,7 +145,7 @@ pub fn run(tool: &Hindsight, dir: &Path, plan: &Plan) -> io::Result<bool> {
         if let Some(why) = done.refused.first() {
             eprintln!("{name}: {} refused, such as: {why}", done.refused.len());
         }
-        right &= done.parted.is_empty();
+        right &= done.parted.is_empty() && done.reached > 0;
         rows.push(vec![
             (*name).to_owned(),
             (done.instructions / 1_000_000).to_string(),
@@ -150,8 +155,9 @@ pub fn run(tool: &Hindsight, dir: &Path, plan: &Plan) -> io::Result<bool> {
             format!("{:.0}", median(&done.stops)),
             format!("{:.0}", range(&done.stops).1.max(0.0)),
             format!("{:.0}", range(&done.settings).1.max(0.0)),
-            done.registers.to_string(),
+            done.varying.to_string(),
             format!("{:.1}", median(&done.seconds)),
+            format!("{:.1}", median(&done.live)),
         ]);
     }
     if ran == 0 {
@@ -169,7 +175,7 @@ fn one(tool: &Hindsight, dir: &Path, program: Program, plan: &Plan) -> io::Resul
     let (name, file, args) = program;
     let trace = dir.join(format!("{name}.hst"));
     let mut words = vec![file.into()];
-    words.extend(args.iter().map(|a| (*a).replace("FILE", "text").into()));
+    words.extend(args.iter().map(|a| a.replace("FILE", "text").into()));
     let argv = tool.recorded_words(&words, Some(&trace));
     let mut command = Command::new(&argv[0]);
     let recorded = silent(command.args(&argv[1..]), dir).output()?;
@@ -182,15 +188,21 @@ fn one(tool: &Hindsight, dir: &Path, program: Program, plan: &Plan) -> io::Resul
         ..Done::default()
     };
     let mut random = Rng(plan.seed);
+    let all = words.iter().map(|w| w.to_str().unwrap_or_default());
+    let argv: Vec<&str> = all.collect();
     for _ in 0..plan.places {
         let at = timeline.position(thread, 1 + random.below(to.max(2) - 1));
-        place(
+        let at = at.map_err(io::Error::other)?;
+        let (trace, limit) = (trace.as_path(), plan.limit);
+        let place = Place {
             tool,
             dir,
-            (&trace, at.map_err(io::Error::other)?),
-            plan.limit,
-            &mut done,
-        )?;
+            trace,
+            at,
+            limit,
+            argv: &argv,
+        };
+        place.go(&mut done)?;
     }
     Ok(done)
 }
@@ -206,36 +218,123 @@ fn first_thread(
     Ok((thread, to, timeline))
 }
 
-/// Leads the program to one place.
-fn place(
-    tool: &Hindsight,
-    dir: &Path,
-    (trace, at): (&Path, Position),
+/// One place of a recording.
+struct Place<'a> {
+    tool: &'a Hindsight,
+    dir: &'a Path,
+    trace: &'a Path,
+    at: Position,
     limit: u64,
-    done: &mut Done,
-) -> io::Result<()> {
-    let mut command = Command::new(&tool.program);
-    command.arg("breakpath").arg(trace).arg(at.to_string());
-    command.args(["--run", "--json", "--yes", "--limit", &limit.to_string()]);
-    let begin = Instant::now();
-    let out = silent(&mut command, dir).stdout(Stdio::piped()).output()?;
-    let answer: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
-    if answer.is_null() {
-        done.refused.push(said(&out));
-        return Ok(());
+    argv: &'a [&'a str],
+}
+
+impl Place<'_> {
+    /// Leads the program there.
+    fn go(&self, done: &mut Done) -> io::Result<()> {
+        let limit = self.limit.to_string();
+        let begin = Instant::now();
+        let way = self.says("breakpath", &["--json", "--limit", &limit])?;
+        if !way.status.success() {
+            let why = said(&way);
+            // Some places are in no file, or in the middle of a string instruction's work.
+            if !why.contains("nothing that may be set") {
+                return Err(io::Error::other(why));
+            }
+            done.refused.push(why);
+            return Ok(());
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        let way: Value = serde_json::from_slice(&way.stdout)?;
+        let script = self.says("breakpath", &["--gdb", "--limit", &limit])?;
+        let script = String::from_utf8_lossy(&script.stdout).into_owned();
+        let begin = Instant::now();
+        let live = match self.lead(&script, false) {
+            Ok(live) => live,
+            Err(why) => {
+                done.parted.push(format!("{}: {why}", self.at));
+                return Ok(());
+            }
+        };
+        let took = begin.elapsed().as_secs_f64();
+        if way["stops"] != live.stops {
+            let why = format!("{}: {} stops, not {}", self.at, live.stops, way["stops"]);
+            done.parted.push(why);
+            return Ok(());
+        }
+        match self.unlike(&script, &live)? {
+            Unlike::No => {}
+            Unlike::Varies => done.varying += 1,
+            Unlike::Yes(why) => {
+                done.parted.push(format!("{}: {why}", self.at));
+                return Ok(());
+            }
+        }
+        done.reached += 1;
+        done.stops.push(live.stops as f64);
+        let settings = way["settings"].as_array().map_or(0, Vec::len);
+        done.settings.push(settings as f64);
+        done.seconds.push(seconds);
+        done.live.push(took);
+        Ok(())
     }
-    let number = |name: &str| answer[name].as_u64();
-    let right = answer["reached"] == true && number("stops") == number("promised");
-    if !right || out.status.code() != Some(0) {
-        done.parted.push(answer.to_string());
-        return Ok(());
+
+    /// Whether the live program's registers are unlike the recorded ones.
+    fn unlike(&self, script: &str, live: &Arrived) -> io::Result<Unlike> {
+        let json = |out: Output| serde_json::from_slice::<Value>(&out.stdout);
+        let at = json(self.says("at", &["--json"])?)?;
+        let maps = json(self.says("maps", &["--json"])?)?;
+        let info = json(self.says("info", &["--json"])?)?;
+        let pid = info["images"][0]["pid"].as_u64().unwrap_or(0);
+        let recorded = State::recorded(&at, &maps, pid)
+            .ok_or_else(|| io::Error::other(format!("no registers at {}", self.at)))?;
+        let mut unlike = recorded.differences(&live.state);
+        // What is made of times or of addresses differs from one live run to the next, too.
+        for _ in 0..3 {
+            if unlike.is_empty() {
+                break;
+            }
+            let Ok(other) = self.lead(script, true) else {
+                break;
+            };
+            let varies = other.state.differences(&live.state);
+            unlike.retain(|(name, _)| varies.iter().all(|v| v.0 != *name));
+            if unlike.is_empty() {
+                return Ok(Unlike::Varies);
+            }
+        }
+        Ok(match unlike.first() {
+            None => Unlike::No,
+            Some((name, both)) => Unlike::Yes(format!("{name}: {both}")),
+        })
     }
-    done.reached += 1;
-    done.registers += u32::from(!answer["difference"].is_null());
-    done.stops.push(number("stops").unwrap_or(0) as f64);
-    done.settings.push(number("settings").unwrap_or(0) as f64);
-    done.seconds.push(begin.elapsed().as_secs_f64());
-    Ok(())
+
+    fn lead(&self, script: &str, random: bool) -> Result<Arrived, String> {
+        lead(self.dir, script, self.argv, random, |gdb| {
+            match silent(gdb, self.dir).output() {
+                Ok(out) => said(&out),
+                Err(e) => format!("gdb: {e}"),
+            }
+        })
+    }
+
+    /// What a command says of the place.
+    fn says(&self, command: &str, options: &[&str]) -> io::Result<Output> {
+        let mut c = Command::new(&self.tool.program);
+        c.arg(command).args(options).arg(self.trace);
+        if command != "info" {
+            c.arg(self.at.to_string());
+        }
+        silent(&mut c, self.dir).stdout(Stdio::piped()).output()
+    }
+}
+
+/// What is known of registers that are not the same.
+enum Unlike {
+    /// All are the same.
+    No,
+    /// Those that are not differ from one live run to the next.
+    Varies,
+    Yes(String),
 }
 
 /// The same surroundings for the recorded and the live program. The messages of `hindsight` are kept where the program says

@@ -40,7 +40,7 @@ enum Task {
     Travel(Travel),
     /// Ask random questions about recordings. Compare the answers with a plain replay that logs everything.
     Questions(Questions),
-    /// Lead live programs to random steps of their recordings, in as many stops as were promised.
+    /// Have gdb lead live programs to random steps of their recordings, in as many stops as were promised.
     Breakpath(Breakpath),
     /// Run a mixed load for a long time. The memory of recorder and collector must stay flat, and everything
     /// must verify.

@@ -1,8 +1,6 @@
 //! `hindsight breakpath`: how to bring a live program to a place of its recording in the fewest stops.
 
 mod candidates;
-mod live;
-mod message;
 mod script;
 
 use crate::hex::hex;
@@ -21,13 +19,11 @@ const PER_INSTRUCTION: u64 = 16;
 /// Bytes of memory for those before: what of their runs is kept at a time, and what is known of the different ones.
 const RUNS: u64 = 768 << 20;
 
-/// Prints the way to a position, or goes it.
+/// Prints the way to a position.
 pub fn run(a: &args::Breakpath, file: Option<&Path>) -> Result<i32> {
+    // The process that plays the recording opens no files.
     let wanted = Wanted::read(&a.candidates)?;
-    match a.run {
-        true => live::run(a, file, &wanted),
-        false => confine::run(file, || show(a, &wanted)),
-    }
+    confine::run(file, || show(a, &wanted))
 }
 
 /// Finds the way, in the process that plays the recording.
@@ -66,13 +62,13 @@ fn as_json(timeline: &Timeline, route: &Route, to: Position) -> Result<Json> {
     Ok(json!({
         "position": to.to_string(),
         "steps": route.steps,
-        "stops": route.halts.iter().map(|h| json!({
+        "stops": route.stops,
+        "settings": route.halts.iter().map(|h| json!({
             "kind": kind(h), "module": h.setting.module,
             "offset": hex(h.setting.offset),
             "hits": h.hits,
             "position": h.position.to_string(), "pc": hex(h.pc),
         })).collect::<Vec<_>>(),
-        "total": route.stops,
         "fewest": route.fewest,
         "data_from": from.map(|p| p.to_string()),
     }))

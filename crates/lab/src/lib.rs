@@ -1,6 +1,7 @@
 //! Compiles, runs, records and verifies programs, all with a time limit.
 
 mod fresh;
+pub mod live;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

@@ -6,7 +6,6 @@
 //!
 //! `ptrace` belongs to a thread: all calls for one process must come from the thread that began.
 
-mod guided;
 mod process;
 mod restart;
 mod rseq;
@@ -14,7 +13,6 @@ mod status;
 mod thread;
 mod tracee;
 
-pub use guided::{Event, Guided, Watched};
 pub use process::{Call, Mapping, Process};
 pub use restart::Restart;
 pub use rseq::Rseq;

@@ -212,18 +212,11 @@ pub struct Breakpath {
     )]
     pub words: Vec<String>,
     /// Print a script for gdb that does it: `gdb -x SCRIPT --args PROGRAM ARGUMENTS`.
-    #[arg(long, conflicts_with_all = ["lldb", "run", "json"])]
+    #[arg(long, conflicts_with_all = ["lldb", "json"])]
     pub gdb: bool,
     /// Print a script for lldb that does it: `lldb -o "command script import ./SCRIPT.py" -- PROGRAM ARGUMENTS`.
-    #[arg(long, conflicts_with_all = ["run", "json"])]
+    #[arg(long, conflicts_with = "json")]
     pub lldb: bool,
-    /// Run the program with its recorded arguments, lead it there, and start gdb. It asks first. It runs only a file with the
-    /// recorded content. With --json: without gdb; the program then ends, and its output goes to the standard error.
-    #[arg(long)]
-    pub run: bool,
-    /// With --run: do not ask.
-    #[arg(long, requires = "run")]
-    pub yes: bool,
     /// What may be set: `all`, `instructions`, `lines` (where a source line begins), `functions` (their first instructions), `data`,
     /// or a file with one setting in each line: `MODULE+0xOFFSET`, `FUNCTION` or `SOURCE:LINE`.
     #[arg(long, value_name = "WHAT", default_value = "all")]

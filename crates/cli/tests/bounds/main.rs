@@ -38,7 +38,6 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["breakpath", f, "end"],
         &["breakpath", "--limit", "1", f, "end"],
         &["breakpath", "--candidates", "lines", f, "end"],
-        &["breakpath", "--run", "--yes", "--json", f, "end"],
         &["origin", f, "end", "0x10000", "8"],
         &["origin", f, "end", "$rsp", "64"],
         &["diff", f, f],

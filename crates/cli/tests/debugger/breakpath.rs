@@ -1,7 +1,10 @@
-//! Live programs take the fewest stops to a place.
+//! Ways to a step: gdb leads live programs there, in as many stops as were promised.
 
 use crate::common::compile;
-use hindsight_lab::Scene;
+use hindsight_lab::live::{Arrived, State, lead};
+use hindsight_lab::{Done, Scene};
+use serde_json::Value;
+use std::path::Path;
 
 const PROGRAM: &str = r#"
 #include <stdio.h>
@@ -19,6 +22,80 @@ int main(void) {
 }
 "#;
 
+/// No breakpoint tells one time round the loop from another. So the same one has to stop many times.
+const LOOP: &str = r#"
+#include <stdio.h>
+static long step(long n) {
+    return n * 3 + 1;
+}
+int main(int argc, char **argv) {
+    long sum = argc;
+    for (long i = 0; i < 20000; i++)
+        sum = step(sum) ^ i;
+    printf("%ld\n", sum);
+    return 0;
+}
+"#;
+
+/// What `breakpath` says of a place, and its exit status.
+fn ask(s: &Scene, trace: &Path, place: &str, options: &[&str]) -> (Option<i32>, Value, String) {
+    let mut command = s.hindsight(&["breakpath", "--json"]);
+    let done = s.run(command.arg(trace).arg(place).args(options));
+    let json = serde_json::from_slice(&done.stdout).unwrap_or_default();
+    (done.status.code(), json, done.messages())
+}
+
+fn route(s: &Scene, trace: &Path, place: &str, options: &[&str]) -> Value {
+    let (status, json, told) = ask(s, trace, place, options);
+    assert_eq!(status, Some(0), "{place} {options:?}: {told}");
+    json
+}
+
+/// Leads a live program to a place.
+fn arrive(
+    s: &Scene,
+    trace: &Path,
+    place: &str,
+    argv: &[&str],
+    options: &[&str],
+) -> Result<Arrived, String> {
+    let mut command = s.hindsight(&["breakpath", "--gdb"]);
+    let done = s.run(command.arg(trace).arg(place).args(options));
+    assert_eq!(done.status.code(), Some(0), "{place}: {}", done.messages());
+    lead(&s.path("."), &done.text(), argv, false, |gdb| {
+        let done = s.run(s.command(gdb.get_program()).args(gdb.get_args()));
+        done.text() + &done.messages()
+    })
+}
+
+/// What the recording has at a place.
+fn recorded(s: &Scene, trace: &Path, place: &str) -> State {
+    let json = |done: Done| -> Value { serde_json::from_slice(&done.stdout).unwrap() };
+    let at = json(s.run(s.hindsight(&["at", "--json"]).arg(trace).arg(place)));
+    let maps = json(s.run(s.hindsight(&["maps", "--json"]).arg(trace).arg(place)));
+    let info = s.info(trace);
+    let pid = info["images"][0]["pid"].as_u64().unwrap();
+    State::recorded(&at, &maps, pid).unwrap()
+}
+
+/// Leads a live program to a place. It must be there in as many stops as were promised. Returns how many.
+fn arrives(s: &Scene, trace: &Path, place: &str, argv: &[&str], options: &[&str]) -> u64 {
+    let way = route(s, trace, place, options);
+    let live = arrive(s, trace, place, argv, options).unwrap();
+    assert_eq!(way["stops"], live.stops, "{argv:?} {place}");
+    let unlike = recorded(s, trace, place).differences(&live.state);
+    assert!(unlike.is_empty(), "{argv:?} {place}: {unlike:?}");
+    live.stops
+}
+
+/// The position of a call of a function, counted from 0.
+fn call(s: &Scene, trace: &Path, function: &str, number: usize) -> String {
+    let done = s.run(s.hindsight(&["calls", "--json"]).arg(trace).arg(function));
+    let calls: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let list = calls["calls"].as_array().unwrap();
+    list[number]["position"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn a_live_program_arrives_in_as_many_stops_as_promised() {
     let s = Scene::new();
@@ -27,62 +104,155 @@ fn a_live_program_arrives_in_as_many_stops_as_promised() {
     assert_eq!(done.status.code(), Some(0));
     let mut data = 0;
     for place in ["30%", "94%", "95.5%", "97%", "98%"] {
-        let way = |option: &str| {
-            let done = s.run(s.hindsight(&["breakpath", option]).arg(&trace).arg(place));
-            assert_eq!(done.status.code(), Some(0), "{}", done.messages());
-            done.stdout
-        };
-        let route: serde_json::Value = serde_json::from_slice(&way("--json")).unwrap();
-        let stops = route["stops"].as_array().unwrap();
-        assert!(!stops.is_empty());
-        data += stops.iter().filter(|h| h["kind"] == "access").count();
-        // Stops as gdb counts them. The one at the start comes on top.
-        let script = s.path("way.gdb");
-        let mut text =
-            b"python\nstops = []\ngdb.events.stop.connect(lambda e: stops.append(e))\nend\n"
-                .to_vec();
-        text.extend(way("--gdb"));
-        text.extend(
-            b"python print(\"STOPS %d\" % (len(stops) - 1))\nprintf \"REGISTERS %lx %lx %lx\\n\", $rax, $rbx, $rcx\nx/i $pc\n",
-        );
-        std::fs::write(&script, text).unwrap();
-        let live = s.run(
-            s.command("gdb")
-                .args(["-nx", "-batch", "-iex", "set debuginfod enabled off", "-x"])
-                .arg(&script)
-                .arg("--args")
-                .arg(&program),
-        );
-        let out = live.text() + &live.messages();
-        assert!(
-            out.contains(&format!("STOPS {}\n", stops.len())),
-            "{place}: {out}"
-        );
-        // It is the right place if the instruction and the small numbers in registers are the same.
-        let at = s.run(s.hindsight(&["at", "--json"]).arg(&trace).arg(place));
-        let at: serde_json::Value = serde_json::from_slice(&at.stdout).unwrap();
-        assert_eq!(at["position"], route["position"]);
-        let pc = u64::from_str_radix(
-            at["registers"]["rip"]
-                .as_str()
-                .unwrap()
-                .trim_start_matches("0x"),
-            16,
-        );
-        assert_eq!(stops.last().unwrap()["pc"], format!("{:#x}", pc.unwrap()));
-        let line = out.lines().find(|l| l.starts_with("REGISTERS")).unwrap();
-        for (live, name) in line.split(' ').skip(1).zip(["rax", "rbx", "rcx"]) {
-            let recorded = at["registers"][name]
-                .as_str()
-                .unwrap()
-                .trim_start_matches("0x");
-            let small = |n: &str| u64::from_str_radix(n, 16).unwrap() < 1 << 32;
-            if small(recorded) || small(live) {
-                assert_eq!(live, recorded, "{name} at {place}: {out}");
+        let way = route(&s, &trace, place, &[]);
+        let settings = way["settings"].as_array().unwrap();
+        data += settings.iter().filter(|h| h["kind"] == "access").count();
+        assert!(arrives(&s, &trace, place, &[program.to_str().unwrap()], &[]) > 0);
+    }
+    assert!(data > 0, "no watchpoints");
+}
+
+#[test]
+fn one_setting_stops_many_times() {
+    let s = Scene::new();
+    let program = compile(&s, "program", LOOP, &[]);
+    let (_, trace) = s.record(&[&program]);
+    let way = route(&s, &trace, "50%", &[]);
+    let stops = way["stops"].as_u64().unwrap();
+    let settings = way["settings"].as_array().unwrap();
+    assert!(stops > 1000 && settings.len() < 10, "{way}");
+    let hits = settings.iter().map(|h| h["hits"].as_u64().unwrap());
+    assert_eq!(hits.sum::<u64>(), stops);
+    assert_eq!(
+        arrives(&s, &trace, "50%", &[program.to_str().unwrap()], &[]),
+        stops
+    );
+}
+
+/// Instructions that are executed one behind the other count once, and the last steps are looked at in another way than those
+/// before. How many stops there are must not depend on where one ends and the other begins, nor on the processor.
+#[test]
+fn it_does_not_matter_what_is_looked_at_one_by_one() {
+    let s = Scene::new();
+    let program = compile(&s, "program", LOOP, &[]);
+    let programs: [&[&str]; 2] = [
+        &["/bin/sh", "-c", "for i in 1 2 3 4 5; do echo $i; done"],
+        &[program.to_str().unwrap()],
+    ];
+    let (mut far, mut found) = (0, 0);
+    for argv in programs {
+        let (_, trace) = s.record(argv);
+        for place in [7.0, 41.0, 77.0, 90.3, 99.0] {
+            let place = format!("{place}%");
+            let stops = |options: &[&str]| {
+                let options = [&["--candidates", "instructions"], options].concat();
+                let (_, json, told) = ask(&s, &trace, &place, &options);
+                (json["stops"].as_u64(), json["position"].clone(), told)
+            };
+            let all = stops(&[]);
+            for options in [
+                &["--limit", "5000"][..],
+                &["--limit", "1"],
+                &["--processor", "interpreter"],
+            ] {
+                let other = stops(options);
+                assert_eq!(
+                    (all.0, &all.1),
+                    (other.0, &other.1),
+                    "{argv:?} {place} {options:?}: {}",
+                    other.2
+                );
             }
+            found += all.0.is_some() as u32;
+            far = far.max(all.0.unwrap_or(0));
         }
     }
-    println!("{data} watchpoints");
+    assert!(far > 10 && found > 5, "{found} ways, {far} stops: too easy");
+}
+
+#[test]
+fn only_what_may_be_set_is_set() {
+    let s = Scene::new();
+    let program = compile(&s, "program", LOOP, &[]);
+    let (_, trace) = s.record(&[&program]);
+    let place = call(&s, &trace, "step", 7);
+    let any = route(&s, &trace, &place, &[]);
+    assert_eq!(any["stops"], any["fewest"]);
+    let list = s.path("list");
+    let list = list.to_str().unwrap();
+    std::fs::write(list, "# the function and a line\nstep\nprogram.c:9\n").unwrap();
+    for candidates in ["instructions", "functions", list] {
+        let way = route(&s, &trace, &place, &["--candidates", candidates]);
+        assert!(way["stops"].as_u64() >= any["stops"].as_u64(), "{way}");
+        assert_eq!(way["fewest"], any["stops"]);
+        let settings = way["settings"].as_array().unwrap();
+        assert!(settings.iter().all(|h| h["kind"] == "break"), "{way}");
+        // What it would be if everything counted everywhere is not known.
+        let options = ["--candidates", candidates, "--limit", "10"];
+        let way = route(&s, &trace, &place, &options);
+        assert_eq!(way["fewest"], Value::Null);
+        assert!(way["data_from"].is_string());
+    }
+    let refuses = |candidates: &str, place: &str| {
+        let (status, _, told) = ask(&s, &trace, place, &["--candidates", candidates]);
+        assert_eq!(status, Some(2), "{told}");
+        told
+    };
+    // No function begins there.
+    let told = refuses("functions", "60%");
+    assert!(told.contains("the last position before"), "{told}");
+    for (text, says) in [
+        ("step\n  program.c:x\n", "list:2:13: \"x\" is no number"),
+        ("\n  stpe\n", "list:2:3: there is no function stpe"),
+        ("program+0x99999999", "list:1:1: program has only"),
+        ("no-such+0x10", "list:1:1: the program has no file no-such"),
+        ("program.c:9999", "list:1:1: no code is known for line 9999"),
+        ("# nothing", "lists nothing"),
+    ] {
+        std::fs::write(list, text).unwrap();
+        let told = refuses(list, &place);
+        assert!(told.contains(says), "{text:?}: {told}");
+    }
+}
+
+/// A sample of `hindsight-bench breakpath`.
+#[test]
+fn real_programs_arrive_in_as_many_stops_as_promised() {
+    let s = Scene::new();
+    let text = s.path("text");
+    std::fs::write(&text, "some words in a line of text\n".repeat(2000)).unwrap();
+    let sum = s.path("sum.bc");
+    std::fs::write(
+        &sum,
+        "s=0; for (i = 0; i < 300; i++) s = s + i * i; s; quit\n",
+    )
+    .unwrap();
+    let lua = "local s = 0 for i = 1, 3000 do s = s + i % 7 end print(s)";
+    for argv in [
+        &["/usr/bin/gzip", "-c", text.to_str().unwrap()][..],
+        &["/usr/bin/bc", "-q", sum.to_str().unwrap()],
+        &["/usr/bin/lua5.4", "-e", lua],
+    ] {
+        if argv[0] == "/usr/bin/bc" && !Path::new(argv[0]).exists() {
+            // Not all machines have it.
+            continue;
+        }
+        let (_, trace) = s.record(argv);
+        let mut reached = 0;
+        for place in ["20%", "61.3%", "83%", "97.1%"] {
+            // Steps are looked at one by one slowly.
+            let options = ["--limit", "100000"];
+            let (status, _, told) = ask(&s, &trace, place, &options);
+            // Some places are in no file, or in the middle of a string instruction's work.
+            if status == Some(2) {
+                assert!(told.contains("nothing that may be set"), "{told}");
+                continue;
+            }
+            reached += 1;
+            arrives(&s, &trace, place, argv, &options);
+        }
+        assert!(reached >= 3, "{argv:?}: {reached}");
+    }
 }
 
 #[test]
@@ -100,10 +270,7 @@ fn says_what_it_cannot_do() {
         ask(plain, &["99%", "--candidates", "no-such"])
             .contains("--candidates no-such: no such file")
     );
-    assert!(ask(plain, &["99%", "--yes"]).contains("--run"));
     assert!(ask(plain, &["99%", "--gdb", "--lldb"]).contains("--lldb"));
-    // Nobody can be asked.
-    assert!(ask(plain, &["99%", "--run"]).contains("--yes does it"));
     assert!(ask(plain, &["FFFFFFFF:0"]).contains("no position"));
     let signal = "#include <signal.h>\nvoid on(int n) {}\nint main(void) { signal(SIGUSR1, on); raise(SIGUSR1); return 0; }";
     assert!(ask(signal, &["end"]).contains("a signal arrives at"));

@@ -9,7 +9,7 @@ mod plan;
 mod spans;
 
 use crate::breakpath::{MOST_LEGS, NoWay};
-use crate::{Cancel, CpuState, Error, Filter, KindOf, Position, Result, Timeline};
+use crate::{Cancel, Error, Filter, KindOf, Position, Result, Timeline};
 use crate::{ThreadId, ThreadInstant};
 use hindsight_isa::string::StringOp;
 use plan::{Found, Plan};
@@ -213,15 +213,5 @@ impl Timeline {
             })?;
         }
         Ok(())
-    }
-
-    /// The registers of the thread of a route at this step of it.
-    ///
-    /// # Errors
-    /// There is no such step.
-    pub fn registers_at(&self, route: &Route, step: u64) -> Result<CpuState> {
-        let mut cursor = self.cursor()?;
-        cursor.seek_count(route.thread, step)?;
-        cursor.registers()
     }
 }
