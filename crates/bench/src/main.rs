@@ -158,7 +158,7 @@ struct Breakpath {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Instructions before each step whose data counts.
-    #[arg(long, default_value_t = 4_000_000)]
+    #[arg(long, default_value_t = 100_000)]
     limit: u64,
     /// Only programs whose names contain this text.
     #[arg(long, default_value = "")]

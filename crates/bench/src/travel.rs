@@ -10,7 +10,7 @@ use hindsight_timeline::breakpath::{Breakpath, StopCandidate};
 use hindsight_timeline::expression::{Binary, Expression, Operand};
 use hindsight_timeline::{
     Breakpoint, Cancel, Candidates, Condition, Cursor, Depth, Direction, Options, Reason, Result,
-    Scope, Stops, ThreadId, Timeline, Watch as Access, Watchpoint,
+    RouteLimits, Scope, Stops, ThreadId, Timeline, Watch as Access, Watchpoint,
 };
 use std::io;
 use std::path::Path;
@@ -400,7 +400,12 @@ fn breakpath(t: &Timeline, id: ThreadId, from: u64, to: u64, table: &mut Table) 
     if from == 0 {
         let at = t.position(id, REPLAYED.min(to))?;
         let watch = Watch::begin();
-        if let Ok(route) = t.route(at, STEPS, &Candidates::All, &Cancel::new()) {
+        if let Ok(route) = t.route(
+            at,
+            RouteLimits::new(STEPS),
+            &Candidates::All,
+            &Cancel::new(),
+        ) {
             let more = format!("{} stops; {} steps", route.stops, route.steps);
             table.one("breakpath with replay", watch.end(), None, &more);
         }

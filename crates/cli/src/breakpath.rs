@@ -9,7 +9,7 @@ use crate::{args, confine, limits, travel};
 use anyhow::Result;
 use candidates::Wanted;
 use hindsight_text::line;
-use hindsight_timeline::{Cancel, Halt, Options, Place, Position, Route, Timeline};
+use hindsight_timeline::{Cancel, Halt, Options, Place, Position, Route, RouteLimits, Timeline};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -37,17 +37,18 @@ fn find(a: &args::Breakpath, wanted: &Wanted) -> Result<(Timeline, Position, Rou
         Some(candidates) => candidates,
         None => wanted.resolve(&timeline, to)?,
     };
-    let route = timeline.route(to, a.limit, &candidates, &Cancel::new())?;
+    let limits = RouteLimits::new(a.limit);
+    let route = timeline.route(to, limits, &candidates, &Cancel::new())?;
     Ok((timeline, to, route))
 }
 
 fn show(a: &args::Breakpath, wanted: &Wanted) -> Result<i32> {
     let (timeline, to, route) = find(a, wanted)?;
     let out = match (a.gdb, a.lldb, a.json) {
-        (true, ..) => script::gdb(&route, to),
-        (_, true, _) => script::lldb(&route, to),
+        (true, ..) => script::gdb(&route, to)?,
+        (_, true, _) => script::lldb(&route, to)?,
         (.., true) => serde_json::to_string_pretty(&as_json(&timeline, &route, to)?)?,
-        _ => text(&timeline, &route, to, wanted)?,
+        _ => text(&timeline, &route, to, (a, wanted))?,
     };
     println(out.trim_end());
     Ok(0)
@@ -64,7 +65,7 @@ fn as_json(timeline: &Timeline, route: &Route, to: Position) -> Result<Json> {
         "steps": route.steps,
         "stops": route.stops,
         "settings": route.halts.iter().map(|h| json!({
-            "kind": kind(h), "module": h.setting.module,
+            "kind": kind(h), "module": &*h.setting.module,
             "offset": hex(h.setting.offset),
             "hits": h.hits,
             "position": h.position.to_string(), "pc": hex(h.pc),
@@ -86,7 +87,12 @@ fn counted(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-fn text(timeline: &Timeline, route: &Route, to: Position, wanted: &Wanted) -> Result<String> {
+fn text(
+    timeline: &Timeline,
+    route: &Route,
+    to: Position,
+    (a, wanted): (&args::Breakpath, &Wanted),
+) -> Result<String> {
     let mut out = format!(
         "{} with {} to position {to}, {} instructions from the start\n",
         counted(route.stops, "stop"),
@@ -95,9 +101,14 @@ fn text(timeline: &Timeline, route: &Route, to: Position, wanted: &Wanted) -> Re
     );
     match (data_from(timeline, route)?, route.fewest) {
         (Some(from), _) => {
+            let later = route.steps - route.data_from < a.limit;
+            let why = match later {
+                true => "before that, too much of it is accessed",
+                false => "--limit",
+            };
             let _ = writeln!(
                 out,
-                "data counts only from {from} on (--limit); whether there is a way with fewer stops is not known"
+                "data counts only from {from} on ({why}); whether there is a way with fewer stops is not known"
             );
         }
         (None, Some(fewest)) if *wanted != Wanted::All => {

@@ -11,7 +11,12 @@ pub struct Run(u64);
 impl Run {
     /// A run of one instruction. `None`: its address has more than 48 bits.
     pub fn alone(pc: u64) -> Option<Run> {
-        runs::entry(pc, 1).map(Run)
+        Run::of(pc, 1)
+    }
+
+    /// A run of so many instructions. `None`: there are none, or the address has more than 48 bits.
+    pub fn of(pc: u64, instructions: u16) -> Option<Run> {
+        runs::entry(pc, instructions).map(Run)
     }
 
     /// Address of the first one.

@@ -41,8 +41,8 @@ pub enum NoWay {
     TooLong,
 }
 
-/// A way may have this many parts. Each takes 24 bytes.
-pub const MOST_LEGS: usize = 1 << 22;
+/// A way may have this many parts. Nobody wants more: each is a setting of its own.
+pub const MOST_LEGS: usize = 100_000;
 
 /// What is known of a setting.
 struct Known {
@@ -64,6 +64,8 @@ pub struct Breakpath {
     /// From here on the goal is reached in as many stops as `level` says.
     border: u64,
     level: u64,
+    /// The step that was given last.
+    last: u64,
     /// Settings that are open.
     open: usize,
     /// Settings that will be open behind the next border: those that stop exactly once where they stop first.
@@ -81,6 +83,7 @@ impl Breakpath {
             late: vec![false; classes],
             border: goal,
             level: 0,
+            last: u64::MAX,
             open: 0,
             next: 0,
             legs: Vec::new(),
@@ -106,6 +109,7 @@ impl Breakpath {
     /// Tells which settings stop at a step, each once. The goal comes first, then smaller ones. Steps at which nothing stops
     /// need not be given.
     pub fn push(&mut self, step: u64, stops: &[StopCandidate]) {
+        self.falls(step);
         if self.none.is_some() {
             return;
         }
@@ -141,7 +145,10 @@ impl Breakpath {
         let level = self.level;
         match self.known.get_mut(setting as usize) {
             // It was met since the last border, as most are. Before the first border, none was met since.
-            Some(k) if k.exact && k.closed == level && level > 0 => k.earliest = step,
+            Some(k) if k.exact && k.closed == level && level > 0 => {
+                k.earliest = step;
+                self.falls(step);
+            }
             _ => {
                 let stop = StopCandidate {
                     setting,
@@ -150,6 +157,13 @@ impl Breakpath {
                 self.push(step, &[stop]);
             }
         }
+    }
+
+    /// A step that was given twice would count as one more stop.
+    #[inline(always)]
+    fn falls(&mut self, step: u64) {
+        debug_assert!(step < self.last, "step {step} behind step {}", self.last);
+        self.last = step;
     }
 
     /// The settings of a class can be set from this step on, not before. All steps from this one on have been given.

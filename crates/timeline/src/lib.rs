@@ -75,7 +75,7 @@ pub use extras::descriptors::{
 };
 pub use extras::names::Names;
 pub use extras::registers::Changed;
-pub use extras::route::{Candidates, Halt, Route, Setting};
+pub use extras::route::{Candidates, Halt, Route, RouteLimits, Setting};
 pub use extras::system::{SystemCall, error_name, signal_name};
 pub use hindsight_events::GapReason;
 pub use hindsight_isa::{CpuState, VecState, regs};

@@ -221,7 +221,7 @@ pub struct Breakpath {
     /// or a file with one setting in each line: `MODULE+0xOFFSET`, `FUNCTION` or `SOURCE:LINE`.
     #[arg(long, value_name = "WHAT", default_value = "all")]
     pub candidates: String,
-    /// Most instructions before the place whose data counts; each takes about ten bytes of memory. Before these, only
+    /// Most instructions before the place whose data counts; each takes about 16 bytes of memory. Before these, only
     /// instructions count.
     #[arg(long, value_name = "N", default_value_t = 16_000_000)]
     pub limit: u64,

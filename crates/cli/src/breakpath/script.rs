@@ -1,9 +1,15 @@
-//! Scripts for debuggers. Both ask for the addresses at run time: files lie elsewhere in each run.
+//! Scripts for debuggers. Both ask for the addresses at run time: files lie elsewhere in each run. Both compare where the
+//! program is at the end of each part, and how often it stopped.
 
 use super::kind;
+use anyhow::{Result, bail};
 use hindsight_text::line;
 use hindsight_timeline::{Position, Route};
+use std::collections::BTreeMap;
 use std::fmt::Write;
+
+/// Debuggers count the stops of a setting up to here.
+const MOST_HITS: u64 = i32::MAX as u64;
 
 /// A text as a literal in Python, which shows no control characters.
 pub fn python(text: &str) -> String {
@@ -22,51 +28,78 @@ pub fn python(text: &str) -> String {
     out + "\""
 }
 
-/// The way, as the lines of a list in Python.
-fn way(route: &Route) -> String {
-    let mut way = String::new();
+/// The files and the way, as two lists in Python.
+fn way(route: &Route) -> Result<String> {
+    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    let (mut files, mut way) = (String::new(), String::new());
+    let mut number = |path| {
+        let next = numbers.len();
+        *numbers.entry(path).or_insert_with(|| {
+            let _ = writeln!(files, "    {},", python(path));
+            next
+        })
+    };
     for h in &route.halts {
         let s = &h.setting;
-        let module = python(&s.module);
-        let _ = writeln!(
-            way,
-            "    ({:?}, {module}, {:#x}, {}),",
-            kind(h),
-            s.offset,
-            h.hits
-        );
+        if h.hits > MOST_HITS {
+            bail!(
+                "{}+{:#x} stops {} times: debuggers count up to {MOST_HITS}",
+                line(&s.module),
+                s.offset,
+                h.hits
+            );
+        }
+        let file = number(&s.module);
+        let pc = match &h.at {
+            Some((path, offset)) => format!("{}, {offset:#x}", number(path)),
+            None => "None, None".into(),
+        };
+        let (kind, offset, hits) = (kind(h), s.offset, h.hits);
+        let _ = writeln!(way, "    ({kind:?}, {file}, {offset:#x}, {hits}, {pc}),");
     }
-    way
+    Ok(format!(
+        r#"FILES = [
+{files}]
+# What stops, the file and the offset in it, how many times it stops, and where the next instruction then is.
+WAY = [
+{way}]
+UNLIKE = "this run is not like the recorded one""#
+    ))
 }
 
 /// A script for gdb, which has to have been built with Python.
-pub fn gdb(route: &Route, to: Position) -> String {
-    let (stops, way) = (route.stops, way(route));
-    format!(
+///
+/// # Errors
+/// A setting stops more often than gdb counts.
+pub fn gdb(route: &Route, to: Position) -> Result<String> {
+    let (stops, way) = (route.stops, way(route)?);
+    Ok(format!(
         r#"# Brings a live program to position {to} of its recording in {stops} stops.
 # Use: gdb -x THIS-FILE --args PROGRAM ARGUMENTS
+# Where the program reads a file as its input: remove "set startup-with-shell off", and use
+# gdb -ex "set args ARGUMENTS < INPUT" -x THIS-FILE PROGRAM. What gdb itself gets as input, it takes for commands.
 set pagination off
 set confirm off
+set startup-with-shell off
 unset environment LINES
 unset environment COLUMNS
 handle all nostop noprint pass
 starti
 python
-# What stops, the file, the offset in it, and how many times it stops.
-WAY = [
-{way}]
+{way}
 
-def base(module):
+def base(number):
     """The lowest address at which the live program has a file mapped."""
     with open("/proc/%d/maps" % gdb.selected_inferior().pid) as maps:
         for line in maps:
             words = line.rstrip("\n").split(None, 5)
-            if len(words) == 6 and words[5] == module:
+            if len(words) == 6 and words[5] == FILES[number]:
                 return int(words[0].split("-")[0], 16)
-    raise gdb.GdbError("%s is not mapped: this run is not like the recorded one" % module)
+    raise gdb.GdbError("%s is not mapped: %s" % (FILES[number], UNLIKE))
 
-for kind, module, offset, hits in WAY:
-    address = base(module) + offset
+def go(part, kind, file, offset, hits, pc_file, pc_offset):
+    """Sets something, runs until it has stopped so many times, and takes it away."""
+    address = base(file) + offset
     if kind == "break":
         stop = gdb.Breakpoint("*%#x" % address, internal=True)
     else:
@@ -75,41 +108,53 @@ for kind, module, offset, hits in WAY:
     stop.ignore_count = hits - 1
     gdb.execute("continue", to_string=True)
     if not gdb.selected_inferior().pid:
-        raise gdb.GdbError("the program ended: this run is not like the recorded one")
+        raise gdb.GdbError("the program ended in part %d: %s" % (part, UNLIKE))
+    count, pc = stop.hit_count, int(gdb.parse_and_eval("$pc")) % 2**64
     stop.delete()
-print("position {to} after %d stops" % sum(hits for _, _, _, hits in WAY))
+    if count != hits:
+        raise gdb.GdbError("the program stands at %#x in part %d, behind %d of %d stops: "
+                           "something else stopped it" % (pc, part, count, hits))
+    if pc_file is not None and pc != base(pc_file) + pc_offset:
+        raise gdb.GdbError("the program stands at %#x after part %d, not at %s+%#x: %s"
+                           % (pc, part, FILES[pc_file], pc_offset, UNLIKE))
+
+for i, part in enumerate(WAY):
+    go(i + 1, *part)
+print("position {to} after %d stops" % sum(part[3] for part in WAY))
 end
 frame
 "#
-    )
+    ))
 }
 
 /// A script for lldb: a Python module that does it when lldb imports it.
-pub fn lldb(route: &Route, to: Position) -> String {
-    let (stops, way) = (route.stops, way(route));
-    format!(
+///
+/// # Errors
+/// A setting stops more often than lldb counts.
+pub fn lldb(route: &Route, to: Position) -> Result<String> {
+    let (stops, way) = (route.stops, way(route)?);
+    Ok(format!(
         r#"# Brings a live program to position {to} of its recording in {stops} stops.
 # Use: lldb -o "command script import ./THIS-FILE" -- PROGRAM ARGUMENTS
 # The name of this file must end in .py and have no other dot.
 import lldb
 
-# What stops, the file, the offset in it, and how many times it stops.
-WAY = [
-{way}]
+{way}
 
 
-def base(process, module):
+def base(process, number):
     """The lowest address at which the live program has a file mapped."""
     with open("/proc/%d/maps" % process.GetProcessID()) as maps:
         for line in maps:
             words = line.rstrip("\n").split(None, 5)
-            if len(words) == 6 and words[5] == module:
+            if len(words) == 6 and words[5] == FILES[number]:
                 return int(words[0].split("-")[0], 16)
-    raise RuntimeError("%s is not mapped: this run is not like the recorded one" % module)
+    raise RuntimeError("%s is not mapped: %s" % (FILES[number], UNLIKE))
 
 
-def go(process, target, kind, address, hits):
+def go(process, target, part, kind, file, offset, hits, pc_file, pc_offset):
     """Sets something, runs until it has stopped so many times, and takes it away."""
+    address = base(process, file) + offset
     if kind == "break":
         stop = target.BreakpointCreateByAddress(address)
     else:
@@ -122,11 +167,19 @@ def go(process, target, kind, address, hits):
     if error.Fail():
         raise RuntimeError(error.GetCString())
     if process.GetState() != lldb.eStateStopped:
-        raise RuntimeError("the program ended: this run is not like the recorded one")
+        raise RuntimeError("the program ended in part %d: %s" % (part, UNLIKE))
+    count = stop.GetHitCount()
+    pc = process.GetSelectedThread().GetFrameAtIndex(0).GetPC()
     if kind == "break":
         target.BreakpointDelete(stop.GetID())
     else:
         target.DeleteWatchpoint(stop.GetID())
+    if count != hits:
+        raise RuntimeError("the program stands at %#x in part %d, behind %d of %d stops: "
+                           "something else stopped it" % (pc, part, count, hits))
+    if pc_file is not None and pc != base(process, pc_file) + pc_offset:
+        raise RuntimeError("the program stands at %#x after part %d, not at %s+%#x: %s"
+                           % (pc, part, FILES[pc_file], pc_offset, UNLIKE))
 
 
 def __lldb_init_module(debugger, names):
@@ -141,10 +194,10 @@ def __lldb_init_module(debugger, names):
         signal = signals.GetSignalAtIndex(i)
         if signals.GetSignalAsCString(signal) not in ("SIGTRAP", "SIGSTOP"):
             signals.SetShouldStop(signal, False)
-    for kind, module, offset, hits in WAY:
-        go(process, target, kind, base(process, module) + offset, hits)
-    print("position {to} after %d stops" % sum(hits for _, _, _, hits in WAY))
+    for i, part in enumerate(WAY):
+        go(process, target, i + 1, *part)
+    print("position {to} after %d stops" % sum(part[3] for part in WAY))
     print(process.GetSelectedThread().GetSelectedFrame())
 "#
-    )
+    ))
 }

@@ -15,12 +15,13 @@ use hindsight_isa::string::StringOp;
 use plan::{Found, Plan};
 use spans::Spans;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What to set in the live program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
     /// Path of the module. Offsets count from its first mapping.
-    pub module: String,
+    pub module: Arc<str>,
     /// The offset in bytes from the first mapping's address.
     pub offset: u64,
     /// It is a word of eight bytes that is read or written. Otherwise it is an instruction.
@@ -40,6 +41,8 @@ pub struct Halt {
     pub step: u64,
     /// The address of the next instruction, in the recording.
     pub pc: u64,
+    /// The file that has this instruction, by its path, and the offset as in [`Setting`]. `None`: it is in no file.
+    pub at: Option<(Arc<str>, u64)>,
 }
 
 /// How to reach a position of a live program.
@@ -53,10 +56,31 @@ pub struct Route {
     pub halts: Vec<Halt>,
     /// The number of stops of all parts.
     pub stops: u64,
-    /// The step from which on data counts. Before it, only instructions do. 0: this is the way with the fewest stops.
+    /// The step from which on data counts. Before it, only instructions do. It is later than was asked for if there is too much
+    /// data. 0: this is the way with the fewest stops.
     pub data_from: u64,
     /// The fewest stops if everything may be set. `None`: that is not known, since data does not count everywhere.
     pub fewest: Option<u64>,
+}
+
+/// How much is looked at, and kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RouteLimits {
+    /// The last steps whose data counts, at least one. Each takes about 16 bytes of memory.
+    pub data: u64,
+    /// Runs of instructions that are kept at a time, four bytes each. If there are more before data counts, parts are played
+    /// again.
+    pub runs: usize,
+}
+
+impl RouteLimits {
+    /// The last `data` steps, and half a gibibyte of runs.
+    pub fn new(data: u64) -> RouteLimits {
+        RouteLimits {
+            data,
+            runs: 1 << 27,
+        }
+    }
 }
 
 /// What may be set.
@@ -82,8 +106,8 @@ impl Timeline {
     /// The way with the fewest stops to a position in a live run of the recorded program. Only one breakpoint or hardware
     /// watchpoint is set at a time. Only settings in files count, because all else lies elsewhere in each run.
     ///
-    /// Data that the last `data` steps access counts, and instructions everywhere. The last steps take about eight bytes of
-    /// memory each, those before half a gibibyte at most.
+    /// Data counts at the last steps, and instructions everywhere. Accesses of system calls do not count: they do not stop
+    /// at a watchpoint.
     ///
     /// # Errors
     /// The position has threads, signals, gaps or other program images before it; nothing that may be set stops there; or the
@@ -91,12 +115,12 @@ impl Timeline {
     pub fn route(
         &self,
         to: Position,
-        data: u64,
+        limits: RouteLimits,
         candidates: &Candidates,
         cancel: &Cancel,
     ) -> Result<Route> {
         let (thread, steps, image) = self.alone_before(to)?;
-        let data_from = steps.saturating_sub(data.max(1));
+        let data_from = steps.saturating_sub(limits.data.max(1));
         let mut route = Route {
             thread,
             steps,
@@ -113,13 +137,14 @@ impl Timeline {
         cursor.seek_count(thread, steps)?;
         let goal = cursor.registers()?.rip;
         let repeats = StringOp::decode(&cursor.code(goal, 15)?).is_some();
-        let mut plan = Plan::new(spans, candidates, (thread, steps, data_from));
+        let mut plan = Plan::new(spans, candidates, (thread, steps, data_from), limits.runs);
         if !repeats {
             plan.goal = Some(goal);
         }
         let found = plan.find(self, cancel)?;
-        route.fewest = found.all.filter(|_| data_from == 0);
-        self.halts(&plan, found, &mut route, cancel)?;
+        route.data_from = plan.data_from;
+        route.fewest = found.all.filter(|_| plan.data_from == 0);
+        self.halts(&mut plan, found, &mut route, cancel)?;
         Ok(route)
     }
 
@@ -169,7 +194,13 @@ impl Timeline {
     }
 
     /// Puts the parts of the way that was found into words.
-    fn halts(&self, plan: &Plan, found: Found, route: &mut Route, cancel: &Cancel) -> Result<()> {
+    fn halts(
+        &self,
+        plan: &mut Plan,
+        found: Found,
+        route: &mut Route,
+        cancel: &Cancel,
+    ) -> Result<()> {
         let (thread, steps) = (route.thread, route.steps);
         let to = self.position(thread, steps)?;
         let legs = match found.way {
@@ -194,10 +225,11 @@ impl Timeline {
             let (setting, address) = plan.setting(leg.setting);
             route.stops += leg.hits;
             route.halts.push(Halt {
-                setting,
                 hits: leg.hits,
                 position: self.position(thread, leg.step)?,
                 step: leg.step,
+                at: Some((Arc::clone(&setting.module), setting.offset)),
+                setting,
                 pc: address,
             });
         }
@@ -209,7 +241,9 @@ impl Timeline {
             fine::each(self, thread, range, cancel, |step, m| {
                 if let Some(h) = accesses.next_if(|h| h.step == step) {
                     h.pc = m.registers().rip;
+                    h.at = plan.in_file(h.pc, step);
                 }
+                true
             })?;
         }
         Ok(())

@@ -27,7 +27,7 @@ pub struct Code {
     /// Addresses of the instructions of all runs. Empty for runs outside of files.
     instructions: Vec<u64>,
     /// String instructions: a debugger that steps over a breakpoint there executes one repetition, and stops again.
-    strings: HashSet<u64>,
+    pub(super) strings: HashSet<u64>,
     /// Pages whose code changes.
     unsteady: HashSet<u64>,
 }
@@ -48,22 +48,57 @@ pub struct Mark {
     pub setting: u32,
 }
 
+/// Where an instruction counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Everywhere, under a restriction to what is listed, too.
+    First,
+    /// Everywhere, but only under a restriction to what is listed.
+    Listed,
+    /// Only at steps at which data counts.
+    Near,
+}
+
+/// The settings of an address.
+#[derive(Clone, Copy, Default)]
+pub struct At {
+    /// [`Role::First`] or [`Role::Listed`].
+    pub mark: Option<u32>,
+    /// [`Role::Near`].
+    pub near: Option<u32>,
+}
+
 /// What can be set, in all runs.
 #[derive(Default)]
 pub struct Marks {
     /// For each run: its number of instructions, and where its marks stand in the list.
     runs: Vec<(u16, u32, u32)>,
     marks: Vec<Mark>,
-    /// The setting of an address.
-    pub at: Quick<u32>,
+    /// The settings of an address.
+    pub at: Quick<At>,
 }
 
 impl Marks {
-    /// The number of instructions of a run, and its marks.
+    /// The number of instructions of a run, and its marks. `None`: it is not known.
     #[inline(always)]
-    pub fn of(&self, run: u32) -> (u64, &[Mark]) {
-        let (len, begin, end) = self.runs[run as usize];
-        (len as u64, &self.marks[begin as usize..end as usize])
+    pub fn of(&self, run: u32) -> Option<(u64, &[Mark])> {
+        let (len, begin, end) = *self.runs.get(run as usize)?;
+        Some((len as u64, &self.marks[begin as usize..end as usize]))
+    }
+
+    /// Adds runs that were met since. Another replay may cut what was executed into other runs.
+    pub fn grow(&mut self, code: &Code) {
+        for run in code.runs.get(self.runs.len()..).unwrap_or_default() {
+            let begin = self.marks.len() as u32;
+            for (i, pc) in code.instructions[run.first..run.behind].iter().enumerate() {
+                let setting = self.at.get(pc).and_then(|at| at.mark);
+                self.marks.extend(setting.map(|setting| Mark {
+                    behind: i as u16,
+                    setting,
+                }));
+            }
+            self.runs.push((run.len, begin, self.marks.len() as u32));
+        }
     }
 }
 
@@ -114,44 +149,64 @@ impl Code {
         self.unsteady.insert(page / PAGE * PAGE);
     }
 
-    fn steady(&self, pc: u64) -> bool {
+    /// Whether a debugger can stop at an instruction, each time that it is executed.
+    fn serves(&self, pc: u64) -> bool {
         let changes = |a: u64| self.unsteady.contains(&(a / PAGE * PAGE));
-        !changes(pc) && !changes(pc.saturating_add(LONGEST as u64 - 1))
+        // Behind code that changes, in the same run, other instructions may have begun. No run is longer than a page.
+        let steady = !changes(pc)
+            && !changes(pc.saturating_add(LONGEST as u64 - 1))
+            && !changes(pc.wrapping_sub(PAGE));
+        steady && !self.strings.contains(&pc)
     }
 
     /// Finds out what is worth to be set, and `goal` in any case. `listed` says which addresses count where not all do. The
-    /// first one of these counts too. `name` gives an address a number, and is told whether it is worth to be set where all
-    /// count. It is called once for each address.
+    /// first one of these counts too. `name` gives an address a number, once for each role.
     pub fn marks(
         &self,
         goal: Option<u64>,
         listed: impl Fn(u64) -> bool,
-        mut name: impl FnMut(u64, bool) -> u32,
+        mut name: impl FnMut(u64, Role) -> u32,
     ) -> Marks {
         let firsts = self.firsts(goal);
         let mut out = Marks::default();
+        // Addresses that count everywhere.
+        let mut whole = HashSet::new();
         for run in &self.runs {
-            let begin = out.marks.len() as u32;
-            let mut found = false;
-            for (i, pc) in self.instructions[run.first..run.behind].iter().enumerate() {
-                let first = i == 0 || firsts.contains(pc);
-                found &= !first;
-                let lists = !found && listed(*pc);
-                found |= lists;
-                if !(first || lists) || self.strings.contains(pc) || !self.steady(*pc) {
+            // What is still to be found since the last first one: one that serves, and a listed one that serves.
+            let (mut first, mut list) = (false, false);
+            for pc in &self.instructions[run.first..run.behind] {
+                if firsts.contains(pc) {
+                    (first, list) = (true, true);
+                }
+                if !self.serves(*pc) {
                     continue;
                 }
-                let setting = *out.at.entry(*pc).or_insert_with(|| name(*pc, first));
-                out.marks.push(Mark {
-                    behind: i as u16,
-                    setting,
-                });
+                let lists = list && listed(*pc);
+                if first || lists {
+                    let role = if first { Role::First } else { Role::Listed };
+                    let at = out.at.entry(*pc).or_default();
+                    at.mark.get_or_insert_with(|| name(*pc, role));
+                    if first {
+                        whole.insert(*pc);
+                    }
+                }
+                first = false;
+                list &= !lists;
             }
-            out.runs.push((run.len, begin, out.marks.len() as u32));
         }
-        if let Some(goal) = goal.filter(|pc| self.steady(*pc)) {
-            out.at.entry(goal).or_insert_with(|| name(goal, true));
+        if let Some(goal) = goal.filter(|pc| self.serves(*pc)) {
+            let at = out.at.entry(goal).or_default();
+            at.mark.get_or_insert_with(|| name(goal, Role::First));
+            whole.insert(goal);
         }
+        // An access to data can stop between two that are always executed one behind the other.
+        for pc in &self.instructions {
+            if self.serves(*pc) && !whole.contains(pc) {
+                let at = out.at.entry(*pc).or_default();
+                at.near.get_or_insert_with(|| name(*pc, Role::Near));
+            }
+        }
+        out.grow(self);
         out
     }
 
@@ -161,6 +216,12 @@ impl Code {
         let (mut before, mut behind): (Quick<u64>, Quick<u64>) = Default::default();
         let mut ends: HashSet<u64> = self.strings.clone();
         firsts.extend(&self.strings);
+        // The program stands at its very first instruction when it starts. The next one stops it.
+        let start = self
+            .runs
+            .first()
+            .and_then(|run| self.instructions[run.first..run.behind].get(1));
+        firsts.extend(start);
         for run in &self.runs {
             let list = &self.instructions[run.first..run.behind];
             firsts.extend(list.first());

@@ -6,9 +6,8 @@ use crate::breakpath::StopCandidate;
 use crate::model::error::replay;
 use crate::play::begins;
 use crate::{Cancel, Error, Result, ThreadId, Timeline};
-use hindsight_isa::CpuState;
-use hindsight_isa::regs::RCX;
 use hindsight_isa::string::StringOp;
+use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::access::{Access, Finder, decode, kinds};
 use hindsight_replay::{Machine, Stop};
 use hindsight_translate::effective::Sum;
@@ -19,50 +18,69 @@ use std::collections::HashMap;
 pub const WORD: u64 = 8;
 /// Steps between two looks at [`Cancel`].
 const BREATH: u64 = 1 << 16;
-/// A repeated instruction is assumed to process at most this many bytes.
-const LONGEST: u64 = 1 << 20;
 
 /// A part of a log says how many steps come between two that have stops. Otherwise it is a setting.
 const DISTANCE: u32 = 1 << 31;
 /// The setting stops there more or less than once.
 const INEXACT: u32 = 1 << 30;
 
+/// Parts of a log that are in memory as one.
+const CHUNK: usize = 1 << 16;
+/// Most different words that count. Each takes some hundred bytes.
+const MOST_WORDS: usize = 1 << 21;
+
 /// Which settings stop at which steps. A step with stops takes four bytes and four for each of them.
 pub struct Log {
-    parts: Vec<u32>,
+    chunks: Vec<Vec<u32>>,
+    /// Parts that still fit.
+    room: u64,
     last: u64,
 }
 
 impl Log {
-    fn new(from: u64) -> Log {
+    pub fn new(from: u64, room: u64) -> Log {
         Log {
-            parts: Vec::new(),
+            chunks: Vec::new(),
+            room,
             last: from,
         }
     }
 
-    fn add(&mut self, step: u64, stops: &[StopCandidate]) {
+    fn part(&mut self, part: u32) {
+        match self.chunks.last_mut().filter(|c| c.len() < CHUNK) {
+            Some(chunk) => chunk.push(part),
+            None => {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                chunk.push(part);
+                self.chunks.push(chunk);
+            }
+        }
+        self.room = self.room.saturating_sub(1);
+    }
+
+    pub fn add(&mut self, step: u64, stops: &[StopCandidate]) {
         if stops.is_empty() {
             return;
         }
         let mut distance = step - self.last;
         loop {
             let part = distance.min((DISTANCE - 1) as u64);
-            self.parts.push(DISTANCE | part as u32);
+            self.part(DISTANCE | part as u32);
             distance -= part;
             if distance == 0 {
                 break;
             }
         }
         self.last = step;
-        let part = |s: &StopCandidate| s.setting | if s.exact { 0 } else { INEXACT };
-        self.parts.extend(stops.iter().map(part));
+        for s in stops {
+            self.part(s.setting | if s.exact { 0 } else { INEXACT });
+        }
     }
 
     /// Shows the steps that have stops, the last one first.
     pub fn backwards(&self, mut show: impl FnMut(u64, &[StopCandidate])) {
         let (mut step, mut stops) = (self.last, Vec::new());
-        for part in self.parts.iter().rev() {
+        for part in self.chunks.iter().rev().flat_map(|c| c.iter().rev()) {
             if part & DISTANCE == 0 {
                 stops.push(StopCandidate {
                     setting: part & !INEXACT,
@@ -107,27 +125,30 @@ fn machine(timeline: &Timeline, thread: ThreadId, from: u64) -> Result<Machine<'
     Ok(machine)
 }
 
-/// Shows the machine before each step from `from` on, and at `to`.
+/// Shows the machine before each step from `from` on, and at `to`. Ends early when `show` returns false.
 pub fn each(
     timeline: &Timeline,
     thread: ThreadId,
     (from, to): (u64, u64),
     cancel: &Cancel,
-    mut show: impl FnMut(u64, &Machine),
+    mut show: impl FnMut(u64, &Machine) -> bool,
 ) -> Result<()> {
     let mut machine = machine(timeline, thread, from)?;
     let unlike = || Error::Unsupported("parts of the program before it were not recorded".into());
-    let mut step = from;
+    let (mut step, mut goes_on) = (from, true);
     while machine.position() < to {
         cancel.check()?;
         let until = to.min(machine.position() + BREATH);
         let stop = machine.each(until, &mut |m| {
-            show(step, m);
+            goes_on = show(step, m);
             step += 1;
-            true
+            goes_on
         });
         if stop.map_err(|e| replay(thread, e))? != Stop::Position || machine.skipped() > 0 {
             return Err(unlike());
+        }
+        if !goes_on {
+            return Ok(());
         }
     }
     if step != to {
@@ -140,23 +161,34 @@ pub fn each(
 /// Turns what a machine does into settings.
 pub struct Collector<'a> {
     pub log: Log,
+    /// More data was accessed than is kept.
+    pub full: bool,
     spans: &'a mut Spans,
     marks: &'a Marks,
     /// The settings of words in files.
-    pub words: Quick<u32>,
+    words: Quick<u32>,
     kinds: HashMap<u64, Kind>,
     finder: Finder,
     info: InstructionInfoFactory,
     /// What the instruction before this step accessed.
     touched: Vec<StopCandidate>,
     accesses: Vec<Access>,
+    /// A string instruction before this step, and the registers before it. How far it got is seen behind it.
+    string: Option<([u8; 15], usize, CpuState, VecState)>,
 }
 
 impl Collector<'_> {
-    /// Begins at step `first`. `goal` is the last step.
-    pub fn new<'a>(spans: &'a mut Spans, marks: &'a Marks, first: u64) -> Collector<'a> {
+    /// Begins at step `first`. So many steps follow.
+    pub fn new<'a>(
+        spans: &'a mut Spans,
+        marks: &'a Marks,
+        first: u64,
+        steps: u64,
+    ) -> Collector<'a> {
         Collector {
-            log: Log::new(first),
+            // Three parts for each step, as most programs need less, and a few for those that copy much.
+            log: Log::new(first, steps.saturating_mul(3).saturating_add(1 << 20)),
+            full: false,
             spans,
             marks,
             words: Quick::default(),
@@ -165,27 +197,52 @@ impl Collector<'_> {
             info: InstructionInfoFactory::new(),
             touched: Vec::new(),
             accesses: Vec::new(),
+            string: None,
         }
     }
 
-    /// The thread arrives at a step.
-    pub fn arrive(&mut self, step: u64, m: &Machine) {
-        let rip = m.registers().rip;
-        let setting = self.marks.at.get(&rip).copied();
-        self.touched.extend(setting.map(|setting| StopCandidate {
-            setting,
-            exact: true,
-        }));
-        if step > 0 {
+    /// The thread stands at a step, and executes the next instruction unless it is the last step. `name` gives a number to a
+    /// word that is met for the first time, and gets the number of its module. Returns false if there is too much.
+    pub fn step(
+        &mut self,
+        step: u64,
+        is_last: bool,
+        m: &Machine,
+        name: &mut dyn FnMut(u64, usize) -> u32,
+    ) -> bool {
+        let cpu = m.registers();
+        if let Some((code, n, before, vectors)) = self.string.take() {
+            let mut list = std::mem::take(&mut self.accesses);
+            let state = (&before, &vectors);
+            self.finder.find(&code[..n], state, &cpu, &mut list);
+            self.touch(&list, false, step.saturating_sub(1), name);
+            self.accesses = list;
+        }
+        let at = self.marks.at.get(&cpu.rip).copied().unwrap_or_default();
+        for setting in at.mark.into_iter().chain(at.near) {
+            self.touched.push(StopCandidate {
+                setting,
+                exact: true,
+            });
+        }
+        self.full |= self.log.room <= self.touched.len() as u64;
+        if step > 0 && !self.full {
             self.log.add(step, &self.touched);
         }
         self.touched.clear();
+        if !is_last && !self.full {
+            self.execute(step, m, &cpu, name);
+        }
+        !self.full
     }
 
-    /// The thread executes the instruction of a step. `name` gives a number to a word that is met for the first time, and gets
-    /// the number of its module.
-    pub fn execute(&mut self, step: u64, m: &Machine, name: &mut dyn FnMut(u64, usize) -> u32) {
-        let cpu = m.registers();
+    fn execute(
+        &mut self,
+        step: u64,
+        m: &Machine,
+        cpu: &CpuState,
+        name: &mut dyn FnMut(u64, usize) -> u32,
+    ) {
         // Something else may be mapped where a module was unloaded.
         let lasting = |s: &super::spans::Span| s.gone == u64::MAX && s.usable <= step;
         let module = self.spans.at(cpu.rip);
@@ -209,14 +266,31 @@ impl Collector<'_> {
                 true
             }
             _ => {
-                self.complex(m, &cpu, &mut list);
+                let mut code = [0; 15];
+                let n = m.code(cpu.rip, &mut code);
+                match StringOp::decode(&code[..n]) {
+                    Some(_) => self.string = Some((code, n, *cpu, m.vectors())),
+                    None => (self.finder).find(&code[..n], (cpu, &m.vectors()), cpu, &mut list),
+                }
                 false
             }
         };
-        for a in &list {
-            let end = a.address.saturating_add(a.len);
-            let mut word = a.address / WORD * WORD;
-            while word < end {
+        self.touch(&list, exact, step, name);
+        self.accesses = list;
+    }
+
+    /// Notes the words in files that the instruction of a step accesses, each once.
+    fn touch(
+        &mut self,
+        list: &[Access],
+        exact: bool,
+        step: u64,
+        name: &mut dyn FnMut(u64, usize) -> u32,
+    ) {
+        let words = |a: &Access| (a.address / WORD * WORD, a.address.saturating_add(a.len));
+        for (i, a) in list.iter().enumerate() {
+            let (mut word, end) = words(a);
+            while word < end && !self.full {
                 // Goes on with the next module, if there is one.
                 let Some(module) = self.spans.at(word) else {
                     match self.spans.next(word) {
@@ -226,29 +300,23 @@ impl Collector<'_> {
                     continue;
                 };
                 let span = &self.spans.all()[module];
-                if (span.usable..span.gone).contains(&step) {
+                let again = list[..i]
+                    .iter()
+                    .map(words)
+                    .any(|w| (w.0..w.1).contains(&word));
+                if (span.usable..span.gone).contains(&step) && !again {
                     let named = self.words.entry(word);
                     let setting = *named.or_insert_with(|| name(word, module));
-                    if self.touched.iter().all(|t| t.setting != setting) {
-                        self.touched.push(StopCandidate { setting, exact });
-                    }
+                    self.touched.push(StopCandidate { setting, exact });
+                    self.full |=
+                        self.words.len() > MOST_WORDS || self.touched.len() as u64 >= self.log.room;
                 }
-                word += WORD;
+                let Some(next) = word.checked_add(WORD) else {
+                    break;
+                };
+                word = next;
             }
         }
-        self.accesses = list;
-    }
-
-    fn complex(&mut self, m: &Machine, cpu: &CpuState, list: &mut Vec<Access>) {
-        let mut buf = [0; 15];
-        let n = m.code(cpu.rip, &mut buf);
-        // A repeated instruction is assumed to process everything that its count says.
-        let mut after = *cpu;
-        if let Some(op) = StringOp::decode(&buf[..n]) {
-            after.gpr[RCX] = cpu.gpr[RCX].saturating_sub(LONGEST / op.size as u64);
-        }
-        self.finder
-            .find(&buf[..n], (cpu, &m.vectors()), &after, list);
     }
 
     fn kind(&mut self, m: &Machine, pc: u64) -> Kind {
@@ -306,7 +374,7 @@ mod tests {
             (8, vec![stop(0, false), stop(9, true)]),
             (9_000_000_000, vec![stop(1, true)]),
         ];
-        let mut log = Log::new(5);
+        let mut log = Log::new(5, 100);
         for (step, stops) in &given {
             log.add(*step, stops);
             log.add(step + 1, &[]);
@@ -315,5 +383,6 @@ mod tests {
         log.backwards(|step, stops| seen.push((step, stops.iter().rev().copied().collect())));
         seen.reverse();
         assert_eq!(seen, given);
+        assert!(log.room < 100);
     }
 }

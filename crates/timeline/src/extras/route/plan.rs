@@ -1,17 +1,16 @@
 //! Leads all that was executed backwards through the search.
 
-use super::code::{Code, Marks};
+use super::code::{Code, Marks, Role};
 use super::fine::{Collector, Log, each};
 use super::spans::Spans;
 use super::{Candidates, Setting};
 use crate::breakpath::{Breakpath, Leg, NoWay, StopCandidate};
 use crate::{Cancel, Error, Result, Runs, ThreadId, Timeline};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-/// Runs that are kept at a time. Each takes four bytes.
-const MOST_RUNS: usize = 1 << 27;
-/// Runs of a block. What is kept is dropped block by block.
-const BLOCK: usize = 1 << 20;
+/// What is kept is dropped in so many blocks.
+const BLOCKS: usize = 128;
 /// It counts when everything may be set.
 const ALL: u8 = 1;
 /// It counts under the restriction.
@@ -23,8 +22,10 @@ pub struct Plan<'a> {
     candidates: &'a Candidates,
     thread: ThreadId,
     steps: u64,
-    /// The first step from which on data counts.
-    data_from: u64,
+    /// The first step from which on data counts. It gets later if there is too much data.
+    pub data_from: u64,
+    /// Runs that are kept at a time.
+    most_runs: usize,
     /// The address of the instruction at the last step, if it is of use.
     pub goal: Option<u64>,
     settings: Vec<Named>,
@@ -35,6 +36,8 @@ struct Named {
     address: u64,
     module: u32,
     data: bool,
+    /// It can only be set where data counts.
+    near: bool,
     /// Whether it counts: [`ALL`] and [`SOME`].
     counts: u8,
 }
@@ -55,6 +58,60 @@ struct Block {
     runs: Vec<u32>,
 }
 
+/// The last runs of those that were played: so many that they fit the memory.
+struct Kept {
+    /// Runs of a block.
+    block: usize,
+    blocks: VecDeque<Block>,
+    /// The steps at which blocks of the first pass begin.
+    starts: Vec<u64>,
+    first_pass: bool,
+}
+
+impl Kept {
+    fn new(most_runs: usize) -> Kept {
+        Kept {
+            block: (most_runs / BLOCKS).max(1),
+            blocks: VecDeque::new(),
+            starts: Vec::new(),
+            first_pass: true,
+        }
+    }
+
+    /// Adds a run of these steps.
+    #[inline(always)]
+    fn push(&mut self, number: u32, (from, to): (u64, u64)) {
+        match self.blocks.back_mut().filter(|b| b.runs.len() < self.block) {
+            Some(b) => {
+                b.runs.push(number);
+                b.to = to;
+            }
+            None => self.begin(number, (from, to)),
+        }
+    }
+
+    fn begin(&mut self, number: u32, (from, to): (u64, u64)) {
+        if self.first_pass {
+            self.starts.push(from);
+        }
+        // Its memory serves once more.
+        let mut runs = match self.blocks.len() >= BLOCKS {
+            true => self.blocks.pop_front().map(|b| b.runs).unwrap_or_default(),
+            false => Vec::with_capacity(self.block),
+        };
+        runs.clear();
+        runs.push(number);
+        self.blocks.push_back(Block { from, to, runs });
+    }
+
+    /// Where to begin a pass, so that what comes before a step is kept from there on.
+    fn start_before(&self, step: u64) -> u64 {
+        let before = self.starts.partition_point(|s| *s < step);
+        let start = self.starts.get(before.saturating_sub(BLOCKS));
+        start.copied().unwrap_or(0)
+    }
+}
+
 /// The searches: without restriction, and with it.
 struct Searches {
     all: Breakpath,
@@ -71,6 +128,7 @@ impl<'a> Plan<'a> {
         spans: Spans,
         candidates: &'a Candidates,
         (thread, steps, data_from): (ThreadId, u64, u64),
+        most_runs: usize,
     ) -> Plan<'a> {
         Plan {
             spans,
@@ -78,6 +136,7 @@ impl<'a> Plan<'a> {
             thread,
             steps,
             data_from,
+            most_runs,
             goal: None,
             settings: Vec::new(),
         }
@@ -86,10 +145,10 @@ impl<'a> Plan<'a> {
     /// A setting by its number, and its address in the recording.
     pub fn setting(&self, number: u32) -> (Setting, u64) {
         let s = &self.settings[number as usize];
-        let module = &self.spans.all()[s.module as usize].module;
+        let span = &self.spans.all()[s.module as usize];
         let setting = Setting {
-            module: module.path.clone(),
-            offset: s.address - module.start,
+            module: Arc::clone(&span.path),
+            offset: s.address - span.module.start,
             data: s.data,
         };
         (setting, s.address)
@@ -99,48 +158,53 @@ impl<'a> Plan<'a> {
         self.settings[number as usize].data
     }
 
+    /// The file that has an address at a step, and the offset from its lowest address.
+    pub fn in_file(&mut self, address: u64, step: u64) -> Option<(Arc<str>, u64)> {
+        let found = self.spans.at(address)?;
+        let span = &self.spans.all()[found];
+        let there = (span.usable..span.gone).contains(&step);
+        there.then(|| (Arc::clone(&span.path), address - span.module.start))
+    }
+
     pub fn find(&mut self, timeline: &Timeline, cancel: &Cancel) -> Result<Found> {
         let mut code = Code::default();
-        let runs = timeline.runs(self.thread, cancel.clone())?;
-        let mut blocks = VecDeque::new();
-        let mut runs = match runs {
-            Some(mut runs) => {
-                blocks = self.runs(&mut runs, &mut code, (0, self.steps))?;
-                Some(runs)
-            }
-            None => {
-                self.instructions(timeline, &mut code, cancel)?;
-                None
-            }
-        };
-        let marks = self.marks(&code);
+        let mut kept = Kept::new(self.most_runs);
+        let mut runs = timeline.runs(self.thread, cancel.clone())?;
+        match &mut runs {
+            Some(runs) => self.play(runs, &mut code, &mut kept, (0, self.steps))?,
+            None => self.instructions(timeline, &mut code, cancel)?,
+        }
+        let mut marks = self.marks(&code);
         let log = self.fine(timeline, &marks, cancel)?;
         let mut searches = self.searches();
         log.backwards(|step, stops| searches.push(step, stops));
         drop(log);
-        let mut from = self.data_from;
-        loop {
-            while let Some(b) = blocks.pop_back() {
-                from = b.from;
-                b.backwards(&marks, &mut searches);
+        let before = self.data_from;
+        match &mut runs {
+            Some(runs) => {
+                let again =
+                    |kept: &mut Kept, code: &mut Code, range| self.play(runs, code, kept, range);
+                coarse(
+                    before,
+                    (&mut kept, &mut code, &mut marks),
+                    &mut searches,
+                    again,
+                )?;
             }
-            let Some(runs) = runs.as_mut().filter(|_| from > 0) else {
-                break;
-            };
-            // What was not kept is played again.
-            blocks = self.runs(runs, &mut code, (0, from))?;
+            None if before > 0 => return Err(self.slow()),
+            None => {}
         }
         Ok(searches.found())
     }
 
-    /// Plays a part, and keeps the last runs of it that come before data counts.
-    fn runs(
+    /// Plays a part, and keeps the last runs of it.
+    fn play(
         &mut self,
         runs: &mut Runs,
         code: &mut Code,
+        kept: &mut Kept,
         (from, to): (u64, u64),
-    ) -> Result<VecDeque<Block>> {
-        let mut blocks: VecDeque<Block> = VecDeque::new();
+    ) -> Result<()> {
         let (mut at, mut epoch) = (from, None);
         let spans = &mut self.spans;
         runs.play((from, to), |executed, taken| {
@@ -157,36 +221,24 @@ impl<'a> Plan<'a> {
                 let number = code.number(run, spans, |pc, buf| executed.code(pc, buf));
                 let begin = at;
                 at += run.instructions();
-                if begin >= self.data_from {
-                    continue;
-                }
-                match blocks.back_mut().filter(|b| b.runs.len() < BLOCK) {
-                    Some(b) => {
-                        b.runs.push(number);
-                        b.to = at;
-                    }
-                    None => {
-                        let mut runs = Vec::with_capacity(BLOCK);
-                        runs.push(number);
-                        blocks.push_back(Block {
-                            from: begin,
-                            to: at,
-                            runs,
-                        });
-                    }
-                }
-            }
-            if blocks.len() > MOST_RUNS / BLOCK {
-                blocks.pop_front();
+                kept.push(number, (begin, at));
             }
             true
         })?;
         match at >= to {
-            true => Ok(blocks),
+            true => Ok(()),
             false => Err(Error::Unsupported(format!(
                 "parts of the program behind its first {at} instructions were not recorded"
             ))),
         }
+    }
+
+    fn slow(&self) -> Error {
+        Error::Unsupported(format!(
+            "this processor looks at each of {} instructions from the start; at most {} are considered (--limit)",
+            self.steps,
+            self.steps - self.data_from
+        ))
     }
 
     /// Without a replay that tells runs: each instruction counts as one.
@@ -197,17 +249,14 @@ impl<'a> Plan<'a> {
         cancel: &Cancel,
     ) -> Result<()> {
         if self.data_from > 0 {
-            return Err(Error::Unsupported(format!(
-                "this processor looks at each of {} instructions from the start; at most {} are considered (--limit)",
-                self.steps,
-                self.steps - self.data_from
-            )));
+            return Err(self.slow());
         }
         let spans = &mut self.spans;
         each(timeline, self.thread, (0, self.steps), cancel, |_, m| {
             if let Some(run) = hindsight_replay::Run::alone(m.registers().rip) {
                 code.number(run, spans, |pc, buf| m.code(pc, buf));
             }
+            true
         })
     }
 
@@ -223,10 +272,14 @@ impl<'a> Plan<'a> {
         let is_listed = |pc: u64| listed.is_some_and(|l| l.contains(&pc));
         let (spans, settings) = (&mut self.spans, &mut self.settings);
         let goal = self.goal.filter(|pc| spans.code_at(*pc).is_some());
-        code.marks(goal, is_listed, |pc, first| {
+        code.marks(goal, is_listed, |pc, role| {
             // Marks stand in files.
             let module = spans.at(pc).unwrap_or(0) as u32;
-            let mut counts = if first { counts } else { 0 };
+            let mut counts = match role {
+                Role::First => counts,
+                Role::Listed => 0,
+                Role::Near => ALL,
+            };
             if is_listed(pc) {
                 counts |= SOME;
             }
@@ -234,17 +287,32 @@ impl<'a> Plan<'a> {
                 address: pc,
                 module,
                 data: false,
+                near: role == Role::Near,
                 counts,
             });
             settings.len() as u32 - 1
         })
     }
 
-    /// Looks at the last steps one by one.
+    /// Looks at the last steps one by one. Of those that access more than is kept, only the last ones count.
     fn fine(&mut self, timeline: &Timeline, marks: &Marks, cancel: &Cancel) -> Result<Log> {
+        let instructions = self.settings.len();
+        loop {
+            self.settings.truncate(instructions);
+            if let Some(log) = self.look(timeline, marks, cancel)? {
+                return Ok(log);
+            }
+            // Nothing is executed behind the last step.
+            self.data_from = self.steps - (self.steps - self.data_from) / 4;
+        }
+    }
+
+    /// `None`: there is too much data.
+    fn look(&mut self, timeline: &Timeline, marks: &Marks, cancel: &Cancel) -> Result<Option<Log>> {
         let range = (self.data_from, self.steps);
         let (candidates, settings) = (self.candidates, &mut self.settings);
-        let mut collector = Collector::new(&mut self.spans, marks, self.data_from);
+        let count = range.1 - range.0;
+        let mut collector = Collector::new(&mut self.spans, marks, range.0, count);
         let mut name = |word: u64, module: usize| {
             let counts = match candidates {
                 Candidates::All | Candidates::Instructions => ALL,
@@ -256,18 +324,15 @@ impl<'a> Plan<'a> {
                 address: word,
                 module: module as u32,
                 data: true,
+                near: true,
                 counts,
             });
             settings.len() as u32 - 1
         };
-        let goal = self.steps;
         each(timeline, self.thread, range, cancel, |step, m| {
-            collector.arrive(step, m);
-            if step < goal {
-                collector.execute(step, m, &mut name);
-            }
+            collector.step(step, step == range.1, m, &mut name)
         })?;
-        Ok(collector.log)
+        Ok((!collector.full).then_some(collector.log))
     }
 
     fn searches(&self) -> Searches {
@@ -275,7 +340,7 @@ impl<'a> Plan<'a> {
         let make = || {
             let mut b = Breakpath::new(self.steps, 2 * spans.len());
             for s in &self.settings {
-                b.setting(2 * s.module + s.data as u32);
+                b.setting(2 * s.module + s.near as u32);
             }
             b
         };
@@ -297,20 +362,52 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// Gives the searches what was executed before data counts. `again` plays a part once more, and keeps it.
+fn coarse(
+    data_from: u64,
+    (kept, code, marks): (&mut Kept, &mut Code, &mut Marks),
+    searches: &mut Searches,
+    mut again: impl FnMut(&mut Kept, &mut Code, (u64, u64)) -> Result<()>,
+) -> Result<()> {
+    kept.first_pass = false;
+    let mut from = data_from;
+    loop {
+        while let Some(b) = kept.blocks.pop_back() {
+            from = from.min(b.from);
+            b.backwards(marks, data_from, searches)?;
+        }
+        if from == 0 {
+            return Ok(());
+        }
+        // What was not kept is played again.
+        again(kept, code, (kept.start_before(from), from))?;
+        if kept.blocks.is_empty() {
+            return Err(unlike());
+        }
+        marks.grow(code);
+    }
+}
+
+fn unlike() -> Error {
+    Error::Unsupported("another replay of the program tells other instructions".into())
+}
+
 impl Block {
-    fn backwards(&self, marks: &Marks, searches: &mut Searches) {
+    /// Leaves out what comes behind `data_from`: it was looked at one by one.
+    fn backwards(&self, marks: &Marks, data_from: u64, searches: &mut Searches) -> Result<()> {
         let mut step = self.to;
         for run in self.runs.iter().rev() {
-            let (len, list) = marks.of(*run);
-            step -= len;
+            let (len, list) = marks.of(*run).ok_or_else(unlike)?;
+            step = step.checked_sub(len).ok_or_else(unlike)?;
             for m in list.iter().rev() {
                 let at = step + m.behind as u64;
                 // The program stands at step 0 when it starts.
-                if at > 0 {
+                if at > 0 && at < data_from {
                     searches.push_one(at, m.setting);
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -380,3 +477,6 @@ impl Searches {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use crate::{Filter, Kind, KindOf, Module, Position, Result, Timeline};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// `mmap` maps the parts of a module.
 const MMAP: u64 = 9;
@@ -10,11 +11,13 @@ const PROT_EXEC: u32 = 4;
 /// A module, and the steps in which it can be used.
 pub struct Span {
     pub module: Module,
+    /// The module's path.
+    pub path: Arc<str>,
     /// The first step at which all of it is mapped.
     pub usable: u64,
     /// The first step at which it no longer is.
     pub gone: u64,
-    code: Vec<Range<u64>>,
+    pub code: Vec<Range<u64>>,
 }
 
 impl Span {
@@ -64,9 +67,12 @@ impl Spans {
                 }
             }
             let gone = module.unload.map_or(Ok(u64::MAX), step)?;
-            let code = module.parts.iter().filter(|p| p.prot & PROT_EXEC != 0);
+            // Where a file was unloaded, other code may be executed later.
+            let stays = module.unload.is_none_or(|u| u >= to);
+            let code = (module.parts.iter()).filter(|p| stays && p.prot & PROT_EXEC != 0);
             let code = code.map(|p| p.start..p.end).collect();
             all.push(Span {
+                path: module.path.as_str().into(),
                 module,
                 usable,
                 gone,
@@ -87,6 +93,12 @@ impl Spans {
         let mut keep = alone.into_iter();
         all.retain(|_| keep.next() == Some(true));
         Ok(Spans { all, last: 0 })
+    }
+
+    /// These, by address.
+    #[cfg(test)]
+    pub fn of(all: Vec<Span>) -> Spans {
+        Spans { all, last: 0 }
     }
 
     pub fn all(&self) -> &[Span] {
