@@ -300,11 +300,15 @@ impl Collector<'_> {
                     continue;
                 };
                 let span = &self.spans.all()[module];
-                let again = list[..i]
-                    .iter()
-                    .map(words)
-                    .any(|w| (w.0..w.1).contains(&word));
-                if (span.usable..span.gone).contains(&step) && !again {
+                if !(span.usable..span.gone).contains(&step) {
+                    match span.module.end.checked_next_multiple_of(WORD) {
+                        Some(behind) => word = behind,
+                        None => break,
+                    }
+                    continue;
+                }
+                let mut before = list[..i].iter().map(words);
+                if !before.any(|w| (w.0..w.1).contains(&word)) {
                     let named = self.words.entry(word);
                     let setting = *named.or_insert_with(|| name(word, module));
                     self.touched.push(StopCandidate { setting, exact });
