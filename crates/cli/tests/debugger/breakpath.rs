@@ -255,6 +255,99 @@ fn real_programs_arrive_in_as_many_stops_as_promised() {
     }
 }
 
+/// Such a run is not led to another place in silence.
+#[test]
+fn a_script_says_that_a_run_is_not_like_the_recorded_one() {
+    let s = Scene::new();
+    let source = r#"
+#include <stdio.h>
+static int first(int n) { return n + 1; }
+static int second(int n) { return n + 2; }
+int main(int argc, char **argv) {
+    if (argv[1][0] == 'x') __asm__ volatile("int3");
+    int n = 0;
+    for (char *c = argv[1]; *c; c++) n = *c == 'a' ? first(n) : second(n);
+    printf("%d\n", n);
+    return 0;
+}
+"#;
+    let program = compile(&s, "program", source, &[]);
+    let program = program.to_str().unwrap();
+    let (_, trace) = s.record(&[program, "abaabbab"]);
+    let place = call(&s, &trace, "second", 2);
+    let goes = |argument: &str| arrive(&s, &trace, &place, &[program, argument], &[]);
+    assert!(goes("abaabbab").is_ok());
+    let told = goes("aaaaaaaa").unwrap_err();
+    assert!(told.contains("the program ended in part"), "{told}");
+    assert!(told.contains("not like the recorded one"), "{told}");
+    let told = goes("xbaabbab").unwrap_err();
+    assert!(told.contains("something else stopped it"), "{told}");
+}
+
+/// Other code is executed at the addresses of a file that was unloaded.
+#[test]
+fn code_where_a_file_was_is_not_that_file() {
+    let s = Scene::new();
+    let plugin = "int plugin(int n) { int s = 0; for (int i = 0; i < n; i++) s += i; return s; }";
+    let plugin = compile(&s, "plugin.so", plugin, &["-shared", "-fPIC"]);
+    let source = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+int main(int argc, char **argv) {
+    void *handle = dlopen(argv[1], RTLD_NOW);
+    int (*f)(int) = dlsym(handle, "plugin");
+    int n = f(2);
+    void *page = (void *)((long)f & ~4095L);
+    dlclose(handle);
+    if (mmap(page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != page)
+        return 3;
+    /* mov ecx, 2000000; dec ecx; jnz; mov eax, ecx; ret */
+    static const unsigned char loop[] = {0xb9, 0x80, 0x84, 0x1e, 0, 0xff, 0xc9, 0x75, 0xfc, 0x89, 0xc8, 0xc3};
+    memcpy((void *)f, loop, sizeof loop);
+    printf("%d\n", n + f(0));
+    return 0;
+}
+"#;
+    let program = compile(&s, "program", source, &[]);
+    let (done, trace) = s.record(&[&program, &plugin]);
+    assert_eq!(done.text(), "1\n", "{}", done.messages());
+    let (status, json, told) = ask(&s, &trace, "70%", &[]);
+    assert_eq!(status, Some(2), "{json}");
+    assert!(told.contains("nothing that may be set"), "{told}");
+}
+
+/// What one instruction may access is not kept without bound. Data then counts from a later step on.
+#[test]
+fn an_instruction_that_accesses_much_does_not_take_all_memory() {
+    let s = Scene::new();
+    let source = r#"
+#include <stdio.h>
+static char big[1 << 25];
+long cell;
+static void step(long n) { cell += n; }
+int main(void) {
+    for (int i = 0; i < 20; i++) {
+        void *at = big;
+        long count = sizeof big;
+        __asm__ volatile("rep stosb" : "+D"(at), "+c"(count) : "a"(i) : "memory");
+    }
+    for (long i = 0; i < 40; i++) step(i);
+    printf("%ld\n", cell);
+    return 0;
+}
+"#;
+    let program = compile(&s, "program", source, &[]);
+    let (_, trace) = s.record(&[&program]);
+    let place = call(&s, &trace, "step", 30);
+    let way = route(&s, &trace, &place, &[]);
+    assert!(way["data_from"].is_string(), "{way}");
+    let argv = [program.to_str().unwrap()];
+    assert!(arrives(&s, &trace, &place, &argv, &[]) > 0);
+}
+
 #[test]
 fn says_what_it_cannot_do() {
     let s = Scene::new();
