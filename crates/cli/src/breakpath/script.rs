@@ -76,11 +76,10 @@ pub fn gdb(route: &Route, to: Position) -> Result<String> {
     Ok(format!(
         r#"# Brings a live program to position {to} of its recording in {stops} stops.
 # Use: gdb -x THIS-FILE --args PROGRAM ARGUMENTS
-# Where the program reads a file as its input: remove "set startup-with-shell off", and use
-# gdb -ex "set args ARGUMENTS < INPUT" -x THIS-FILE PROGRAM. What gdb itself gets as input, it takes for commands.
+# Where the program reads a file as its input: gdb -ex "set args ARGUMENTS < INPUT" -x THIS-FILE PROGRAM
+# What gdb itself gets as input, it takes for commands.
 set pagination off
 set confirm off
-set startup-with-shell off
 unset environment LINES
 unset environment COLUMNS
 handle all nostop noprint pass

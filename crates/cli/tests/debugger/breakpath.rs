@@ -325,11 +325,11 @@ fn an_instruction_that_accesses_much_does_not_take_all_memory() {
     let s = Scene::new();
     let source = r#"
 #include <stdio.h>
-static char big[1 << 25];
+static char big[1 << 24] = {1};
 long cell;
 static void step(long n) { cell += n; }
 int main(void) {
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 4; i++) {
         void *at = big;
         long count = sizeof big;
         __asm__ volatile("rep stosb" : "+D"(at), "+c"(count) : "a"(i) : "memory");
