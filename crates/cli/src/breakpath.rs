@@ -16,7 +16,9 @@ use std::path::Path;
 
 /// Bytes of memory for each instruction that is looked at with its data.
 const PER_INSTRUCTION: u64 = 16;
-/// Bytes of memory for those before: what of their runs is kept at a time, and what is known of the different ones.
+/// Bytes of memory for each of those before, and at most: what of their runs is kept at a time, and what is known of the
+/// different ones.
+const PER_RUN: u64 = 8;
 const RUNS: u64 = 768 << 20;
 
 /// Prints the way to a position.
@@ -32,7 +34,8 @@ fn find(a: &args::Breakpath, wanted: &Wanted) -> Result<(Timeline, Position, Rou
     let to = timeline.find(a.words[0].parse::<Place>()?, None)?;
     let steps = timeline.locate(to)?.count;
     let memory = a.limit.min(steps).saturating_mul(PER_INSTRUCTION);
-    limits::raise(memory.saturating_add(RUNS));
+    let runs = steps.saturating_mul(PER_RUN).min(RUNS);
+    limits::raise(memory.saturating_add(runs));
     let candidates = match wanted.plain() {
         Some(candidates) => candidates,
         None => wanted.resolve(&timeline, to)?,
