@@ -23,7 +23,6 @@ mod places;
 mod questions;
 mod races;
 mod restated;
-mod routes;
 mod runs;
 mod saved;
 mod sequences;
