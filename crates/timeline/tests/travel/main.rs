@@ -23,6 +23,7 @@ mod places;
 mod questions;
 mod races;
 mod restated;
+mod routes;
 mod runs;
 mod saved;
 mod sequences;
