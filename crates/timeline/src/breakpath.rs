@@ -35,7 +35,9 @@ pub struct Leg {
 /// Why there is no way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoWay {
-    /// No settings lead there.
+    /// Nothing stops there.
+    Nothing,
+    /// Something stops there, but no settings lead there from the start.
     Unreachable,
     /// It has more than [`MOST_LEGS`] parts.
     TooLong,
@@ -59,6 +61,8 @@ struct Known {
 /// Finds the way to one step. Steps are given backwards.
 pub struct Breakpath {
     known: Vec<Known>,
+    /// The settings of each class.
+    of: Vec<Vec<u32>>,
     /// For each class: it cannot be set at the steps that are still to come.
     late: Vec<bool>,
     /// From here on the goal is reached in as many stops as `level` says.
@@ -80,6 +84,7 @@ impl Breakpath {
     pub fn new(goal: u64, classes: usize) -> Breakpath {
         Breakpath {
             known: Vec::new(),
+            of: vec![Vec::new(); classes],
             late: vec![false; classes],
             border: goal,
             level: 0,
@@ -96,14 +101,15 @@ impl Breakpath {
     /// # Panics
     /// There is no such class, or there are 2^32 settings.
     pub fn setting(&mut self, class: u32) -> u32 {
-        assert!((class as usize) < self.late.len());
+        let number = u32::try_from(self.known.len()).expect("fewer settings than numbers");
+        self.of[class as usize].push(number);
         self.known.push(Known {
             class,
             exact: false,
             earliest: 0,
             closed: 0,
         });
-        u32::try_from(self.known.len() - 1).expect("fewer settings than numbers")
+        number
     }
 
     /// Tells which settings stop at a step, each once. The goal comes first, then smaller ones. Steps at which nothing stops
@@ -115,7 +121,7 @@ impl Breakpath {
         }
         if step < self.border && self.level == 0 {
             // Nothing stops at the goal.
-            self.none = Some(NoWay::Unreachable);
+            self.none = Some(NoWay::Nothing);
             return;
         }
         let mut by = None;
@@ -172,15 +178,16 @@ impl Breakpath {
             return;
         }
         let mut by = None;
-        for (i, k) in self.known.iter_mut().enumerate() {
+        for i in std::mem::take(&mut self.of[class as usize]) {
+            let k = &mut self.known[i as usize];
             // From now on they are nothing.
-            if k.class != class || !std::mem::take(&mut k.exact) {
+            if !std::mem::take(&mut k.exact) {
                 continue;
             }
             self.next -= 1;
             if k.closed < self.level {
                 self.open -= 1;
-                by = preferred(&self.legs, by, (i as u32, k.earliest));
+                by = preferred(&self.legs, by, (i, k.earliest));
             }
         }
         if let Some(by) = by.filter(|_| self.open == 0 && self.none.is_none()) {
@@ -195,7 +202,7 @@ impl Breakpath {
     fn begin(&mut self, step: u64) {
         (self.border, self.level, self.open) = (step, 1, self.next);
         if self.open == 0 {
-            self.none = Some(NoWay::Unreachable);
+            self.none = Some(NoWay::Nothing);
         }
     }
 
@@ -227,7 +234,7 @@ impl Breakpath {
     /// There is none, or it is too long.
     pub fn way(mut self) -> Result<Vec<Leg>, NoWay> {
         if self.level == 0 {
-            return Err(NoWay::Unreachable);
+            return Err(NoWay::Nothing);
         }
         let mut by = None;
         let open = |k: &Known| k.exact && k.closed < self.level;

@@ -218,7 +218,8 @@ pub struct Breakpath {
     #[arg(long, conflicts_with = "json")]
     pub lldb: bool,
     /// What may be set: `all`, `instructions`, `lines` (where a source line begins), `functions` (their first instructions), `data`,
-    /// or a file with one setting in each line: `MODULE+0xOFFSET`, `FUNCTION` or `SOURCE:LINE`.
+    /// or a file with one setting in each line: `MODULE+0xOFFSET`, `FUNCTION` or `SOURCE:LINE`. `data` needs a `--limit` of all
+    /// instructions before the place.
     #[arg(long, value_name = "WHAT", default_value = "all")]
     pub candidates: String,
     /// Most instructions before the place whose data counts; each takes about 16 bytes of memory. Before these, only

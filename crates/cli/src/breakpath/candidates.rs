@@ -101,7 +101,7 @@ impl Wanted {
                 for i in items {
                     i.resolve(
                         &mut inspector,
-                        timeline,
+                        (timeline, at),
                         (image, &space),
                         (&mut code, &mut words),
                     )
@@ -191,7 +191,7 @@ impl Item {
     fn resolve(
         &self,
         inspector: &mut Inspector,
-        timeline: &Timeline,
+        (timeline, at): (&Timeline, Position),
         (image, space): (u32, &Space),
         (code, words): (&mut BTreeSet<u64>, &mut BTreeSet<u64>),
     ) -> Result<()> {
@@ -220,9 +220,13 @@ impl Item {
                 let Some(m) = all.iter().find(|m| named(&m.path)) else {
                     bail!("the program has no file {module}");
                 };
-                let address = m.start.checked_add(*offset).filter(|a| *a < m.end);
+                // The file may be mapped elsewhere, too, behind this position.
+                let now = timeline.mappings(image, at)?;
+                let now = (now.iter()).filter(|n| n.path == m.path && n.start >= m.start);
+                let start = now.map(|n| n.start).min().unwrap_or(m.start);
+                let address = start.checked_add(*offset).filter(|a| *a < m.end);
                 let Some(address) = address else {
-                    bail!("{module} has only {:#x} bytes", m.end - m.start);
+                    bail!("{module} has only {:#x} bytes", m.end - start);
                 };
                 let part = m.parts.iter().find(|p| (p.start..p.end).contains(&address));
                 match part.is_some_and(|p| p.prot & PROT_EXEC != 0) {

@@ -96,6 +96,13 @@ fn call(s: &Scene, trace: &Path, function: &str, number: usize) -> String {
     list[number]["position"].as_str().unwrap().to_owned()
 }
 
+/// The position so many instructions behind another one of the same thread.
+fn behind(place: &str, instructions: u64) -> String {
+    let (epoch, count) = place.split_once(':').unwrap();
+    let count = u64::from_str_radix(count, 16).unwrap() + instructions;
+    format!("{epoch}:{count:X}")
+}
+
 #[test]
 fn a_live_program_arrives_in_as_many_stops_as_promised() {
     let s = Scene::new();
@@ -198,8 +205,9 @@ fn only_what_may_be_set_is_set() {
         assert_eq!(status, Some(2), "{told}");
         told
     };
-    // No function begins there.
-    let told = refuses("functions", "60%");
+    // No function begins there: it is within `step`.
+    let within = behind(&place, 2);
+    let told = refuses("functions", &within);
     assert!(told.contains("the last position before"), "{told}");
     for (text, says) in [
         ("step\n  program.c:x\n", "list:2:13: \"x\" is no number"),
@@ -317,6 +325,150 @@ int main(int argc, char **argv) {
     let (status, json, told) = ask(&s, &trace, "70%", &[]);
     assert_eq!(status, Some(2), "{json}");
     assert!(told.contains("nothing that may be set"), "{told}");
+}
+
+/// A file that the program maps once more, below, does not have other offsets because of that.
+#[test]
+fn a_file_that_is_mapped_twice_is_not_mistaken() {
+    let s = Scene::new();
+    let source = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+long sum;
+static int compare(const void *a, const void *b) { sum++; return *(int *)a - *(int *)b; }
+static void mark(void) { sum ^= 1; }
+static void work(void) {
+    int v[64];
+    for (int i = 0; i < 64; i++) v[i] = i * 37 % 64;
+    qsort(v, 64, sizeof *v, compare);
+    mark();
+}
+int main(int argc, char **argv) {
+    char path[4096] = "", line[8192];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, "libc.so") || strstr(line, "libc-"))
+            sscanf(strchr(line, '/'), "%4095s", path);
+    fclose(maps);
+    work();
+    int file = open(path, O_RDONLY);
+    void *again = mmap(0, 4096 * 400, PROT_READ, MAP_PRIVATE, file, 0);
+    if (file < 0 || again == MAP_FAILED) return 3;
+    munmap(again, 4096 * 400);
+    work();
+    printf("%ld\n", sum);
+    return 0;
+}
+"#;
+    let program = compile(&s, "program", source, &[]);
+    let argv = [program.to_str().unwrap()];
+    let (done, trace) = s.record(&[&program]);
+    assert_eq!(done.status.code(), Some(0));
+    let (mut libc, mut reached) = (0, 0);
+    for number in [0, 1] {
+        let mark = call(&s, &trace, "mark", number);
+        // Some of these are in libc, which calls `compare`.
+        for back in [0, 60, 130, 190, 260, 330, 400] {
+            let (_, count) = mark.split_once(':').unwrap();
+            let at = u64::from_str_radix(count, 16).unwrap() - back;
+            let place = format!("0:{at:X}");
+            let (status, way, told) = ask(&s, &trace, &place, &[]);
+            if status == Some(2) {
+                // The recording has libc in two places now, so it is left out.
+                assert!(told.contains("nothing that may be set"), "{told}");
+                assert_eq!(number, 1, "{told}");
+                continue;
+            }
+            let settings = way["settings"].as_array().unwrap();
+            let in_libc = |h: &&Value| h["module"].as_str().unwrap().contains("/libc");
+            libc += settings.iter().filter(in_libc).count();
+            reached += 1;
+            arrives(&s, &trace, &place, &argv, &[]);
+        }
+    }
+    assert!(
+        libc > 0 && reached >= 8,
+        "{libc} in libc, {reached} reached"
+    );
+}
+
+/// What an instruction accesses is looked up anew where the program changes its code.
+#[test]
+fn data_of_code_that_changes_is_that_of_the_new_code() {
+    let s = Scene::new();
+    let source = r#"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+long a __attribute__((aligned(64))), b __attribute__((aligned(64)));
+__asm__(".pushsection .patch,\"ax\",@progbits\n.balign 4096\n"
+        "f: addq $1, a(%rip)\n ret\n.balign 4096\n.popsection");
+extern char f[];
+static void mark(void) { __asm__ volatile(""); }
+int main(void) {
+    void (*g)(void) = (void *)f;
+    for (int i = 0; i < 3; i++) g();
+    mprotect(f, 4096, 7);
+    int d;
+    memcpy(&d, f + 3, 4);
+    d += (char *)&b - (char *)&a;
+    memcpy(f + 3, &d, 4);
+    mprotect(f, 4096, 5);
+    for (int i = 0; i < 3; i++) { g(); mark(); }
+    printf("%ld %ld\n", a, b);
+    return 0;
+}
+"#;
+    let program = compile(&s, "program", source, &[]);
+    let (done, trace) = s.record(&[&program]);
+    assert_eq!(done.text(), "3 3\n", "{}", done.messages());
+    let argv = [program.to_str().unwrap()];
+    let mut data = 0;
+    for number in 0..3 {
+        let mark = call(&s, &trace, "mark", number);
+        let (_, count) = mark.split_once(':').unwrap();
+        let mark = u64::from_str_radix(count, 16).unwrap();
+        for back in 0..4 {
+            let place = format!("0:{:X}", mark - back);
+            for options in [&[][..], &["--processor", "interpreter"]] {
+                let (status, way, told) = ask(&s, &trace, &place, options);
+                if status == Some(2) {
+                    assert!(told.contains("nothing that may be set"), "{told}");
+                    continue;
+                }
+                let settings = way["settings"].as_array().unwrap();
+                data += settings.iter().filter(|h| h["kind"] == "access").count();
+                arrives(&s, &trace, &place, &argv, options);
+            }
+        }
+    }
+    assert!(data > 0, "no watchpoints");
+}
+
+/// What can only be set too late is told from what does not stop there.
+#[test]
+fn data_that_counts_too_late_leads_nowhere() {
+    let s = Scene::new();
+    let program = compile(&s, "program", PROGRAM, &[]);
+    let (_, trace) = s.record(&[&program]);
+    // Behind the push of the call's first instruction, the third one adds to `cell`.
+    let touch = call(&s, &trace, "touch", 20);
+    let data = ["--candidates", "data"];
+    let place = (0..12)
+        .map(|n| behind(&touch, n))
+        .find(|place| ask(&s, &trace, place, &data).0 == Some(0))
+        .expect("nothing accesses data");
+    let options = [&data[..], &["--limit", "1000"]].concat();
+    let (status, _, told) = ask(&s, &trace, &place, &options);
+    assert_eq!(status, Some(2), "{told}");
+    assert!(
+        told.contains("nothing leads there from the start"),
+        "{told}"
+    );
+    assert!(told.contains("(--limit)"), "{told}");
 }
 
 /// What one instruction may access is not kept without bound. Data then counts from a later step on.

@@ -132,7 +132,7 @@ impl Timeline {
         if steps == 0 {
             return Ok(route);
         }
-        let spans = Spans::new(self, image, to)?;
+        let spans = Spans::new(self, image, to, cancel)?;
         let mut cursor = self.cursor()?;
         cursor.seek_count(thread, steps)?;
         let goal = cursor.registers()?.rip;
@@ -211,6 +211,16 @@ impl Timeline {
                 )));
             }
             Err(NoWay::Unreachable) => {
+                let mut why = format!(
+                    "of what may be set in files of the program something stops at position {to}, but nothing leads there from the start"
+                );
+                if plan.data_from > 0 {
+                    let from = self.position(thread, plan.data_from)?;
+                    why += &format!("; data counts only from position {from} on (--limit)");
+                }
+                return Err(Error::Unsupported(why));
+            }
+            Err(NoWay::Nothing) => {
                 let mut why = format!(
                     "nothing that may be set in a file of the program stops at position {to}"
                 );

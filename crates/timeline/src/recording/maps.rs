@@ -21,7 +21,7 @@ pub enum What {
 }
 
 impl What {
-    fn range(&self) -> (u64, u64) {
+    pub fn range(&self) -> (u64, u64) {
         match self {
             What::Map(m) => (m.start, m.end),
             What::Unmap(start, end) => (*start, *end),

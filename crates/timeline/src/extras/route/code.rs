@@ -149,13 +149,18 @@ impl Code {
         self.unsteady.insert(page / PAGE * PAGE);
     }
 
+    /// Whether an instruction always is the same.
+    pub fn stays(&self, pc: u64) -> bool {
+        let end = pc.saturating_add(LONGEST as u64 - 1);
+        [pc, end]
+            .iter()
+            .all(|a| !self.unsteady.contains(&(a / PAGE * PAGE)))
+    }
+
     /// Whether a debugger can stop at an instruction, each time that it is executed.
     fn serves(&self, pc: u64) -> bool {
-        let changes = |a: u64| self.unsteady.contains(&(a / PAGE * PAGE));
         // Behind code that changes, in the same run, other instructions may have begun. No run is longer than a page.
-        let steady = !changes(pc)
-            && !changes(pc.saturating_add(LONGEST as u64 - 1))
-            && !changes(pc.wrapping_sub(PAGE));
+        let steady = self.stays(pc) && self.stays(pc.wrapping_sub(PAGE));
         steady && !self.strings.contains(&pc)
     }
 

@@ -1,6 +1,6 @@
 //! The last steps before a position one by one, with the data that they access.
 
-use super::code::{Marks, Quick};
+use super::code::{Code, Marks, Quick};
 use super::spans::Spans;
 use crate::breakpath::StopCandidate;
 use crate::model::error::replay;
@@ -165,6 +165,7 @@ pub struct Collector<'a> {
     pub full: bool,
     spans: &'a mut Spans,
     marks: &'a Marks,
+    code: &'a Code,
     /// The settings of words in files.
     words: Quick<u32>,
     kinds: HashMap<u64, Kind>,
@@ -181,7 +182,7 @@ impl Collector<'_> {
     /// Begins at step `first`. So many steps follow.
     pub fn new<'a>(
         spans: &'a mut Spans,
-        marks: &'a Marks,
+        (marks, code): (&'a Marks, &'a Code),
         first: u64,
         steps: u64,
     ) -> Collector<'a> {
@@ -191,6 +192,7 @@ impl Collector<'_> {
             full: false,
             spans,
             marks,
+            code,
             words: Quick::default(),
             kinds: HashMap::new(),
             finder: Finder::new(),
@@ -243,10 +245,11 @@ impl Collector<'_> {
         cpu: &CpuState,
         name: &mut dyn FnMut(u64, usize) -> u32,
     ) {
-        // Something else may be mapped where a module was unloaded.
+        // Something else may be mapped where a module was unloaded, and a program may change its code.
         let lasting = |s: &super::spans::Span| s.gone == u64::MAX && s.usable <= step;
         let module = self.spans.at(cpu.rip);
         let lasting = module.is_some_and(|i| lasting(&self.spans.all()[i]));
+        let lasting = lasting && self.code.stays(cpu.rip);
         if lasting && !self.kinds.contains_key(&cpu.rip) {
             let kind = self.kind(m, cpu.rip);
             self.kinds.insert(cpu.rip, kind);
@@ -301,7 +304,7 @@ impl Collector<'_> {
                 };
                 let span = &self.spans.all()[module];
                 if !(span.usable..span.gone).contains(&step) {
-                    match span.module.end.checked_next_multiple_of(WORD) {
+                    match span.range.end.checked_next_multiple_of(WORD) {
                         Some(behind) => word = behind,
                         None => break,
                     }

@@ -148,7 +148,7 @@ impl<'a> Plan<'a> {
         let span = &self.spans.all()[s.module as usize];
         let setting = Setting {
             module: Arc::clone(&span.path),
-            offset: s.address - span.module.start,
+            offset: s.address - span.range.start,
             data: s.data,
         };
         (setting, s.address)
@@ -163,7 +163,7 @@ impl<'a> Plan<'a> {
         let found = self.spans.at(address)?;
         let span = &self.spans.all()[found];
         let there = (span.usable..span.gone).contains(&step);
-        there.then(|| (Arc::clone(&span.path), address - span.module.start))
+        there.then(|| (Arc::clone(&span.path), address - span.range.start))
     }
 
     pub fn find(&mut self, timeline: &Timeline, cancel: &Cancel) -> Result<Found> {
@@ -175,7 +175,7 @@ impl<'a> Plan<'a> {
             None => self.instructions(timeline, &mut code, cancel)?,
         }
         let mut marks = self.marks(&code);
-        let log = self.fine(timeline, &marks, cancel)?;
+        let log = self.fine(timeline, (&marks, &code), cancel)?;
         let mut searches = self.searches();
         log.backwards(|step, stops| searches.push(step, stops));
         drop(log);
@@ -252,7 +252,14 @@ impl<'a> Plan<'a> {
             return Err(self.slow());
         }
         let spans = &mut self.spans;
+        let mut epoch = None;
         each(timeline, self.thread, (0, self.steps), cancel, |_, m| {
+            if let Some(before) = epoch.replace(m.epoch())
+                && before != m.epoch()
+            {
+                let changed = m.changed_code(before, m.epoch());
+                changed.into_iter().for_each(|page| code.changes(page));
+            }
             if let Some(run) = hindsight_replay::Run::alone(m.registers().rip) {
                 code.number(run, spans, |pc, buf| m.code(pc, buf));
             }
@@ -295,11 +302,16 @@ impl<'a> Plan<'a> {
     }
 
     /// Looks at the last steps one by one. Of those that access more than is kept, only the last ones count.
-    fn fine(&mut self, timeline: &Timeline, marks: &Marks, cancel: &Cancel) -> Result<Log> {
+    fn fine(
+        &mut self,
+        timeline: &Timeline,
+        known: (&Marks, &Code),
+        cancel: &Cancel,
+    ) -> Result<Log> {
         let instructions = self.settings.len();
         loop {
             self.settings.truncate(instructions);
-            if let Some(log) = self.look(timeline, marks, cancel)? {
+            if let Some(log) = self.look(timeline, known, cancel)? {
                 return Ok(log);
             }
             // Nothing is executed behind the last step.
@@ -308,11 +320,16 @@ impl<'a> Plan<'a> {
     }
 
     /// `None`: there is too much data.
-    fn look(&mut self, timeline: &Timeline, marks: &Marks, cancel: &Cancel) -> Result<Option<Log>> {
+    fn look(
+        &mut self,
+        timeline: &Timeline,
+        known: (&Marks, &Code),
+        cancel: &Cancel,
+    ) -> Result<Option<Log>> {
         let range = (self.data_from, self.steps);
         let (candidates, settings) = (self.candidates, &mut self.settings);
         let count = range.1 - range.0;
-        let mut collector = Collector::new(&mut self.spans, marks, range.0, count);
+        let mut collector = Collector::new(&mut self.spans, known, range.0, count);
         let mut name = |word: u64, module: usize| {
             let counts = match candidates {
                 Candidates::All | Candidates::Instructions => ALL,

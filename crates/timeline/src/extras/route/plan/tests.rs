@@ -52,18 +52,11 @@ impl Program {
 
     fn spans(&self) -> Spans {
         let span = |start: u64, code: bool| Span {
-            module: Module {
-                path: "/program".into(),
-                start,
-                end: start + 0x1000,
-                parts: Vec::new(),
-                load: None,
-                unload: None,
-                hash: None,
-            },
             path: "/program".into(),
+            range: start..start + 0x1000,
             usable: 0,
             gone: u64::MAX,
+            has_code: code,
             code: code.then_some(start..start + 0x1000).into_iter().collect(),
         };
         Spans::of(vec![span(CODE, true), span(DATA, false)])
