@@ -59,7 +59,8 @@ pub struct Route {
     /// The step from which on data counts. Before it, only instructions do. It is later than was asked for if there is too much
     /// data. 0: this is the way with the fewest stops.
     pub data_from: u64,
-    /// The fewest stops if everything may be set. `None`: that is not known, since data does not count everywhere.
+    /// The fewest stops if everything may be set that [`Timeline::route`] knows. `None`: that is not known, since data does not
+    /// count everywhere, or this way has too many parts.
     pub fewest: Option<u64>,
 }
 

@@ -4,7 +4,6 @@
 use super::super::code::Mark;
 use super::super::spans::Span;
 use super::*;
-use crate::Module;
 use hindsight_random::Rng;
 use hindsight_replay::Run;
 use std::collections::BTreeSet;
