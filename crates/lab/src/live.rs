@@ -1,14 +1,20 @@
 //! Live programs that gdb leads to a place of their recording, and whether that is the place.
 
+use hindsight_isa::regs;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// The general registers, as gdb and `hindsight at --json` call them.
-const REGISTERS: [&str; 17] = [
-    "rip", "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12",
-    "r13", "r14", "r15",
-];
+/// The registers that are compared, as gdb and `hindsight at --json` call them.
+const REGISTERS: [&str; 17] = {
+    let mut out = ["rip"; 17];
+    let mut n = 0;
+    while n < regs::NAMES.len() {
+        out[n + 1] = regs::NAMES[n];
+        n += 1;
+    }
+    out
+};
 
 /// What a process has mapped: begin, end, and the file or another name.
 type Map = (u64, u64, String);
