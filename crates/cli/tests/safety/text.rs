@@ -130,7 +130,10 @@ fn of_descriptors(file: &str) -> Vec<Vec<&str>> {
         &["audit", "--extract", "taken"],
         &["rerun", "--quiet"],
     ];
-    all.iter().map(|c| [c, &[file][..]].concat()).collect()
+    let mut all: Vec<Vec<&str>> = all.iter().map(|c| [c, &[file][..]].concat()).collect();
+    all.push(vec!["resume", "--dry-run", file, "50%"]);
+    all.push(vec!["resume", "--dry-run", "--json", file, "50%"]);
+    all
 }
 
 /// Questions of a program that are answered with names of the recording.

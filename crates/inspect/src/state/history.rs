@@ -1,0 +1,416 @@
+//! The recorded system calls that say what the kernel kept for a process.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use super::{ProcessState, ThreadState};
+use crate::Result;
+use hindsight_timeline::{
+    Cursor, Filter, Happening, Kind, KindOf, Position, Thread, ThreadId, Timeline, syscall_name,
+};
+use libc::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Calls that say something about a process, besides those about its memory and its files.
+const CALLS: [i64; 59] = [
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_rt_sigreturn,
+    SYS_sigaltstack,
+    SYS_rt_sigsuspend,
+    SYS_ppoll,
+    SYS_pselect6,
+    SYS_epoll_pwait,
+    SYS_epoll_pwait2,
+    SYS_set_robust_list,
+    SYS_set_tid_address,
+    SYS_clone,
+    SYS_clone3,
+    SYS_fork,
+    SYS_vfork,
+    SYS_execve,
+    SYS_execveat,
+    SYS_brk,
+    SYS_umask,
+    SYS_setitimer,
+    SYS_alarm,
+    SYS_timer_create,
+    SYS_timer_delete,
+    SYS_setrlimit,
+    SYS_prlimit64,
+    SYS_setpriority,
+    SYS_setuid,
+    SYS_setgid,
+    SYS_setreuid,
+    SYS_setregid,
+    SYS_setresuid,
+    SYS_setresgid,
+    SYS_setgroups,
+    SYS_capset,
+    SYS_setsid,
+    SYS_setpgid,
+    SYS_chroot,
+    SYS_unshare,
+    SYS_setns,
+    SYS_seccomp,
+    SYS_personality,
+    SYS_mlock,
+    SYS_mlockall,
+    SYS_mlock2,
+    SYS_sched_setaffinity,
+    SYS_sched_setscheduler,
+    SYS_io_setup,
+    SYS_io_uring_setup,
+    SYS_shmat,
+    SYS_ptrace,
+    SYS_landlock_restrict_self,
+    SYS_pkey_alloc,
+    SYS_membarrier,
+    SYS_prctl,
+    SYS_ioprio_set,
+    SYS_set_mempolicy,
+    SYS_userfaultfd,
+    SYS_pidfd_open,
+    SYS_mount,
+];
+/// Options of `prctl` that leave nothing behind, or that is restored.
+const HARMLESS: [i32; 5] = [
+    PR_SET_NAME,
+    PR_GET_NAME,
+    PR_GET_DUMPABLE,
+    PR_SET_VMA,
+    PR_CAPBSET_READ,
+];
+const ERRORS: u64 = -4095i64 as u64;
+/// The most generations of processes that are followed back.
+const GENERATIONS: usize = 1 << 16;
+
+/// A call that has succeeded, or a signal.
+#[derive(Clone, Copy, Debug)]
+pub struct Past {
+    pub thread: ThreadId,
+    pub count: u64,
+    pub position: Position,
+    pub what: Did,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Did {
+    Call {
+        number: i64,
+        args: [u64; 6],
+        result: Option<u64>,
+    },
+    Signal(u8),
+}
+
+/// The past of a process, in order of time.
+pub struct History {
+    /// What happened in the process and, before it was made, in those that it comes from: program image by program image, the
+    /// first one first. Each with whether it came by `execve`.
+    pub generations: Vec<(bool, Vec<Past>)>,
+    pub pid: i32,
+    threads: BTreeMap<ThreadId, Thread>,
+}
+
+impl History {
+    pub fn new(cursor: &Cursor, own: &Thread) -> Result<History> {
+        let timeline = cursor.timeline().clone();
+        let here = cursor.position()?;
+        let processes = timeline.processes()?;
+        let threads: BTreeMap<ThreadId, Thread> =
+            timeline.threads()?.into_iter().map(|t| (t.id, t)).collect();
+        let (mut image, mut pid, mut until) = (own.image, own.pid, here);
+        let mut generations = Vec::new();
+        for _ in 0..GENERATIONS {
+            let found = processes.iter().find(|p| p.image == image);
+            let by_exec = found.is_none_or(|p| p.by_exec || p.parent == 0);
+            let filter = Filter {
+                image: Some(image),
+                until: None,
+                kinds: vec![KindOf::Syscall, KindOf::Signal],
+                syscalls: CALLS.iter().map(|n| *n as u64).collect(),
+                ..Filter::default()
+            };
+            let events = timeline.events(&filter)?;
+            let mut counts = BTreeMap::new();
+            let mut past = Vec::new();
+            for h in events {
+                if h.position > until {
+                    break;
+                }
+                let is_own = threads.get(&h.thread).is_some_and(|t| t.pid == pid);
+                if !is_own || !is_before(&timeline, &h, until, &mut counts)? {
+                    continue;
+                }
+                past.extend(past_of(&h));
+            }
+            generations.push((by_exec, past));
+            let Some(p) = found.filter(|p| p.parent != 0) else {
+                break;
+            };
+            let parent = processes.iter().find(|q| q.image == p.parent);
+            (image, until) = (p.parent, p.begin);
+            pid = match (p.by_exec, parent) {
+                (true, _) => p.pid,
+                (false, Some(q)) => q.pid,
+                (false, None) => break,
+            };
+        }
+        generations.reverse();
+        Ok(History {
+            generations,
+            pid: own.pid,
+            threads,
+        })
+    }
+
+    /// What happened in the program that runs, since it was loaded: also before the process was forked.
+    pub fn since_loaded(&self) -> impl DoubleEndedIterator<Item = &Past> {
+        let first = self.generations.iter().rposition(|g| g.0).unwrap_or(0);
+        self.generations[first..].iter().flat_map(|g| &g.1)
+    }
+
+    /// All that happened.
+    pub fn all(&self) -> impl DoubleEndedIterator<Item = &Past> {
+        self.generations.iter().flat_map(|g| &g.1)
+    }
+
+    /// What one thread of the process did.
+    pub fn of(&self, thread: ThreadId) -> impl DoubleEndedIterator<Item = &Past> {
+        let last = self.generations.last().map_or(&[][..], |g| &g.1);
+        last.iter().filter(move |p| p.thread == thread)
+    }
+
+    /// The call that made a thread, if it is known: before its own beginning.
+    pub fn maker(&self, thread: ThreadId) -> Option<Past> {
+        let t = self.threads.get(&thread)?;
+        self.all()
+            .rev()
+            .find(|p| {
+                let made = matches!(p.what, Did::Call { number, result, .. }
+                    if [SYS_clone, SYS_clone3, SYS_fork, SYS_vfork].contains(&number)
+                        && result == Some(t.tid as u64));
+                made && p.position <= t.first
+            })
+            .copied()
+    }
+
+    /// What calls say of the process.
+    pub fn calls(&self, cursor: &mut Cursor, state: &mut ProcessState) -> Result<()> {
+        let (mut first, mut last) = (None, None);
+        for p in self.since_loaded() {
+            if let Did::Call {
+                number: SYS_brk,
+                result: Some(r),
+                ..
+            } = p.what
+            {
+                first.get_or_insert(r);
+                last = Some(r);
+            }
+        }
+        state.heap = first.zip(last).filter(|(a, b)| a <= b);
+        let mut told = BTreeSet::new();
+        let (mut timers, mut alarm) = (0i64, [false; 4]);
+        for p in self.all() {
+            let Did::Call {
+                number,
+                args,
+                result: Some(_),
+            } = p.what
+            else {
+                continue;
+            };
+            match number {
+                SYS_umask => state.umask = Some(args[0] as u32 & 0o777),
+                SYS_timer_create => timers += 1,
+                SYS_timer_delete => timers -= 1,
+                SYS_alarm => alarm[3] = args[0] as u32 != 0,
+                SYS_setitimer => {
+                    let value = bytes(cursor, p, args[1].wrapping_add(16), 16)?;
+                    let on = value.is_none_or(|v| v.iter().any(|b| *b != 0));
+                    alarm[args[0] as usize % 3] = on && args[1] != 0;
+                }
+                SYS_prlimit64 if args[2] == 0 => {}
+                SYS_ptrace if args[0] as u32 != PTRACE_TRACEME => {}
+                SYS_prctl if HARMLESS.contains(&(args[0] as i32)) => {}
+                SYS_prctl if (args[0] as i32) < 60 && is_question(args[0] as i32) => {}
+                SYS_prctl => {
+                    told.insert(format!("what `prctl` option {} chose", args[0]));
+                }
+                SYS_personality if args[0] == 0xffff_ffff => {}
+                SYS_setrlimit
+                | SYS_prlimit64
+                | SYS_setpriority
+                | SYS_setuid
+                | SYS_setgid
+                | SYS_setreuid
+                | SYS_setregid
+                | SYS_setresuid
+                | SYS_setresgid
+                | SYS_setgroups
+                | SYS_capset
+                | SYS_setsid
+                | SYS_setpgid
+                | SYS_chroot
+                | SYS_unshare
+                | SYS_setns
+                | SYS_seccomp
+                | SYS_personality
+                | SYS_mlock
+                | SYS_mlockall
+                | SYS_mlock2
+                | SYS_sched_setaffinity
+                | SYS_sched_setscheduler
+                | SYS_io_setup
+                | SYS_io_uring_setup
+                | SYS_shmat
+                | SYS_ptrace
+                | SYS_landlock_restrict_self
+                | SYS_pkey_alloc
+                | SYS_ioprio_set
+                | SYS_set_mempolicy
+                | SYS_mount => {
+                    told.insert(format!("what `{}` did", syscall_name(number as u64)));
+                }
+                _ => {}
+            }
+        }
+        if timers > 0 || alarm.iter().any(|a| *a) {
+            state
+                .lost
+                .push("timers that send signals: none is set".into());
+        }
+        state.lost.extend(told);
+        let children = self.all().any(|p| {
+            matches!(p.what, Did::Call { number, args, result: Some(r) }
+                if r != 0 && match number {
+                    SYS_fork | SYS_vfork => true,
+                    SYS_clone => args[0] as i32 & CLONE_THREAD == 0,
+                    SYS_clone3 => !self.threads.values().any(|t| t.pid == self.pid && t.tid as u64 == r),
+                    _ => false,
+                })
+        });
+        if children {
+            state.notes.push(
+                "processes that it had started are not there: waiting for them fails with ECHILD"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
+    /// What calls say of a thread.
+    pub fn thread(&self, cursor: &mut Cursor, id: ThreadId, to: &mut ThreadState) -> Result<()> {
+        if let Some(m) = self.maker(id)
+            && let Did::Call { number, args, .. } = m.what
+        {
+            let clears = |flags: u64| flags & CLONE_CHILD_CLEARTID as u64 != 0;
+            match number {
+                SYS_clone if clears(args[0]) => to.clears = args[3],
+                SYS_clone3 => {
+                    if let Some(b) = bytes(cursor, &m, args[0], 24)?
+                        && clears(word(&b, 0))
+                    {
+                        to.clears = word(&b, 16);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for p in self.of(id) {
+            let Did::Call {
+                number,
+                args,
+                result: Some(_),
+            } = p.what
+            else {
+                continue;
+            };
+            match number {
+                SYS_set_tid_address => to.clears = args[0],
+                SYS_set_robust_list => to.robust = [args[0], args[1]],
+                SYS_sigaltstack if args[0] != 0 => {
+                    to.alternate = bytes(cursor, p, args[0], 24)?
+                        .map(|b| [word(&b, 0), word(&b, 8) & 0xffff_ffff, word(&b, 16)]);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Options of `prctl` that only ask.
+fn is_question(option: i32) -> bool {
+    [
+        2, 3, 5, 7, 9, 11, 13, 16, 19, 21, 23, 25, 27, 30, 34, 37, 39, 42, 46,
+    ]
+    .contains(&option)
+}
+
+/// Whether a happening was over at an instant.
+fn is_before(
+    timeline: &Timeline,
+    h: &Happening,
+    at: Position,
+    counts: &mut BTreeMap<ThreadId, u64>,
+) -> Result<bool> {
+    let count = match counts.get(&h.thread) {
+        Some(c) => *c,
+        None => {
+            let c = timeline.count_at(h.thread, at)?.unwrap_or(0);
+            counts.insert(h.thread, c);
+            c
+        }
+    };
+    Ok(h.count < count)
+}
+
+fn past_of(h: &Happening) -> Option<Past> {
+    let what = match h.kind {
+        Kind::Syscall {
+            number,
+            args,
+            result,
+        } => {
+            // Calls that do not return count, and those that succeed. A call that waits with another mask may fail.
+            let waits = [
+                SYS_rt_sigsuspend,
+                SYS_ppoll,
+                SYS_pselect6,
+                SYS_epoll_pwait,
+                SYS_epoll_pwait2,
+            ];
+            if result.is_some_and(|r| r >= ERRORS) && !waits.contains(&(number as i64)) {
+                return None;
+            }
+            Did::Call {
+                number: number as i64,
+                args,
+                result,
+            }
+        }
+        Kind::Signal { number, .. } => Did::Signal(number),
+        _ => return None,
+    };
+    Some(Past {
+        thread: h.thread,
+        count: h.count,
+        position: h.position,
+        what,
+    })
+}
+
+/// Memory before a call, if all of it is known.
+pub fn bytes(cursor: &mut Cursor, p: &Past, address: u64, len: usize) -> Result<Option<Vec<u8>>> {
+    let found = cursor.around_call((p.thread, p.count), (address, len), false)?;
+    let whole: Option<Vec<u8>> = found.into_iter().collect();
+    Ok(whole.filter(|b| b.len() == len))
+}
+
+/// Eight bytes of what was read.
+pub fn word(bytes: &[u8], at: usize) -> u64 {
+    let part = bytes.get(at..at + 8);
+    part.and_then(|b| b.try_into().ok())
+        .map_or(0, u64::from_le_bytes)
+}

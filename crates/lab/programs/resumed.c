@@ -1,0 +1,179 @@
+// Goes on from a place: the call of getppid. What it prints behind that must not depend on whether it was made again there.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile int got;
+
+static void handler(int signo) {
+    sigset_t now;
+    sigprocmask(SIG_BLOCK, NULL, &now);
+    got = signo;
+    printf("handler %d, blocks SIGHUP: %d\n", signo, sigismember(&now, SIGHUP));
+}
+
+static void place(void) {
+    fflush(stdout);
+    getppid();
+}
+
+// Memory, registers, heap, signals, the clock.
+static int memory(void) {
+    struct sigaction act = {.sa_handler = handler, .sa_flags = SA_ONSTACK};
+    sigaddset(&act.sa_mask, SIGHUP);
+    sigaction(SIGUSR1, &act, NULL);
+    signal(SIGUSR2, SIG_IGN);
+    stack_t alternate = {.ss_sp = malloc(65536), .ss_size = 65536};
+    sigaltstack(&alternate, NULL);
+    sigset_t block, now;
+    sigemptyset(&block);
+    sigaddset(&block, SIGTERM);
+    sigprocmask(SIG_BLOCK, &block, NULL);
+    umask(027);
+    double sum = 0;
+    for (int i = 1; i < 1000; i++)
+        sum += sqrt(i);
+    long double more = sum / 3;
+    char *reserved = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    strcpy(reserved + 5000, "kept behind a wall");
+    mprotect(reserved, 1 << 20, PROT_NONE);
+    char *dropped = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    dropped[1] = 1;
+    madvise(dropped, 8192, MADV_DONTNEED);
+    printf("before\n");
+    place();
+    mprotect(reserved, 1 << 20, PROT_READ);
+    printf("after %.6f %.6Lf %s %d\n", sum, more, reserved + 5000, dropped[1]);
+    raise(SIGUSR1);
+    raise(SIGUSR2);
+    raise(SIGTERM);
+    sigprocmask(SIG_BLOCK, NULL, &now);
+    printf("got %d, blocked SIGTERM %d SIGINT %d\n", got, sigismember(&now, SIGTERM), sigismember(&now, SIGINT));
+    char *old = sbrk(0);
+    char *all[200];
+    for (int i = 0; i < 200; i++)
+        memset(all[i] = malloc(5000), i, 5000);
+    printf("grown %d, byte %d\n", (char *)sbrk(0) > old, all[77][4999]);
+    struct timespec t;
+    printf("clock %d, umask %o\n", clock_gettime(CLOCK_MONOTONIC, &t), umask(0));
+    return 3;
+}
+
+static void show(const char *what, int fd) {
+    char buf[64] = "";
+    long n = read(fd, buf, sizeof buf - 1);
+    printf("%s: %ld %s %s\n", what, n, n < 0 ? strerror(errno) : buf, fcntl(fd, F_GETFD) ? "on exec" : "stays");
+}
+
+// Descriptors of all kinds.
+static int descriptors(void) {
+    int save = dup(1);
+    dup2(2, 1);
+    dup2(save, 2);
+    close(save);
+    int pipe_ends[2], sockets[2];
+    pipe2(pipe_ends, O_CLOEXEC);
+    write(pipe_ends[1], "in the pipe", 11);
+    char c;
+    read(pipe_ends[0], &c, 1);
+    int counter = eventfd(4, 0);
+    long long three = 3;
+    write(counter, &three, 8);
+    int temporary = open(".", O_TMPFILE | O_RDWR, 0600);
+    write(temporary, "temporary", 9);
+    lseek(temporary, 4, SEEK_SET);
+    int deleted = open("deleted", O_CREAT | O_EXCL | O_RDWR, 0600);
+    write(deleted, "was deleted", 11);
+    unlink("deleted");
+    lseek(deleted, 0, SEEK_SET);
+    int memory = memfd_create("x", 0);
+    write(memory, "in memory", 9);
+    lseek(memory, 3, SEEK_SET);
+    int appends = open("log", O_CREAT | O_EXCL | O_APPEND | O_WRONLY, 0600);
+    write(appends, "one\n", 4);
+    int input = open("input", O_RDONLY);
+    read(input, &c, 1);
+    flock(input, LOCK_SH);
+    int null = open("/dev/null", O_RDWR);
+    socketpair(AF_UNIX, SOCK_STREAM, 0, sockets);
+    fprintf(stderr, "before\n");
+    place();
+    show("pipe", pipe_ends[0]);
+    long long n = 0;
+    read(counter, &n, 8);
+    printf("counter %lld\n", n);
+    show("temporary", temporary);
+    show("deleted", deleted);
+    show("memory", memory);
+    show("input", input);
+    show("null", null);
+    int moved = lseek(appends, 0, SEEK_END);
+    write(appends, "two\n", 4);
+    printf("appended at %d\n", moved);
+    if (write(sockets[0], "x", 1) < 0)
+        fprintf(stderr, "socket: %s\n", strerror(errno));
+    fflush(stdout);
+    fprintf(stderr, "to the other\n");
+    return 4;
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int turn;
+static __thread int own;
+
+static void *work(void *arg) {
+    long n = (long)arg;
+    own = 100 + n;
+    pthread_mutex_lock(&lock);
+    while (turn != n)
+        pthread_cond_wait(&changed, &lock);
+    printf("thread %ld, own %d\n", n, own);
+    turn++;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return (void *)(n * n);
+}
+
+// Threads that wait for each other.
+static int threads(void) {
+    pthread_t all[4];
+    turn = -1;
+    for (long n = 0; n < 4; n++)
+        pthread_create(&all[n], NULL, work, (void *)n);
+    struct timespec nap = {.tv_nsec = 50000000};
+    nanosleep(&nap, NULL);
+    printf("before\n");
+    place();
+    pthread_mutex_lock(&lock);
+    turn = 0;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    for (int n = 0; n < 4; n++) {
+        void *result;
+        int error = pthread_join(all[n], &result);
+        printf("joined %d: %d %ld\n", n, error, (long)result);
+    }
+    return 5;
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "";
+    int status = !strcmp(what, "memory") ? memory() : !strcmp(what, "descriptors") ? descriptors() : threads();
+    fflush(stdout);
+    return status;
+}
