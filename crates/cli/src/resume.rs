@@ -12,9 +12,15 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// What a shell adds to the number of a signal that has ended a program.
 const SIGNALLED: i32 = 128;
+/// The most lines of a kind, and the most characters of one, that are shown.
+const MOST_LINES: usize = 40;
+const MOST_SHOWN: usize = 600;
+/// The process that goes on, for signals that come.
+static GOES_ON: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the process and lets it go on; its exit status.
 pub fn run(a: &args::Resume, file: Option<PathBuf>) -> Result<i32> {
@@ -38,14 +44,25 @@ pub fn run(a: &args::Resume, file: Option<PathBuf>) -> Result<i32> {
     confine::run_beside(&file, inside, |stream| beside(a, stream))
 }
 
-fn beside(a: &args::Resume, stream: UnixStream) -> Result<i32> {
-    let received = Received::from(stream)?;
+fn beside(a: &args::Resume, mut stream: UnixStream) -> Result<i32> {
+    let received = match Received::from(&stream) {
+        Ok(received) => received,
+        Err(gone @ hindsight_resume::Error::Gone(_)) => return Err(gone.into()),
+        Err(e) => {
+            // The other half says all that it has to say, and ends well. Otherwise its complaint would hide this one.
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+            return Err(e.into());
+        }
+    };
     let choice = match a.files {
         args::Files::Same => Choice::Same,
         args::Files::Recorded => Choice::Recorded,
     };
+    if a.gdb && !has_gdb() {
+        bail!("there is no gdb in PATH");
+    }
     let same = |file: &File, hash: &[u8; 16]| confine::is_called(file, hash);
-    let mut prepared = Prepared::new(received, choice, &same)?;
+    let prepared = Prepared::new(received, choice, &same)?;
     match a.json {
         true => eprintln!("{}", as_json(&prepared)),
         false => tell(&prepared),
@@ -58,6 +75,13 @@ fn beside(a: &args::Resume, stream: UnixStream) -> Result<i32> {
         return Ok(1);
     }
     let made = prepared.make().context("nothing was run")?;
+    if let Some(folder) = made.copies() {
+        let folder = folder.as_os_str().as_encoded_bytes();
+        say(&format!(
+            "copies of files are in {}",
+            hindsight_text::bytes(folder)
+        ));
+    }
     let pid = made.pid();
     if a.gdb {
         made.stop();
@@ -69,35 +93,46 @@ fn beside(a: &args::Resume, stream: UnixStream) -> Result<i32> {
     wait(made)
 }
 
-/// Says what will be done.
+/// Says what will be done: what matters most stands last, where it is still on the screen.
 fn tell(p: &Prepared) {
     let s = p.state();
-    let count = s.threads.len();
-    say(&format!(
-        "at {}: `{}` goes on as a live process, with your rights ({count} {})",
-        s.position,
-        hindsight_text::line(&s.command),
-        if count == 1 { "thread" } else { "threads" }
-    ));
-    for (numbers, text) in p.kept() {
-        say(&format!("  descriptor {}: {text}", list(numbers)));
-    }
-    for t in s.threads.iter().filter(|t| count > 1 && t.call.is_some()) {
-        let call = t.call.as_deref().unwrap_or_default();
-        say(&format!(
-            "  thread {} begins its call again: {}",
-            t.tid,
+    say("a live process will go on, with your rights");
+    let kept = p.kept();
+    show(kept.map(|(numbers, text)| format!("descriptor {}: {text}", list(numbers))));
+    for call in s.threads.iter().filter_map(|t| t.call.as_deref()) {
+        say(&shortened(&format!(
+            "  begins its call again: {}",
             hindsight_text::line(call)
-        ));
+        )));
     }
+    show(p.notes.iter().map(|n| format!("note: {n}")));
+    show(p.lost.iter().map(|l| format!("lost: {l}")));
+    say(&format!("  working directory: {}", p.working));
     for w in &p.written {
         say(&format!("  opened for writing: {w}"));
     }
-    for l in &p.lost {
-        say(&format!("  lost: {l}"));
+    say(&shortened(&format!(
+        "at {}: `{}`",
+        hindsight_text::line(&s.position),
+        hindsight_text::line(&s.command)
+    )));
+}
+
+/// Says these, as far as anybody would read them.
+fn show(all: impl Iterator<Item = String>) {
+    let mut all = all.peekable();
+    for line in all.by_ref().take(MOST_LINES) {
+        say(&shortened(&format!("  {line}")));
     }
-    for n in &p.notes {
-        say(&format!("  note: {n}"));
+    if all.peek().is_some() {
+        say(&format!("  and {} more, which --json shows", all.count()));
+    }
+}
+
+fn shortened(line: &str) -> String {
+    match line.char_indices().nth(MOST_SHOWN) {
+        Some((at, _)) => format!("{}... (--json shows all)", &line[..at]),
+        None => line.into(),
     }
 }
 
@@ -107,6 +142,12 @@ fn list(numbers: &[i32]) -> String {
         .map(i32::to_string)
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+/// Whether gdb can be started.
+fn has_gdb() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join("gdb").is_file())
 }
 
 fn as_json(p: &Prepared) -> String {
@@ -121,8 +162,8 @@ fn as_json(p: &Prepared) -> String {
         "descriptors": p.descriptors.iter().map(|(n, text)| json!({
             "numbers": n, "leads_to": text,
         })).collect::<Vec<_>>(),
+        "working_directory": p.working,
         "opened_for_writing": p.written,
-        "copies": p.copies,
         "lost": p.lost,
         "notes": p.notes,
     });
@@ -146,6 +187,15 @@ fn debug(pid: i32) -> Result<i32> {
     Err(failed).context("cannot start gdb")
 }
 
+/// Gives a signal to the process that goes on.
+extern "C" fn pass_on(signal: i32) {
+    let pid = GOES_ON.load(Relaxed);
+    if pid > 0 {
+        // SAFETY: a system call that accesses no memory and may be made by a handler.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
 /// Lets the process go on and waits for its end.
 fn wait(made: Made) -> Result<i32> {
     let pid = made.pid();
@@ -154,12 +204,20 @@ fn wait(made: Made) -> Result<i32> {
         // SAFETY: the call accesses no memory of this program.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
+    // These are for the program too, and nobody else sends them to it.
+    GOES_ON.store(pid, Relaxed);
+    let pass: extern "C" fn(i32) = pass_on;
+    for signal in [libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler only makes a system call.
+        unsafe { libc::signal(signal, pass as usize) };
+    }
     made.go();
     let mut status = 0;
     loop {
         // SAFETY: the kernel fills in the status.
         let got = unsafe { libc::waitpid(pid, &mut status, 0) };
         if got == pid {
+            GOES_ON.store(0, Relaxed);
             break;
         }
         let e = std::io::Error::last_os_error();

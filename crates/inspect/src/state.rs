@@ -5,20 +5,25 @@
 //! kept, and no instruction sees it. It follows from the recorded system calls. What a process inherited from outside of the
 //! recording and never asked for is not known: it is not in here.
 
+mod calls;
 mod contents;
 mod files;
 mod history;
 mod memory;
+mod names;
+mod open;
 mod signals;
 
-pub use contents::{Known, Stretch};
-pub use files::{Interest, Lock, Open, OpenKind};
+pub use contents::Known;
 pub use memory::{Unknown, known};
+pub use open::{Open, OpenKind, Stat};
 pub use signals::Action;
 
 use crate::coredump::threads;
-use crate::{Result, auxiliary_vector};
-use hindsight_timeline::{Cancel, Cursor, Mapping, ModuleHash, Thread, ThreadId, Timeline};
+use crate::{Error, Result, auxiliary_vector};
+use hindsight_timeline::{
+    Cancel, Cursor, Mapping, ModuleHash, Position, Process, Thread, ThreadId, Timeline,
+};
 use history::History;
 use serde::{Deserialize, Serialize};
 
@@ -33,12 +38,12 @@ pub struct ProcessState {
     pub program: (Vec<u8>, Option<[u8; 16]>),
     /// Its arguments, as a command line that people read.
     pub command: String,
+    /// When the recording began, in milliseconds since 1970.
+    pub began_ms: u64,
     /// The release of the kernel on which it was recorded.
     pub kernel: String,
     /// The processor on which it was recorded.
     pub processor: String,
-    /// The baseline of processors that the program saw: `host`, `v2`, `v3` or `v4`.
-    pub baseline: String,
     /// Its threads. The first one is the process's first if that still lives.
     pub threads: Vec<ThreadState>,
     /// What is mapped, in order of address.
@@ -47,8 +52,6 @@ pub struct ProcessState {
     pub heap: Option<(u64, u64)>,
     /// The auxiliary vector, as it lies on the stack.
     pub auxiliary: Vec<u8>,
-    /// Arguments, then environment: first address and end of each. `None`: they are not known.
-    pub strings: Option<[u64; 4]>,
     /// What it does with signals; those that are not named are as at first.
     pub actions: Vec<Action>,
     /// The mask for files that it makes. `None`: the program never chose it.
@@ -59,7 +62,9 @@ pub struct ProcessState {
     pub open: Vec<Open>,
     /// Descriptors: number, which of `open` it leads to, whether the next program does not get it.
     pub descriptors: Vec<(i32, u32, bool)>,
-    /// What the process had and nobody can make again, or nothing is known of, in words.
+    /// Why it must not be made again, in words: something is not known without which it would go on wrongly.
+    pub refused: Vec<String>,
+    /// What the process had and nobody can make again, in words.
     pub lost: Vec<String>,
     /// What is different all the same, in words.
     pub notes: Vec<String>,
@@ -88,6 +93,8 @@ pub struct ThreadState {
     pub clears: u64,
     /// The list of robust locks, and the length of its head; 0: none.
     pub robust: [u64; 2],
+    /// The area of restartable sequences: address, length, signature.
+    pub rseq: Option<[u64; 3]>,
     /// Its name, if it is not that of the program.
     pub name: String,
     /// The system call that it makes next. It may have been in it.
@@ -103,6 +110,8 @@ pub struct MappedRange {
     pub end: u64,
     /// Protection, as `mmap` takes it.
     pub prot: u32,
+    /// Where in its file it begins.
+    pub offset: u64,
     /// It was shared with others (`MAP_SHARED`).
     pub shared: bool,
     /// The file's path, a name such as `[stack]`, or empty.
@@ -131,13 +140,17 @@ pub fn process_state(cursor: &mut Cursor, cancel: &Cancel) -> Result<(ProcessSta
         pid: own.pid,
         kernel: header.machine.kernel.clone(),
         processor: header.machine.processor.clone(),
-        baseline: header.baseline.clone(),
+        began_ms: header.started_ms,
         auxiliary: auxiliary_vector(&timeline, own.image)?,
         ..ProcessState::default()
     };
-    let process = timeline.processes()?;
-    if let Some(p) = process.iter().find(|p| p.image == own.image) {
+    let processes = timeline.processes()?;
+    if let Some(p) = processes.iter().find(|p| p.image == own.image) {
         state.command = p.command.clone();
+    }
+    if !is_whole(&processes, own.image) {
+        let why = "the recording does not begin with the program, so what the kernel kept for it is not known";
+        state.refused.push(why.into());
     }
     state.mappings = mappings(cursor, &all)?;
     state.program = program(&timeline, own.image)?;
@@ -146,34 +159,79 @@ pub fn process_state(cursor: &mut Cursor, cancel: &Cancel) -> Result<(ProcessSta
     let mut looker = timeline.cursor()?;
     signals::actions(&history, &mut looker, &mut state)?;
     history.calls(&mut looker, &mut state)?;
+    if history.is_borrower(&mut looker, &own)? {
+        let why = "it shares its memory with the process that made it (`vfork`)";
+        state.refused.push(why.into());
+    }
     let names = timeline.names(own.image)?;
     let live = timeline.threads()?;
     for t in &all {
-        let found = |x: &&Thread| (x.image, x.pid, x.tid) == (own.image, own.pid, t.tid);
-        let Some(thread) = live
-            .iter()
-            .filter(found)
-            .find(|x| x.id == own.id || matches!(timeline.is_alive(x.id, here), Ok(true)))
-        else {
-            continue;
-        };
+        let thread = found(&timeline, &live, &own, t.tid, here)?;
         let mut made = registers(t);
         made.name = names.of(&timeline, thread, here)?;
-        made.blocked = signals::blocked(&history, &mut looker, thread.id)?;
-        history.thread(&mut looker, thread.id, &mut made)?;
+        made.blocked = match signals::blocked(&history, &mut looker, thread.id)? {
+            Some(mask) => mask,
+            None => {
+                state
+                    .refused
+                    .push("which signals it blocks is not known".into());
+                0
+            }
+        };
+        history.thread(&mut looker, thread.id, &mut made, &mut state.refused)?;
         made.call = call_of(&timeline, &mut looker, thread.id, here)?;
         state.threads.push(made);
     }
     // The process's first thread is made first, since its id is the process's.
-    let first = state.threads.iter().position(|t| t.tid == own.pid);
-    match first {
+    match state.threads.iter().position(|t| t.tid == own.pid) {
         Some(i) => state.threads.swap(0, i),
-        None => state.lost.push(
-            "the process's first thread, which had ended: another one takes its place".into(),
-        ),
+        None => state
+            .refused
+            .push("the process's first thread has ended".into()),
     }
     let stored = files::opened(&timeline, &own, here, &mut state)?;
     Ok((state, stored))
+}
+
+/// Whether the recording has all that the program did since it was loaded, and so for those before it.
+fn is_whole(processes: &[Process], image: u32) -> bool {
+    let mut image = image;
+    // Who makes another has a lower number.
+    for _ in 0..=processes.len() {
+        let Some(p) = processes.iter().find(|p| p.image == image) else {
+            return false;
+        };
+        let loaded = p.by_exec || p.parent == 0;
+        if loaded && !p.is_whole {
+            return false;
+        }
+        if p.parent == 0 {
+            return true;
+        }
+        image = p.parent;
+    }
+    false
+}
+
+/// The thread of a process that has this id at an instant.
+fn found<'a>(
+    timeline: &Timeline,
+    all: &'a [Thread],
+    own: &Thread,
+    tid: i32,
+    here: Position,
+) -> Result<&'a Thread> {
+    for t in all {
+        if (t.image, t.pid, t.tid) != (own.image, own.pid, tid) {
+            continue;
+        }
+        if t.id == own.id || timeline.is_alive(t.id, here)? {
+            return Ok(t);
+        }
+    }
+    Err(Error::Expression(format!(
+        "thread {tid} is not found again"
+    )))
 }
 
 fn registers(t: &crate::coredump::notes::Thread) -> ThreadState {
@@ -200,6 +258,7 @@ fn mappings(
         start: m.start,
         end: m.end,
         prot: m.prot,
+        offset: m.offset,
         shared: m.is_shared(),
         name: m.path,
     };
@@ -220,7 +279,7 @@ fn call_of(
     timeline: &Timeline,
     cursor: &mut Cursor,
     thread: ThreadId,
-    at: hindsight_timeline::Position,
+    at: Position,
 ) -> Result<Option<String>> {
     let Some(count) = timeline.count_at(thread, at)? else {
         return Ok(None);

@@ -14,6 +14,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -124,6 +125,8 @@ static int descriptors(void) {
     int moved = lseek(appends, 0, SEEK_END);
     write(appends, "two\n", 4);
     printf("appended at %d\n", moved);
+    int again = open("input", O_RDONLY);
+    printf("lock: %s\n", flock(again, LOCK_EX | LOCK_NB) < 0 ? strerror(errno) : "free");
     if (write(sockets[0], "x", 1) < 0)
         fprintf(stderr, "socket: %s\n", strerror(errno));
     fflush(stdout);
@@ -171,9 +174,116 @@ static int threads(void) {
     return 5;
 }
 
+// Reads a file that it truncates later.
+static int rewritten(void) {
+    char b[16];
+    int f = open("data", O_RDONLY);
+    read(f, b, 2);
+    place();
+    printf("rest %ld\n", (long)read(f, b, 8));
+    open("data", O_WRONLY | O_TRUNC);
+    return 6;
+}
+
+// A pipe ends when its last writer goes, and cannot be written to when its last reader goes.
+static int pipes(void) {
+    int ends[2], others[2];
+    char c;
+    pipe(ends);
+    pipe2(others, O_NONBLOCK);
+    write(ends[1], "ab", 2);
+    signal(SIGPIPE, SIG_IGN);
+    place();
+    close(ends[1]);
+    int n = 0;
+    while (read(ends[0], &c, 1) > 0)
+        n++;
+    printf("read %d to the end\n", n);
+    printf("empty: %s\n", read(others[0], &c, 1) < 0 ? strerror(errno) : "no error");
+    close(others[0]);
+    printf("no reader: %s\n", write(others[1], "x", 1) < 0 ? strerror(errno) : "no error");
+    return 7;
+}
+
+// A signal waits because it is blocked.
+static int pending(void) {
+    sigset_t block;
+    signal(SIGUSR1, handler);
+    sigemptyset(&block);
+    sigaddset(&block, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &block, NULL);
+    raise(SIGUSR1);
+    place();
+    sigprocmask(SIG_UNBLOCK, &block, NULL);
+    printf("end\n");
+    return 8;
+}
+
+// What it wrote to is found under another name.
+static int linked(void) {
+    int f = open("a", O_CREAT | O_EXCL | O_RDWR, 0600);
+    write(f, "text", 4);
+    link("a", "b");
+    unlink("a");
+    place();
+    return 9;
+}
+
+// The same memory at two addresses.
+static int twice(void) {
+    int f = memfd_create("twice", 0);
+    ftruncate(f, 4096);
+    char *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, f, 0);
+    char *q = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, f, 0);
+    memset(p, 1, 4096);
+    place();
+    return q[0];
+}
+
+static char *stack;
+
+static void on_stack(int signo) {
+    char here;
+    printf("handler %d on its stack: %d\n", signo, &here >= stack && &here < stack + 65536);
+}
+
+// A child has what its parent chose.
+static int forked(void) {
+    stack = malloc(65536);
+    stack_t alternate = {.ss_sp = stack, .ss_size = 65536};
+    sigaltstack(&alternate, NULL);
+    struct sigaction act = {.sa_handler = on_stack, .sa_flags = SA_ONSTACK};
+    sigaction(SIGUSR1, &act, NULL);
+    signal(SIGUSR2, SIG_IGN);
+    int lock = open("lock", O_CREAT | O_RDWR, 0600);
+    struct flock all = {.l_type = F_WRLCK};
+    fcntl(lock, F_SETLK, &all);
+    int child = fork();
+    if (child) {
+        int status;
+        waitpid(child, &status, 0);
+        return WEXITSTATUS(status);
+    }
+    place();
+    raise(SIGUSR1);
+    raise(SIGUSR2);
+    printf("wait: %s\n", wait(NULL) < 0 ? strerror(errno) : "no error");
+    return 10;
+}
+
 int main(int argc, char **argv) {
-    const char *what = argc > 1 ? argv[1] : "";
-    int status = !strcmp(what, "memory") ? memory() : !strcmp(what, "descriptors") ? descriptors() : threads();
-    fflush(stdout);
-    return status;
+    static const struct {
+        const char *name;
+        int (*run)(void);
+    } all[] = {
+        {"memory", memory}, {"descriptors", descriptors}, {"threads", threads}, {"rewritten", rewritten}, {"pipes", pipes},
+        {"pending", pending}, {"linked", linked}, {"twice", twice}, {"forked", forked},
+    };
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+        if (argc > 1 && !strcmp(argv[1], all[i].name)) {
+            int status = all[i].run();
+            fflush(stdout);
+            return status;
+        }
+    return 1;
 }

@@ -9,6 +9,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null;
 use std::time::{Duration, Instant};
 
+/// More descriptors than this process has for itself.
+const MORE: u64 = 64;
 /// Longest time until the program is loaded.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -18,8 +20,8 @@ pub struct Still {
     pub program: RawFd,
     /// The program's arguments, its name first.
     pub arguments: Vec<CString>,
-    /// The working directory. `None`: that of this process.
-    pub folder: Option<CString>,
+    /// A descriptor of the working directory, perhaps only as a name. `None`: that of this process.
+    pub folder: Option<RawFd>,
     /// Descriptors of this process, and the numbers that they get there. It has no others.
     pub descriptors: Vec<(RawFd, RawFd)>,
     /// The process id that it gets, if this process may choose that and the id is free. It gets another one otherwise.
@@ -59,7 +61,7 @@ pub fn start_still(still: &Still) -> io::Result<Process> {
     sorted.sort_by_key(|d| d.1);
     let mut kept = vec![-1; sorted.len()];
     let (gate_out, gate_in) = pipe()?;
-    let folder = still.folder.as_ref().map_or(null(), |f| f.as_ptr());
+    let room = Room::for_descriptors(&sorted)?;
     let environment = [null()];
     let pid = fork_as(still.pid)?;
     if pid == 0 {
@@ -69,8 +71,8 @@ pub fn start_still(still: &Still) -> io::Result<Process> {
                 still.program,
                 &arguments,
                 &environment,
-                folder,
-                (&sorted, &mut kept),
+                still.folder.unwrap_or(-1),
+                (&sorted, &mut kept, &room),
                 (gate_out.as_raw_fd(), gate_in.as_raw_fd()),
             )
         }
@@ -104,11 +106,22 @@ pub fn start_still(still: &Still) -> io::Result<Process> {
     }
 }
 
-/// Ends a child and takes its status.
+/// Ends a child and takes its status. Whoever traces its threads gets each of their ends first: before that the kernel does not
+/// tell that of the process.
 pub fn end(pid: i32) {
+    let threads: Vec<i32> = match std::fs::read_dir(format!("/proc/{pid}/task")) {
+        Ok(all) => all
+            .filter_map(|t| t.ok()?.file_name().to_str()?.parse().ok())
+            .collect(),
+        Err(_) => Vec::new(),
+    };
     // SAFETY: plain system calls that access no memory.
     unsafe {
         libc::kill(pid, libc::SIGKILL);
+        for tid in threads.into_iter().filter(|t| *t != pid) {
+            // It fails at once for a thread that this one does not trace.
+            libc::waitpid(tid, std::ptr::null_mut(), libc::__WALL);
+        }
         libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL);
     }
 }
@@ -138,6 +151,41 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
             0 => Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+}
+
+/// How far descriptors may go (RLIMIT_NOFILE).
+struct Room {
+    /// What it is, and what the child has until it has its descriptors.
+    was: libc::rlimit,
+    meanwhile: libc::rlimit,
+}
+
+impl Room {
+    /// Room for these descriptors, which are in order of their numbers there, and for copies of them behind.
+    fn for_descriptors(sorted: &[(RawFd, RawFd)]) -> io::Result<Room> {
+        let mut was = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: the kernel fills in the limits.
+        if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut was) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let last = sorted.last().map_or(0, |d| d.1.max(0) as u64);
+        // Some more are open in this process.
+        let wanted = last + sorted.len() as u64 + MORE;
+        if wanted > was.rlim_cur && wanted > was.rlim_max {
+            return Err(io::Error::other(format!(
+                "descriptor {last} is beyond what this command may have: {} (`ulimit -Hn`)",
+                was.rlim_max
+            )));
+        }
+        let meanwhile = libc::rlimit {
+            rlim_cur: was.rlim_cur.max(wanted),
+            ..was
+        };
+        Ok(Room { was, meanwhile })
     }
 }
 
@@ -173,8 +221,8 @@ unsafe fn begin(
     program: RawFd,
     arguments: &[*const libc::c_char],
     environment: &[*const libc::c_char],
-    folder: *const libc::c_char,
-    (sorted, kept): (&[(RawFd, RawFd)], &mut [RawFd]),
+    folder: RawFd,
+    (sorted, kept, room): (&[(RawFd, RawFd)], &mut [RawFd], &Room),
     (gate_out, gate_in): (RawFd, RawFd),
 ) -> ! {
     // SAFETY: these are plain system calls; what they point to is valid by this function's contract.
@@ -189,6 +237,8 @@ unsafe fn begin(
         let mut byte = 0u8;
         // Nobody writes if nobody traces.
         check(libc::read(gate_out, (&raw mut byte).cast(), 1) == 1);
+        check(folder < 0 || libc::fchdir(folder) == 0);
+        check(libc::setrlimit(libc::RLIMIT_NOFILE, &room.meanwhile) == 0);
         let above = sorted.last().map_or(3, |d| d.1.saturating_add(1)).max(3);
         for ((own, _), kept) in sorted.iter().zip(kept.iter_mut()) {
             *kept = libc::fcntl(*own, libc::F_DUPFD, above);
@@ -208,7 +258,7 @@ unsafe fn begin(
             libc::syscall(libc::SYS_close_range, next, program - 1, 0);
         }
         check(libc::syscall(libc::SYS_close_range, program + 1, u32::MAX, 0) == 0);
-        check(folder.is_null() || libc::chdir(folder) == 0);
+        check(libc::setrlimit(libc::RLIMIT_NOFILE, &room.was) == 0);
         let none: u64 = 0;
         libc::syscall(
             libc::SYS_rt_sigprocmask,
@@ -241,10 +291,11 @@ mod tests {
         let (out, into) = pipe().unwrap();
         let c = |s: &str| CString::new(s).unwrap();
         let shell = File::open("/bin/sh").unwrap();
+        let folder = File::open("/proc").unwrap();
         let mut p = start_still(&Still {
             program: shell.as_raw_fd(),
             arguments: vec![c("sh"), c("-c"), c("pwd; ls /proc/self/fd/7 || exit 3")],
-            folder: Some(c("/proc")),
+            folder: Some(folder.as_raw_fd()),
             descriptors: vec![(into.as_raw_fd(), 1), (into.as_raw_fd(), 7)],
             pid: 0,
         })
@@ -266,14 +317,44 @@ mod tests {
 
     #[test]
     fn what_cannot_be_started_says_why() {
+        let file = File::open("/proc/self/exe").unwrap();
         let still = Still {
             program: std::io::stderr().as_raw_fd(),
             arguments: Vec::new(),
-            folder: Some(CString::new("/nonexistent").unwrap()),
+            folder: Some(file.as_raw_fd()),
             descriptors: Vec::new(),
             pid: 0,
         };
         let e = start_still(&still).err().unwrap();
-        assert_eq!(e.raw_os_error(), Some(libc::ENOENT));
+        assert_eq!(e.raw_os_error(), Some(libc::ENOTDIR));
+    }
+
+    #[test]
+    fn a_descriptor_beyond_the_limit_is_named() {
+        let e = Room::for_descriptors(&[(0, i32::MAX)]).err().unwrap();
+        assert!(e.to_string().contains("descriptor 2147483647"), "{e}");
+        let room = Room::for_descriptors(&[(0, 5)]).unwrap();
+        assert!(room.meanwhile.rlim_cur >= 5 && room.meanwhile.rlim_cur >= room.was.rlim_cur);
+    }
+
+    /// Threads that are traced end before the process does.
+    #[test]
+    fn a_process_of_several_threads_ends() {
+        use std::process::{Command, Stdio};
+        let script = "import threading, time\nfor i in range(3): threading.Thread(target=time.sleep, args=(600,)).start()\nprint(flush=True)\ntime.sleep(600)";
+        let mut child = Command::new("/usr/bin/python3")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id() as i32;
+        let mut byte = [0];
+        child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
+        for t in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+            let tid = t.unwrap().file_name().to_str().unwrap().parse().unwrap();
+            Thread::seize(pid, tid).unwrap();
+        }
+        end(pid);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 }

@@ -1,13 +1,16 @@
 //! What the descriptors of the process will lead to on this machine. Files are opened as names first (`O_PATH`). What is shown
 //! is where such a name leads, and what is opened later is the same file, whatever its path leads to by then.
 
-mod compare;
+pub(crate) mod compare;
 mod other;
+mod words;
 
 use crate::received::Received;
 use crate::{Error, Result};
-use hindsight_inspect::state::{Open, OpenKind};
+use compare::Comparison;
+use hindsight_inspect::state::{Open, OpenKind, Stat};
 use hindsight_text::bytes as shown;
+use other::Pipes;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -32,16 +35,31 @@ const FLAGS: i32 = libc::O_ACCMODE
     | libc::O_DSYNC
     | libc::O_SYNC
     | libc::O_DIRECT;
+/// More files are not opened for writing: the list of them must be read.
+const MOST_WRITTEN: usize = 40;
+
+/// Where in a file the next bytes are read or written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    At(u64),
+    End,
+    /// It has none.
+    Without,
+}
 
 /// How a descriptor gets what it leads to.
 pub enum Way {
     /// It leads to what this process has under this number.
     Inherited(i32),
     /// A file, as a name: opened with these flags, at this place.
-    Reopen(OwnedFd, i32, Option<u64>),
+    Reopen(OwnedFd, i32, Place),
+    /// A copy of a file with the recorded content, which has yet to be made.
+    Copy(u32, i32, Place),
+    /// The same as a file in memory, without a name.
+    Memory(u32, i32, Place),
     /// It is open.
     Ready(OwnedFd),
-    /// It leads nowhere: all calls on it fail with EBADF, and nothing else gets its number.
+    /// It leads nowhere: nothing can be read from it or written to it, and nothing else gets its number.
     Nowhere,
 }
 
@@ -52,13 +70,13 @@ pub struct Prepared {
     pub(crate) ways: Vec<Way>,
     /// The program's file on this machine, if it is the recorded one.
     pub(crate) program: Option<OwnedFd>,
-    /// Where the copies of files are.
-    pub copies: Option<PathBuf>,
-    /// Words of memory that become others.
-    pub(crate) raised: Vec<(u64, u64)>,
+    /// The working directory, as a name, and where that leads.
+    pub(crate) folder: OwnedFd,
+    /// Where the working directory is on this machine.
+    pub working: String,
     /// What each descriptor will lead to, in words.
     pub descriptors: Vec<(Vec<i32>, String)>,
-    /// Files that are opened for writing: their paths on this machine.
+    /// Files that are opened for writing: their paths on this machine, or of what they are copies.
     pub written: Vec<String>,
     /// What is lost.
     pub lost: Vec<String>,
@@ -79,73 +97,69 @@ impl Prepared {
         kept.map(|((numbers, text), _)| (numbers.as_slice(), text.as_str()))
     }
 
-    /// Looks for the files of a process. `same` says whether a file has the content of this hash. Copies of files come into a
-    /// new folder.
+    /// Looks for the files of a process. `same` says whether a file has the content of this hash. Nothing is made but pipes and
+    /// the like.
     ///
     /// # Errors
-    /// - Memory is not known.
+    /// - Memory is not known, or something else without which the process would go on wrongly.
     /// - Files are not what they were, and `choice` does not allow that.
     pub fn new(
         received: Received,
         choice: Choice,
         same: &dyn Fn(&File, &[u8; 16]) -> bool,
     ) -> Result<Prepared> {
-        if received.state.threads.len() > 1 {
-            return Err(Error::Refused(format!(
-                "the process has {} threads at this place, and only one thread can go on so far",
-                received.state.threads.len()
-            )));
-        }
-        memory_is_known(&received)?;
+        words::may_go_on(&received)?;
+        let (folder, working) = working(&received)?;
         let mut p = Prepared {
             ways: Vec::new(),
             program: None,
-            copies: None,
-            raised: crate::make::xsave::too_little_room(&received)?,
+            folder,
+            working,
             descriptors: Vec::new(),
             written: Vec::new(),
-            lost: received.state.lost.clone(),
-            notes: received.state.notes.clone(),
+            lost: received.state.lost.iter().map(|l| escaped(l)).collect(),
+            notes: received.state.notes.iter().map(|n| escaped(n)).collect(),
             received,
         };
-        for (at, room) in p.raised.clone() {
-            p.notes.push(format!(
-                "the dynamic loader's word at {at:#x} becomes {room}: this processor has more registers to save than the program was shown"
-            ));
-        }
-        p.reserved();
+        p.say_of_process();
         p.program = p.find_program(same);
+        p.find_all(choice)?;
+        if p.ways.iter().any(|w| matches!(w, Way::Copy(..))) {
+            p.notes.push("copies stand for files that are open. What the program opens by its path from here on is of this machine, also what belongs to these files (a database's journal)".into());
+        }
+        if p.written.len() > MOST_WRITTEN {
+            return Err(Error::Refused(format!(
+                "the process has {} files open for writing, more than anybody reads in a list",
+                p.written.len()
+            )));
+        }
+        Ok(p)
+    }
+
+    fn find_all(&mut self, choice: Choice) -> Result<()> {
+        let state = &self.received.state;
+        let mut numbers: Vec<Vec<i32>> = vec![Vec::new(); state.open.len()];
+        for (fd, open, _) in &state.descriptors {
+            numbers[*open as usize].push(*fd);
+        }
         let mut refused = Vec::new();
-        let mut copies: Vec<Option<PathBuf>> = vec![None; p.received.files.len()];
-        let mut pipes = Vec::new();
-        for i in 0..p.received.state.open.len() {
-            let open = p.received.state.open[i].clone();
-            let numbers: Vec<i32> = p
-                .received
-                .state
-                .descriptors
-                .iter()
-                .filter(|d| d.1 as usize == i)
-                .map(|d| d.0)
-                .collect();
+        let mut pipes = Pipes::new(&self.received.state);
+        for (i, numbers) in numbers.into_iter().enumerate() {
+            let open = self.received.state.open[i].clone();
             let found = match &open.kind {
                 OpenKind::File {
                     path,
                     stored,
+                    stat,
                     unsure,
-                } => p.file(
-                    (path, *stored, unsure.as_deref()),
-                    &open,
-                    choice,
-                    &mut copies,
-                ),
-                OpenKind::Folder { path, read } => p.folder(path, *read),
+                } => self.file((path, *stored, *stat, unsure.as_deref()), &open, choice),
+                OpenKind::Folder { path } => Ok(folder(path)),
                 OpenKind::Unnamed {
                     what,
                     stored,
                     unsure,
-                } => p.unnamed((what, *stored, unsure.as_deref()), &open),
-                _ => p.other(i, &open, &mut pipes),
+                } => Ok(self.unnamed((what, *stored, unsure.as_deref()), &open)),
+                _ => self.other(&open, &mut pipes),
             };
             let (way, text) = match found {
                 Ok(found) => found,
@@ -156,198 +170,201 @@ impl Prepared {
                 Err(e) => return Err(e),
             };
             if matches!(way, Way::Nowhere) {
-                let list = numbers
-                    .iter()
-                    .map(i32::to_string)
-                    .collect::<Vec<_>>()
-                    .join(", ");
-                p.lost.push(format!(
-                    "descriptor {list}: {text}. Calls on it fail with EBADF"
+                let list = numbers.iter().map(i32::to_string).collect::<Vec<_>>();
+                self.lost.push(format!(
+                    "descriptor {}: {text}. Nothing can be read from it or written to it (EBADF)",
+                    list.join(", ")
                 ));
             } else if open.shared && !matches!(open.kind, OpenKind::Standard(_)) {
-                p.notes.push(format!(
+                self.notes.push(format!(
                     "{text}: other processes had it, too, and are not there"
                 ));
             }
-            p.descriptors.push((numbers, text));
-            p.ways.push(way);
+            self.descriptors.push((numbers, text));
+            self.ways.push(way);
         }
-        if !refused.is_empty() {
-            let mut all = refused.join("; ");
-            if choice == Choice::Same {
-                all.push_str(". `--files recorded` gives the process copies with the recorded contents, where these are known");
-            }
-            return Err(Error::Refused(all));
+        if refused.is_empty() {
+            return Ok(());
         }
-        Ok(p)
-    }
-
-    /// Says what comes back as zero.
-    fn reserved(&mut self) {
-        let len: u64 = self.received.reserved.iter().map(|r| r.1).sum();
-        if let Some((at, _)) = self.received.reserved.first() {
-            self.notes.push(format!(
-                "{len} bytes of memory that nobody may access (PROT_NONE), the first at {at:#x}, are not known: they are zero"
-            ));
+        let mut all = refused.join("; ");
+        if choice == Choice::Same {
+            all.push_str(". `--files recorded` gives the process copies with the recorded contents, where all of these are known");
         }
-        for m in self.received.state.mappings.iter().filter(|m| m.shared) {
-            let what = if m.name.is_empty() { "memory" } else { &m.name };
-            self.notes.push(format!(
-                "{} at {:#x} was shared: it is a copy now, which nobody else sees",
-                hindsight_text::line(what),
-                m.start
-            ));
-        }
+        Err(Error::Refused(all))
     }
 
     /// The program's file, if this machine has it.
     fn find_program(&mut self, same: &dyn Fn(&File, &[u8; 16]) -> bool) -> Option<OwnedFd> {
         let (path, hash) = &self.received.state.program;
-        let name = named(path).ok()?;
-        let meta = name.metadata().ok()?;
-        let harmless = meta.is_file() && meta.mode() & 0o6000 == 0 && meta.mode() & 0o111 != 0;
-        let is = harmless
-            && hash.is_some_and(|h| reopened(&name, libc::O_RDONLY).is_ok_and(|f| same(&f, &h)));
-        if !is {
+        let found = named(path).ok().filter(|name| {
+            let harmless = name
+                .metadata()
+                .is_ok_and(|m| m.is_file() && m.mode() & 0o6000 == 0 && m.mode() & 0o111 != 0);
+            let opened = || reopened(name, libc::O_RDONLY);
+            harmless && hash.is_some_and(|h| opened().is_ok_and(|f| same(&f, &h)))
+        });
+        if found.is_none() {
             self.notes.push(format!(
                 "{} is not what it was: /proc/PID/exe leads to hindsight",
                 shown(path)
             ));
         }
-        is.then(|| name.into())
+        found.map(OwnedFd::from)
     }
 
     /// A file with a path.
     fn file(
         &mut self,
-        (path, stored, unsure): (&[u8], u32, Option<&str>),
+        (path, stored, stat, unsure): (&[u8], u32, Option<Stat>, Option<&str>),
         open: &Open,
         choice: Choice,
-        copies: &mut [Option<PathBuf>],
     ) -> Result<(Way, String)> {
         let flags = open.flags & FLAGS;
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        // What these lead to depends on who asks.
+        let others: [&[u8]; 3] = [b"/proc/", b"/dev/fd", b"/dev/std"];
+        if others.iter().any(|o| path.starts_with(o)) {
+            return Ok((
+                Way::Nowhere,
+                format!("{}, which is another file for each process", shown(path)),
+            ));
+        }
         let name = match named(path) {
             Ok(n) => Some(n),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Ok((Way::Nowhere, format!("{}: {e}", shown(path)))),
         };
-        let meta = name
-            .as_ref()
-            .map(File::metadata)
-            .transpose()
-            .map_err(|e| refuse(path, &e))?;
-        if let (Some(name), Some(meta)) = (&name, &meta)
-            && !meta.is_file()
-        {
-            return Ok(special(path, name, meta, flags));
+        if let Some(name) = &name {
+            let meta = name.metadata().map_err(|e| refuse(path, &e))?;
+            if !meta.is_file() {
+                return Ok(special(path, name, &meta, flags));
+            }
+            if hindsight_guard::kernel::shows_itself(name).unwrap_or(true) {
+                return Ok((
+                    Way::Nowhere,
+                    format!("{}, a file of the kernel's", shown(path)),
+                ));
+            }
         }
-        if let Some(name) = &name
-            && hindsight_guard::kernel::shows_itself(name).unwrap_or(true)
-        {
-            return Ok((
-                Way::Nowhere,
-                format!("{}, a file of the kernel's", shown(path)),
-            ));
-        }
-        if open.place.is_none() && flags & libc::O_APPEND == 0 {
-            return Ok((
-                Way::Nowhere,
-                format!("{}, of which is not known where it stood", shown(path)),
-            ));
-        }
-        if let Some(copy) = &copies[stored as usize] {
-            return self.copied(path, copy.clone(), open);
-        }
-        let differs = match &name {
-            None => Some("is not there".to_owned()),
-            Some(name) => compare::differs(&self.received, stored, unsure, name)?,
+        let Some(place) = place(open, flags) else {
+            let text = format!("{}, of which is not known where it stood", shown(path));
+            return Ok((Way::Nowhere, text));
         };
-        let Some(why) = differs else {
-            let name = name.ok_or_else(|| Error::Refused(shown(path).to_string()))?;
-            let real = real(&name).map_err(|e| refuse(path, &e))?;
-            let real = shown(real.as_os_str().as_bytes()).to_string();
-            let how = if writes { "for writing" } else { "for reading" };
-            if writes && !self.written.contains(&real) {
-                self.written.push(real.clone());
-            }
-            let seen = compare::seen(&self.received, stored);
-            let text = format!("{real}, {how}{}: {seen}", at(open));
-            return Ok((Way::Reopen(name.into(), flags, open.place), text));
+        let compared = match &name {
+            None => Comparison::Differs("is not there".to_owned()),
+            Some(name) => compare::compare(&self.received, (stored, stat, unsure), writes, name)?,
         };
-        match choice {
-            Choice::Same => Err(Error::Refused(format!("{} {why}", shown(path)))),
-            Choice::Recorded => {
-                let copy = compare::rebuild(
-                    &self.received,
-                    stored,
-                    unsure,
-                    name.as_ref(),
-                    &mut self.copies,
-                    path,
-                )?;
-                copies[stored as usize] = Some(copy.clone());
-                self.copied(path, copy, open)
+        let at = at(place);
+        match (compared, name) {
+            (Comparison::Same(how), Some(name)) => {
+                let real = real(&name).map_err(|e| refuse(path, &e))?;
+                let kind = if writes { "for writing" } else { "for reading" };
+                if writes && !self.written.contains(&real) {
+                    self.written.push(real.clone());
+                }
+                let text = format!("{real}, {kind}{at}: {how}");
+                Ok((Way::Reopen(name.into(), flags, place), text))
+            }
+            (Comparison::Differs(why), _) if choice == Choice::Same => {
+                Err(Error::Refused(format!("{} {why}", shown(path))))
+            }
+            _ => {
+                if let Err(why) = compare::is_whole(&self.received, stored, unsure) {
+                    let path = shown(path);
+                    let why = format!("{path} cannot be made again: {why}");
+                    return Err(Error::Refused(why));
+                }
+                let text = format!("a copy of {} as it was, in a new folder", shown(path));
+                if writes && !self.written.contains(&text) {
+                    self.written.push(text.clone());
+                }
+                if open.lock.is_some() {
+                    self.notes
+                        .push(format!("{text}: its lock (`flock`) excludes nobody"));
+                }
+                Ok((Way::Copy(stored, flags, place), format!("{text}{at}")))
             }
         }
-    }
-
-    fn copied(&mut self, path: &[u8], copy: PathBuf, open: &Open) -> Result<(Way, String)> {
-        let name = named(copy.as_os_str().as_bytes()).map_err(|e| refuse(path, &e))?;
-        let copy = shown(copy.as_os_str().as_bytes()).to_string();
-        let text = format!("{copy}, a copy of {} as it was{}", shown(path), at(open));
-        if open.flags & libc::O_ACCMODE != libc::O_RDONLY && !self.written.contains(&copy) {
-            self.written.push(copy);
-        }
-        Ok((
-            Way::Reopen(name.into(), open.flags & FLAGS, open.place),
-            text,
-        ))
-    }
-
-    fn folder(&mut self, path: &[u8], read: bool) -> Result<(Way, String)> {
-        let text = format!("folder {}", shown(path));
-        Ok(match named(path) {
-            _ if read => (Way::Nowhere, format!("{text}, which was being read")),
-            Ok(name) if name.metadata().is_ok_and(|m| m.is_dir()) => {
-                (Way::Reopen(name.into(), libc::O_DIRECTORY, None), text)
-            }
-            Ok(_) => (Way::Nowhere, format!("{text}, which is none here")),
-            Err(e) => (Way::Nowhere, format!("{text}: {e}")),
-        })
     }
 
     /// A file without a name.
     fn unnamed(
-        &mut self,
+        &self,
         (what, stored, unsure): (&str, u32, Option<&str>),
         open: &Open,
-    ) -> Result<(Way, String)> {
-        let what = hindsight_text::line(what).into_owned();
-        if open.place.is_none() && open.flags & libc::O_APPEND == 0 {
-            return Ok((Way::Nowhere, format!("{what}: where it stood is not known")));
-        }
-        Ok(match compare::in_memory(&self.received, stored, unsure)? {
-            Ok(name) => {
+    ) -> (Way, String) {
+        let what = escaped(what);
+        let flags = open.flags & FLAGS;
+        let Some(place) = place(open, flags) else {
+            return (Way::Nowhere, format!("{what}: where it stood is not known"));
+        };
+        match compare::is_whole(&self.received, stored, unsure) {
+            Ok(_) => {
                 let text = format!(
                     "{what}: a new file in memory with the same content{}",
-                    at(open)
+                    at(place)
                 );
-                (
-                    Way::Reopen(name.into(), open.flags & FLAGS, open.place),
-                    text,
-                )
+                (Way::Memory(stored, flags, place), text)
             }
             Err(why) => (Way::Nowhere, format!("{what}: {why}")),
-        })
+        }
     }
 }
 
-fn at(open: &Open) -> String {
-    match open.place {
-        Some(n) => format!(", at {n}"),
-        None => String::new(),
+/// The working directory, as a name, and where that leads.
+fn working(r: &Received) -> Result<(OwnedFd, String)> {
+    let Some(path) = &r.state.folder else {
+        return Err(Error::Refused("the working directory is not known".into()));
+    };
+    let name = named(path).map_err(|e| refuse(path, &e))?;
+    if !name.metadata().is_ok_and(|m| m.is_dir()) {
+        return Err(Error::Refused(format!(
+            "{} is no folder here, and was the working directory",
+            shown(path)
+        )));
     }
+    let real = real(&name).map_err(|e| refuse(path, &e))?;
+    Ok((name.into(), real))
+}
+
+fn folder(path: &[u8]) -> (Way, String) {
+    let nowhere = |why: String| (Way::Nowhere, format!("folder {}{why}", shown(path)));
+    let name = match named(path) {
+        Ok(name) => name,
+        Err(e) => return nowhere(format!(": {e}")),
+    };
+    if !name.metadata().is_ok_and(|m| m.is_dir()) {
+        return nowhere(", which is none here".into());
+    }
+    if hindsight_guard::kernel::shows_itself(&name).unwrap_or(true) {
+        return nowhere(", a folder of the kernel's".into());
+    }
+    match real(&name) {
+        Ok(real) => {
+            let way = Way::Reopen(name.into(), libc::O_DIRECTORY, Place::Without);
+            (way, format!("folder {real}"))
+        }
+        Err(e) => nowhere(format!(": {e}")),
+    }
+}
+
+/// Where the process stood. `None`: that is not known.
+fn place(open: &Open, flags: i32) -> Option<Place> {
+    // What is only ever written at the end stands there once something was written.
+    let appends = flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE == libc::O_WRONLY;
+    open.place.map(Place::At).or(appends.then_some(Place::End))
+}
+
+fn at(place: Place) -> String {
+    match place {
+        Place::At(n) => format!(", at {n}"),
+        Place::End => ", at its end".into(),
+        Place::Without => String::new(),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    hindsight_text::line(text).into_owned()
 }
 
 fn refuse(path: &[u8], e: &io::Error) -> Error {
@@ -361,9 +378,9 @@ fn special(path: &[u8], name: &File, meta: &std::fs::Metadata, flags: i32) -> (W
     let device = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
     let what = shown(path).to_string();
     if kind.is_char_device() && DEVICES.contains(&device) {
-        return match name.try_clone() {
-            Ok(name) => (Way::Reopen(name.into(), flags, None), what),
-            Err(e) => (Way::Nowhere, format!("{what}: {e}")),
+        return match (name.try_clone(), real(name)) {
+            (Ok(name), Ok(real)) => (Way::Reopen(name.into(), flags, Place::Without), real),
+            (Err(e), _) | (_, Err(e)) => (Way::Nowhere, format!("{what}: {e}")),
         };
     }
     if kind.is_dir() {
@@ -374,14 +391,18 @@ fn special(path: &[u8], name: &File, meta: &std::fs::Metadata, flags: i32) -> (W
 
 /// Opens a file as a name: nothing is done to it, and nothing is waited for.
 pub fn named(path: &[u8]) -> io::Result<File> {
+    if !path.starts_with(b"/") {
+        return Err(io::Error::other("its folder is not known"));
+    }
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_PATH);
     options.open(OsStr::from_bytes(path))
 }
 
 /// Where a name leads, as the kernel tells it.
-fn real(name: &File) -> io::Result<PathBuf> {
-    std::fs::read_link(format!("/proc/self/fd/{}", name.as_raw_fd()))
+fn real(name: &File) -> io::Result<String> {
+    let path: PathBuf = std::fs::read_link(format!("/proc/self/fd/{}", name.as_raw_fd()))?;
+    Ok(shown(path.as_os_str().as_bytes()).into_owned())
 }
 
 /// Opens the same file.
@@ -395,29 +416,4 @@ pub fn reopened(name: &impl AsRawFd, flags: i32) -> io::Result<File> {
             fd => Ok(File::from_raw_fd(fd)),
         }
     }
-}
-
-/// Fails if the process could read memory that is not known.
-fn memory_is_known(r: &Received) -> Result<()> {
-    let is_kernels = |at: u64| {
-        let i = r.state.mappings.partition_point(|m| m.end <= at);
-        r.state.mappings.get(i).is_some_and(|m| m.name == "[vdso]")
-    };
-    let unknown: Vec<&(u64, u64)> = r.unknown.iter().filter(|u| !is_kernels(u.0)).collect();
-    let len: u64 = unknown.iter().map(|u| u.1).sum();
-    let Some((at, first)) = unknown.first() else {
-        return Ok(());
-    };
-    let i = r.state.mappings.partition_point(|m| m.end <= *at);
-    let of = r.state.mappings.get(i).map_or("", |m| m.name.as_str());
-    let of = if of.is_empty() {
-        "memory without a name"
-    } else {
-        of
-    };
-    Err(Error::Unknown(format!(
-        "{len} bytes of memory are not known, in {} stretches, so nothing can go on there. The first: {first} bytes at {at:#x} in {}",
-        unknown.len(),
-        hindsight_text::line(of)
-    )))
 }

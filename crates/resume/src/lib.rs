@@ -7,7 +7,7 @@
 //!
 //! - `wire`: what the first half says.
 //! - `source`: the half that reads the recording.
-//! - `received`: what came, checked.
+//! - `received`: what came, checked; `room`: how much memory that may take.
 //! - `files`: what descriptors will lead to.
 //! - `make`: the process.
 
@@ -16,6 +16,7 @@
 mod files;
 mod make;
 mod received;
+mod room;
 mod source;
 mod wire;
 
@@ -38,9 +39,12 @@ pub enum Error {
     /// The recording does not answer.
     #[error(transparent)]
     Inspect(#[from] hindsight_inspect::Error),
-    /// What the other half says is nonsense, or it has gone.
+    /// What the other half says is nonsense.
     #[error("what the recording says of the process {0}")]
     Nonsense(&'static str),
+    /// The half that reads the recording has ended. It has said why.
+    #[error("the half that reads the recording has ended: {0}")]
+    Gone(io::Error),
     /// Memory that the process could read is not known.
     #[error("{0}")]
     Unknown(String),

@@ -2,24 +2,28 @@
 
 mod inject;
 mod layout;
-mod threads;
+mod thread;
 mod vdso;
-pub(crate) mod xsave;
+mod xsave;
 
-use crate::files::{Prepared, Way, reopened};
+use crate::files::{Place, Prepared, Way, compare, reopened};
 use crate::{During, Error, Result};
-use hindsight_inspect::state::{Lock, OpenKind};
+use hindsight_inspect::state::OpenKind;
 use hindsight_remote::{Still, start_still};
 use inject::Injector;
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use tempfile::TempDir;
 
-/// A process that stands still at the instant. It is killed unless it is let go.
+/// A process that stands still at the instant. It is killed unless it is let go, and its copies of files are removed then.
 pub struct Made {
     injector: Option<Injector>,
     pid: i32,
+    copies: Option<TempDir>,
 }
 
 impl Made {
@@ -28,19 +32,29 @@ impl Made {
         self.pid
     }
 
+    /// The folder of its copies of files, if it has any. It stays when the process goes on.
+    pub fn copies(&self) -> Option<&Path> {
+        self.copies.as_ref().map(TempDir::path)
+    }
+
     /// Lets it go on.
     pub fn go(mut self) {
-        if let Some(mut i) = self.injector.take() {
-            i.process.release();
-        }
+        self.release();
     }
 
     /// Leaves it stopped, as by SIGSTOP: a debugger can attach to it, and SIGCONT lets it go on.
     pub fn stop(mut self) {
+        // It gets the signal before it does anything.
+        hindsight_remote::halt(self.pid);
+        self.release();
+    }
+
+    fn release(&mut self) {
         if let Some(mut i) = self.injector.take() {
-            // It gets the signal before it does anything.
-            hindsight_remote::halt(self.pid);
             i.process.release();
+        }
+        if let Some(copies) = self.copies.take() {
+            let _ = copies.keep();
         }
     }
 }
@@ -54,17 +68,20 @@ impl Drop for Made {
 }
 
 impl Prepared {
-    /// Makes the process. It executes nothing of the program until it is let go.
+    /// Makes the process. It executes nothing of the program until it is let go. Nothing of what was prepared is kept here: the
+    /// process alone has its pipes.
     ///
     /// # Errors
     /// The kernel refuses a step.
-    pub fn make(&mut self) -> Result<Made> {
-        let opened = self.open_all()?;
+    pub fn make(self) -> Result<Made> {
+        let mut copies = None;
+        let opened = self.open_all(&mut copies)?;
         let state = &self.received.state;
         let mut descriptors: Vec<(RawFd, RawFd)> = Vec::new();
         for (fd, open, _) in &state.descriptors {
             let own = match &self.ways[*open as usize] {
                 Way::Inherited(n) => *n,
+                Way::Ready(own) => own.as_raw_fd(),
                 _ => opened[*open as usize]
                     .as_ref()
                     .map_or(-1, AsRawFd::as_raw_fd),
@@ -78,133 +95,108 @@ impl Prepared {
             .map_or(own_exe.as_raw_fd(), AsRawFd::as_raw_fd);
         let text =
             |b: &[u8]| CString::new(b).map_err(|_| Error::Nonsense("has paths that cannot be"));
-        let folder = state.folder.as_deref().map(text).transpose()?;
         let still = Still {
             program,
             arguments: vec![text(&state.program.0)?],
-            folder,
+            folder: Some(self.folder.as_raw_fd()),
             descriptors,
             pid: state.pid,
         };
-        let started = start_still(&still);
-        let process = started.during(|| {
-            let folder = state.folder.as_deref().unwrap_or_default();
-            format!("starting a process in {}", hindsight_text::bytes(folder))
-        })?;
+        let process = start_still(&still).during(|| "starting a process".into())?;
         let mut made = Made {
             pid: process.pid(),
             injector: None,
+            copies,
         };
         let injector = made
             .injector
             .insert(Injector::new(process, &state.mappings)?);
         layout::fill(injector, &self.received)?;
-        for (at, room) in &self.raised {
-            let done = injector.process.write(*at, &room.to_le_bytes());
-            done.during(|| "giving the dynamic loader room".into())?;
+        for (fd, _, on_exec) in &state.descriptors {
+            if *on_exec {
+                let args = [*fd as u64, libc::F_SETFD as u64, 1];
+                injector
+                    .call(libc::SYS_fcntl, &args)
+                    .during(|| "fcntl".into())?;
+            }
         }
-        self.descriptors(injector)?;
-        threads::make(injector, &self.received)?;
+        thread::make(injector, &self.received)?;
         Ok(made)
     }
 
-    /// Opens all that is open, each once.
-    fn open_all(&self) -> Result<Vec<Option<OwnedFd>>> {
+    /// Opens all files, each opening once.
+    fn open_all(&self, folder: &mut Option<TempDir>) -> Result<Vec<Option<OwnedFd>>> {
         let mut out: Vec<Option<OwnedFd>> = Vec::new();
+        // Several openings may lead to the same file.
+        let mut made: HashMap<u32, File> = HashMap::new();
         for (way, open) in self.ways.iter().zip(&self.received.state.open) {
             let step = || "opening a file of the process".to_owned();
-            out.push(match way {
-                Way::Inherited(_) => None,
+            let file = match way {
+                Way::Inherited(_) | Way::Ready(_) => None,
                 Way::Reopen(name, flags, place) => {
-                    let mut file = reopened(name, *flags).during(step)?;
-                    if let Some(at) = place.filter(|at| *at > 0) {
-                        file.seek(SeekFrom::Start(at)).during(step)?;
-                    }
-                    for l in open.locks.iter().filter(|l| l.kind > 0) {
-                        lock(&file, l).during(|| "taking a lock that the process had".into())?;
-                    }
-                    Some(file.into())
+                    Some(at(reopened(name, *flags), *place).during(step)?)
                 }
-                Way::Ready(fd) => Some(fd.try_clone().during(step)?),
-                Way::Nowhere => Some(
-                    crate::files::named(b"/dev/null")
-                        .during(|| "opening /dev/null".into())?
-                        .into(),
-                ),
-            });
+                Way::Copy(stored, flags, place) | Way::Memory(stored, flags, place) => {
+                    if !made.contains_key(stored) {
+                        made.insert(*stored, self.again(*stored, &open.kind, folder)?);
+                    }
+                    let file = made
+                        .get(stored)
+                        .map(|name| at(reopened(name, *flags), *place));
+                    file.transpose().during(step)?
+                }
+                Way::Nowhere => {
+                    let null = crate::files::named(b"/dev/null");
+                    Some(null.during(|| "opening /dev/null".into())?)
+                }
+            };
+            let leads = !matches!(way, Way::Nowhere);
+            if let (Some(file), Some(exclusive), true) = (&file, open.lock, leads) {
+                lock(file, exclusive).during(|| "taking a lock that the process had".into())?;
+            }
+            out.push(file.map(OwnedFd::from));
         }
         Ok(out)
     }
 
-    /// What belongs to the process's own descriptors: flags, what epoll waits for, locks.
-    fn descriptors(&self, i: &Injector) -> Result<()> {
-        let state = &self.received.state;
-        let call = |what: &str, nr: i64, args: &[u64]| i.call(nr, args).during(|| what.to_owned());
-        for (fd, open, on_exec) in &state.descriptors {
-            let fd = *fd as u64;
-            if *on_exec {
-                call("fcntl", libc::SYS_fcntl, &[fd, libc::F_SETFD as u64, 1])?;
+    /// Makes a file again, as a name.
+    fn again(&self, stored: u32, kind: &OpenKind, folder: &mut Option<TempDir>) -> Result<File> {
+        let OpenKind::File { path, .. } = kind else {
+            return compare::in_memory(&self.received, stored);
+        };
+        let folder = match folder {
+            Some(folder) => folder,
+            None => {
+                let new = tempfile::Builder::new()
+                    .prefix("hindsight-resume-")
+                    .tempdir();
+                folder.insert(new.during(|| "making a folder for copies".into())?)
             }
-            let of = &state.open[*open as usize];
-            if matches!(self.ways[*open as usize], Way::Nowhere) {
-                continue;
-            }
-            if let OpenKind::Epoll(all) = &of.kind {
-                for e in all {
-                    let mut event = [0; 12];
-                    event[..4].copy_from_slice(&e.events.to_le_bytes());
-                    event[4..].copy_from_slice(&e.data.to_le_bytes());
-                    i.put(&event)?;
-                    // What leads nowhere cannot be waited for.
-                    let args = [fd, libc::EPOLL_CTL_ADD as u64, e.fd as u64, i.data()];
-                    match i.call(libc::SYS_epoll_ctl, &args) {
-                        Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {}
-                        Err(e) if e.raw_os_error() == Some(libc::EBADF) => {}
-                        done => drop(done.during(|| "epoll_ctl".into())?),
-                    }
-                }
-            }
-            for l in of.locks.iter().filter(|l| l.kind == 0) {
-                i.put(&flock(l))?;
-                let args = [fd, libc::F_SETLK as u64, i.data()];
-                i.call(libc::SYS_fcntl, &args)
-                    .during(|| format!("taking a lock that descriptor {fd} had"))?;
-            }
-        }
-        Ok(())
+        };
+        compare::copy(&self.received, stored, folder.path(), path)
     }
 }
 
-/// `struct flock`.
-fn flock(l: &Lock) -> [u8; 32] {
-    let mut out = [0; 32];
-    let kind = if l.exclusive {
-        libc::F_WRLCK
-    } else {
-        libc::F_RDLCK
-    };
-    out[..2].copy_from_slice(&(kind as u16).to_le_bytes());
-    out[8..16].copy_from_slice(&l.start.to_le_bytes());
-    out[16..24].copy_from_slice(&l.len.to_le_bytes());
-    out
+/// A file at its place.
+fn at(file: io::Result<File>, place: Place) -> io::Result<File> {
+    let mut file = file?;
+    match place {
+        Place::At(n) if n > 0 => drop(file.seek(SeekFrom::Start(n))?),
+        Place::End => drop(file.seek(SeekFrom::End(0))?),
+        _ => {}
+    }
+    Ok(file)
 }
 
-/// Takes a lock that belongs to an open file.
-fn lock(file: &File, l: &Lock) -> io::Result<()> {
-    let how = if l.exclusive {
+/// Takes a lock that belongs to an open file (`flock`).
+fn lock(file: &File, exclusive: bool) -> io::Result<()> {
+    let how = if exclusive {
         libc::LOCK_EX
     } else {
         libc::LOCK_SH
     };
-    let set = flock(l);
-    // SAFETY: `flock` accesses no memory, and `fcntl` reads a whole `struct flock`.
-    let done = unsafe {
-        match l.kind {
-            2 => libc::flock(file.as_raw_fd(), how | libc::LOCK_NB),
-            _ => libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, set.as_ptr()),
-        }
-    };
-    match done {
+    // SAFETY: the call accesses no memory.
+    match unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -1,30 +1,21 @@
 //! What the other half has said, checked. It is kept outside of this process's memory where it may be large.
 
+mod check;
+
 use crate::wire::{self, Frame};
-use crate::{During, Error, Result};
+use crate::{During, Error, Result, room};
 use hindsight_inspect::ProcessState;
-use hindsight_inspect::state::OpenKind;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 
-/// The kernel lets no process have more mappings by default.
-const MOST_MAPPINGS: usize = 65_530;
-/// More threads are not made.
-const MOST_THREADS: usize = 4096;
-/// Descriptors of higher numbers are not made.
-const MOST_DESCRIPTORS: usize = 1 << 20;
-/// The most stretches of memory, and of files.
+/// The most stretches of memory and of files, all together.
 const MOST_STRETCHES: usize = 1 << 22;
 /// The most bytes of files' contents.
 const MOST_CONTENT: u64 = 1 << 30;
-/// The longest path or name.
-const LONGEST: usize = 4096;
-/// The first address above the memory of programs, and the lowest address that they get.
-const TOP: u64 = 0x7fff_ffff_f000;
-const BOTTOM: u64 = 0x1_0000;
 pub const PAGE: u64 = 4096;
+pub use check::TOP;
 
 /// A file's content, as far as it is known.
 #[derive(Default)]
@@ -32,8 +23,14 @@ pub struct Content {
     pub size: Option<u64>,
     /// Stretches, in order: offset, length, and where the bytes are kept.
     pub known: Vec<(u64, u64, u64)>,
-    /// Stretches that are not known and have changed since.
-    pub lost: Vec<(u64, u64)>,
+}
+
+impl Content {
+    /// How many of the first bytes are not known.
+    pub fn unseen(&self, size: u64) -> u64 {
+        let seen = |k: &(u64, u64, u64)| (k.0 + k.1).min(size).saturating_sub(k.0);
+        size - self.known.iter().map(seen).sum::<u64>().min(size)
+    }
 }
 
 /// A process, as the recording tells it.
@@ -49,6 +46,10 @@ pub struct Received {
     pub(crate) files: Vec<Content>,
     spool: File,
     end: u64,
+    /// Stretches so far.
+    count: usize,
+    /// Bytes of files' contents so far.
+    content: u64,
 }
 
 impl Received {
@@ -57,10 +58,20 @@ impl Received {
     /// # Errors
     /// - It is none that can be.
     /// - It is too large for this machine.
+    /// - The other half has ended before it had said all ([`Error::Gone`]).
     pub fn from(stream: impl Read) -> Result<Received> {
+        // What is kept here is there a second time in the process, and others want memory too.
+        Received::within(stream, room::available() / 4)
+    }
+
+    /// The same with at most so many bytes of memory and files.
+    fn within(stream: impl Read, most: u64) -> Result<Received> {
         let mut from = std::io::BufReader::with_capacity(1 << 20, stream);
         let mut next = || {
-            wire::receive(&mut from).during(|| "the half that reads the recording has ended".into())
+            wire::receive(&mut from).map_err(|e| match e.kind() {
+                std::io::ErrorKind::InvalidData => Error::Nonsense("does not decode"),
+                _ => Error::Gone(e),
+            })
         };
         let Frame::State(json) = next()? else {
             return Err(Error::Nonsense("does not begin with its state"));
@@ -68,7 +79,7 @@ impl Received {
         let state: ProcessState =
             serde_json::from_slice(&json).map_err(|_| Error::Nonsense("does not decode"))?;
         drop(json);
-        check(&state)?;
+        check::state(&state)?;
         let mut r = Received {
             state,
             memory: Vec::new(),
@@ -77,63 +88,39 @@ impl Received {
             files: Vec::new(),
             spool: unnamed().during(|| "making a file in memory".into())?,
             end: 0,
+            count: 0,
+            content: 0,
         };
-        let most = available() / 2;
-        let mut content = 0;
         loop {
-            match next()? {
+            let frame = next()?;
+            r.count += 1;
+            if r.count > MOST_STRETCHES {
+                return Err(Error::Nonsense("has too many stretches"));
+            }
+            match frame {
                 Frame::Memory(at, bytes) => r.add_memory(at, &bytes)?,
-                Frame::Unknown(at, len, reserved) => {
-                    let list = if reserved {
-                        &mut r.reserved
-                    } else {
-                        &mut r.unknown
-                    };
-                    list.push((at, len));
-                    if list.len() > MOST_STRETCHES {
-                        return Err(Error::Nonsense("has too many stretches"));
-                    }
-                }
+                Frame::Unknown(at, len, reserved) => r.add_unknown(at, len, reserved)?,
                 Frame::File(n, size) if n as usize == r.files.len() => {
                     r.files.push(Content {
                         size,
                         ..Content::default()
                     });
-                    if r.files.len() > MOST_DESCRIPTORS {
+                    if r.files.len() > r.state.open.len() {
                         return Err(Error::Nonsense("has too many files"));
                     }
                 }
-                Frame::Content(n, at, bytes) => {
-                    content += bytes.len() as u64;
-                    let kept = r.keep(&bytes)?;
-                    let f = r.file(n, content)?;
-                    let behind = f.known.last().is_none_or(|l| l.0 + l.1 <= at);
-                    if !behind
-                        || at.checked_add(bytes.len() as u64).is_none()
-                        || f.known.len() > MOST_STRETCHES
-                    {
-                        return Err(Error::Nonsense("has files that cannot be"));
-                    }
-                    f.known.push((at, bytes.len() as u64, kept));
-                }
-                Frame::Lost(n, at, len) => {
-                    let f = r.file(n, content)?;
-                    f.lost.push((at, len));
-                    if f.lost.len() > MOST_STRETCHES {
-                        return Err(Error::Nonsense("has files that cannot be"));
-                    }
-                }
+                Frame::Content(n, at, bytes) => r.add_content(n, at, &bytes)?,
                 Frame::End => break,
                 _ => return Err(Error::Nonsense("comes out of order")),
             }
             if r.end > most {
                 return Err(Error::Refused(format!(
-                    "the process has more than {} MiB of memory, which is half of what this machine has left",
+                    "the process has more than {} MiB of memory, which is a quarter of what this machine has left",
                     most >> 20
                 )));
             }
         }
-        r.check_files()?;
+        check::files(&r.state, r.files.len())?;
         Ok(r)
     }
 
@@ -146,7 +133,7 @@ impl Received {
         let all = &self.state.mappings;
         let i = all.partition_point(|m| m.end <= at);
         let inside = all.get(i).is_some_and(|m| m.start <= at && end <= m.end);
-        if bytes.is_empty() || !behind || !inside || self.memory.len() >= MOST_STRETCHES {
+        if bytes.is_empty() || !behind || !inside {
             return wrong;
         }
         let kept = self.keep(bytes)?;
@@ -154,12 +141,44 @@ impl Received {
         Ok(())
     }
 
-    fn file(&mut self, n: u32, content: u64) -> Result<&mut Content> {
-        let last = n as usize + 1 == self.files.len() && content <= MOST_CONTENT;
-        match self.files.last_mut().filter(|_| last) {
-            Some(f) => Ok(f),
-            None => Err(Error::Nonsense("has files that cannot be")),
+    /// Whether nobody may access it, its mapping must say too.
+    fn add_unknown(&mut self, at: u64, len: u64, reserved: bool) -> Result<()> {
+        let all = &self.state.mappings;
+        let i = all.partition_point(|m| m.end <= at);
+        let of = all.get(i).filter(|m| m.start <= at);
+        if len == 0 || len > TOP || of.is_none_or(|m| (m.prot == 0) != reserved) {
+            return Err(Error::Nonsense("has memory where nothing is mapped"));
         }
+        let list = if reserved {
+            &mut self.reserved
+        } else {
+            &mut self.unknown
+        };
+        list.push((at, len));
+        Ok(())
+    }
+
+    fn add_content(&mut self, n: u32, at: u64, bytes: &[u8]) -> Result<()> {
+        let wrong = Err(Error::Nonsense("has files that cannot be"));
+        let len = bytes.len() as u64;
+        self.content += len;
+        let is_last = n as usize + 1 == self.files.len();
+        if bytes.is_empty()
+            || !is_last
+            || self.content > MOST_CONTENT
+            || at.checked_add(len).is_none()
+        {
+            return wrong;
+        }
+        let kept = self.keep(bytes)?;
+        let Some(f) = self.files.last_mut() else {
+            return wrong;
+        };
+        if f.known.last().is_some_and(|l| l.0 + l.1 > at) {
+            return wrong;
+        }
+        f.known.push((at, len, kept));
+        Ok(())
     }
 
     fn keep(&mut self, bytes: &[u8]) -> Result<u64> {
@@ -190,19 +209,6 @@ impl Received {
         }
         Ok(out)
     }
-
-    fn check_files(&self) -> Result<()> {
-        let count = self.files.len();
-        let exists = |n: &u32| (*n as usize) < count;
-        let all = self.state.open.iter().all(|o| match &o.kind {
-            OpenKind::File { stored, .. } | OpenKind::Unnamed { stored, .. } => exists(stored),
-            _ => true,
-        });
-        match all {
-            true => Ok(()),
-            false => Err(Error::Nonsense("has files that are not told")),
-        }
-    }
 }
 
 /// A file in memory.
@@ -216,74 +222,5 @@ fn unnamed() -> std::io::Result<File> {
     }
 }
 
-/// Bytes of memory that this machine has left.
-fn available() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.map_or(1 << 30, |k| k << 10)
-}
-
-/// Whether a process may be as it is told.
-fn check(s: &ProcessState) -> Result<()> {
-    let fail = |what| Err(Error::Nonsense(what));
-    if s.threads.is_empty() || s.threads.len() > MOST_THREADS {
-        return fail("has no threads, or too many");
-    }
-    for t in &s.threads {
-        let whole = t.registers.len() == 20
-            && t.zmm.len() == 2048
-            && t.masks.len() == 8
-            && t.x87.len() == 128;
-        if !whole || t.name.len() > LONGEST {
-            return fail("has threads that cannot be");
-        }
-    }
-    if s.mappings.is_empty() || s.mappings.len() > MOST_MAPPINGS {
-        return fail("has no mappings, or too many");
-    }
-    let mut end = BOTTOM;
-    for m in &s.mappings {
-        let placed = m.start >= end && m.start < m.end && m.end <= TOP || m.name == "[vsyscall]";
-        let whole = m.start.is_multiple_of(PAGE) && m.end.is_multiple_of(PAGE) && m.prot <= 7;
-        if !placed || !whole || m.name.len() > LONGEST {
-            return fail("has mappings that cannot be");
-        }
-        end = m.end;
-    }
-    if s.actions.iter().any(|a| !(1..=64).contains(&a.signal)) {
-        return fail("has signals that do not exist");
-    }
-    if s.open.len() > MOST_DESCRIPTORS || s.descriptors.len() > MOST_DESCRIPTORS {
-        return fail("has too many descriptors");
-    }
-    let mut last = -1;
-    for (fd, open, _) in &s.descriptors {
-        if *fd <= last || *fd as usize >= MOST_DESCRIPTORS || *open as usize >= s.open.len() {
-            return fail("has descriptors that cannot be");
-        }
-        last = *fd;
-    }
-    let long = |p: &[u8]| p.len() > LONGEST || p.contains(&0);
-    for o in &s.open {
-        let wrong = match &o.kind {
-            OpenKind::File { path, .. } | OpenKind::Folder { path, .. } => long(path),
-            OpenKind::Epoll(all) => all.iter().any(|i| {
-                let found = s.descriptors.binary_search_by_key(&i.fd, |d| d.0);
-                found.is_err()
-            }),
-            OpenKind::Standard(n) => !(0..3).contains(n),
-            OpenKind::Pipe { waiting, .. } => waiting.as_ref().is_some_and(|w| w.len() > 1 << 20),
-            _ => false,
-        };
-        if wrong {
-            return fail("has descriptors that cannot be");
-        }
-    }
-    let texts = s.folder.as_deref().is_some_and(long) || long(&s.program.0);
-    let heap = s.heap.is_some_and(|(a, b)| a > b || b > TOP);
-    if texts || heap || s.auxiliary.len() > 4096 || s.umask.is_some_and(|m| m > 0o777) {
-        return fail("does not fit together");
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests;

@@ -3,14 +3,14 @@
 use crate::wire::{self, Frame};
 use crate::{Error, Result};
 use hindsight_inspect::process_state;
-use hindsight_inspect::state::{MappedRange, Stretch, known};
+use hindsight_inspect::state::{MappedRange, known};
 use hindsight_timeline::{Cancel, Cursor};
 use std::io::{self, BufWriter, Write};
 
 /// So many stretches of unknown memory are told at most.
 const MOST_UNKNOWN: usize = 64;
 /// Code and data of the kernel's, which every kernel brings by itself.
-const KERNELS: [&str; 3] = ["[vvar]", "[vvar_vclock]", "[vsyscall]"];
+const KERNELS: [&str; 2] = ["[vvar]", "[vvar_vclock]"];
 
 /// Sends the process in which the cursor stands.
 ///
@@ -19,7 +19,9 @@ const KERNELS: [&str; 3] = ["[vvar]", "[vvar_vclock]", "[vsyscall]"];
 /// - The other half has gone.
 pub fn send(cursor: &mut Cursor, to: impl Write, cancel: &Cancel) -> Result<()> {
     let mut to = BufWriter::with_capacity(1 << 20, to);
-    let (state, stored) = process_state(cursor, cancel)?;
+    let (mut state, stored) = process_state(cursor, cancel)?;
+    // It is no memory of the process.
+    state.mappings.retain(|m| m.name != "[vsyscall]");
     let gone = |e: io::Error| Error::Step("the other half".into(), e);
     let json = serde_json::to_vec(&state).map_err(|e| gone(e.into()))?;
     wire::send(&mut to, &Frame::State(json)).map_err(gone)?;
@@ -46,11 +48,8 @@ pub fn send(cursor: &mut Cursor, to: impl Write, cancel: &Cancel) -> Result<()> 
     for (n, file) in stored.files.iter().enumerate() {
         let n = n as u32;
         wire::send(&mut to, &Frame::File(n, file.size)).map_err(gone)?;
-        for s in file.stretches() {
-            let frame = match s {
-                Stretch::Known(at, bytes) => Frame::Content(n, at, bytes.to_vec()),
-                Stretch::Lost(at, len) => Frame::Lost(n, at, len),
-            };
+        for (at, bytes) in file.stretches() {
+            let frame = Frame::Content(n, at, bytes.to_vec());
             wire::send(&mut to, &frame).map_err(gone)?;
         }
     }

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 /// The longest description of a process, in bytes.
-const MOST_STATE: usize = 64 << 20;
+const MOST_STATE: usize = 16 << 20;
 /// The most bytes of a frame of any other kind.
 pub const MOST: usize = 1 << 18;
 
@@ -20,8 +20,6 @@ pub enum Frame {
     File(u32, Option<u64>),
     /// A file's content from an offset on.
     Content(u32, u64, Vec<u8>),
-    /// A stretch of a file whose content is not known and has changed since: offset and length.
-    Lost(u32, u64, u64),
     /// All has been said.
     End,
 }
@@ -40,8 +38,7 @@ pub fn send(to: &mut impl Write, frame: &Frame) -> io::Result<()> {
         Frame::File(n, None) => (4, (*n).into(), 0, none),
         Frame::File(n, Some(size)) => (5, (*n).into(), *size, none),
         Frame::Content(n, at, bytes) => (6, (*n).into(), *at, bytes),
-        Frame::Lost(n, at, len) => (7, (*n).into(), *at, &len.to_le_bytes()),
-        Frame::End => (8, 0, 0, none),
+        Frame::End => (7, 0, 0, none),
     };
     if bytes.len() > most(kind) {
         return Err(io::Error::other("there is too much to say at once"));
@@ -58,7 +55,6 @@ fn most(kind: u8) -> usize {
     match kind {
         0 => MOST_STATE,
         1 | 6 => MOST,
-        7 => 8,
         _ => 0,
     }
 }
@@ -95,11 +91,7 @@ pub fn receive(from: &mut impl Read) -> io::Result<Frame> {
         4 => Frame::File(file?, None),
         5 => Frame::File(file?, Some(b)),
         6 => Frame::Content(file?, b, bytes),
-        7 => {
-            let len = bytes.try_into().map_err(|_| wrong())?;
-            Frame::Lost(file?, b, u64::from_le_bytes(len))
-        }
-        8 => Frame::End,
+        7 => Frame::End,
         _ => return Err(wrong()),
     })
 }
@@ -119,7 +111,6 @@ mod tests {
             Frame::File(3, None),
             Frame::File(3, Some(0)),
             Frame::Content(u32::MAX, 9, vec![0; MOST]),
-            Frame::Lost(0, 1, 2),
             Frame::End,
         ];
         let mut wire = Vec::new();

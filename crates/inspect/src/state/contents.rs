@@ -20,20 +20,9 @@ struct Page {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Nobody has seen it. If others do not change the file, it is what it is later.
+    /// What stands there is not known.
     Unseen,
     Known,
-    /// It was changed, and what it was is not known.
-    Lost,
-}
-
-/// A stretch of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stretch<'a> {
-    /// From this offset on it has these bytes.
-    Known(u64, &'a [u8]),
-    /// From this offset on so many bytes are not known, and have become others since.
-    Lost(u64, u64),
 }
 
 impl Known {
@@ -56,25 +45,7 @@ impl Known {
         self.each(offset, bytes.len() as u64, |i, byte, state| {
             match bytes[i] {
                 Some(b) => (*byte, *state) = (b, State::Known),
-                None => *state = State::Lost,
-            }
-        });
-    }
-
-    /// Notes bytes that were read later, where nothing has changed the file since.
-    pub fn expose(&mut self, offset: u64, bytes: &[Option<u8>]) {
-        self.each(offset, bytes.len() as u64, |i, byte, state| {
-            if let (State::Unseen, Some(b)) = (*state, bytes[i]) {
-                (*byte, *state) = (b, State::Known);
-            }
-        });
-    }
-
-    /// Notes that bytes become others.
-    pub fn lose(&mut self, offset: u64, len: u64) {
-        self.each(offset, len, |_, _, state| {
-            if *state == State::Unseen {
-                *state = State::Lost;
+                None => *state = State::Unseen,
             }
         });
     }
@@ -106,19 +77,15 @@ impl Known {
         Some(size - self.pages.iter().map(known).sum::<u64>().min(size))
     }
 
-    /// What is known and what is lost, in order.
-    pub fn stretches(&self) -> impl Iterator<Item = Stretch<'_>> {
+    /// What is known: offsets and bytes, in order.
+    pub fn stretches(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.pages.iter().flat_map(|(n, p)| {
             let mut at = 0;
             p.state.chunk_by(|a, b| a == b).filter_map(move |run| {
                 let from = at;
                 at += run.len();
-                let offset = n * PAGE + from as u64;
-                match run[0] {
-                    State::Unseen => None,
-                    State::Known => Some(Stretch::Known(offset, &p.bytes[from..at])),
-                    State::Lost => Some(Stretch::Lost(offset, run.len() as u64)),
-                }
+                let known = run[0] == State::Known;
+                known.then(|| (n * PAGE + from as u64, &p.bytes[from..at]))
             })
         })
     }
@@ -133,22 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn later_reads_tell_what_nothing_has_changed() {
+    fn what_is_written_unseen_is_not_known() {
         let mut k = Known::default();
         k.put(4094, &known("abcd"));
-        k.lose(4096, 4);
-        // "cd" were known already; the two behind them became others.
-        k.expose(4090, &known("0123xxxxxx45"));
+        k.put(4096, &[None]);
         let all: Vec<_> = k.stretches().collect();
-        assert_eq!(
-            all,
-            [
-                Stretch::Known(4090, b"0123ab"),
-                Stretch::Known(4096, b"cd"),
-                Stretch::Lost(4098, 2),
-                Stretch::Known(4100, b"45"),
-            ]
-        );
+        assert_eq!(all, [(4094, &b"ab"[..]), (4097, b"d")]);
     }
 
     #[test]
@@ -159,9 +116,6 @@ mod tests {
         assert_eq!((k.size, k.unseen()), (Some(3), Some(0)));
         k.cut(5);
         assert_eq!(k.unseen(), Some(2));
-        assert_eq!(
-            k.stretches().collect::<Vec<_>>(),
-            [Stretch::Known(0, b"abc")]
-        );
+        assert_eq!(k.stretches().collect::<Vec<_>>(), [(0, &b"abc"[..])]);
     }
 }

@@ -1,6 +1,7 @@
 //! The recorded system calls that say what the kernel kept for a process.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use super::calls::{ADVICE, BASES, HARMLESS, REGISTERS, is_question, telling};
 use super::{ProcessState, ThreadState};
 use crate::Result;
 use hindsight_timeline::{
@@ -9,76 +10,6 @@ use hindsight_timeline::{
 use libc::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Calls that say something about a process, besides those about its memory and its files.
-const CALLS: [i64; 59] = [
-    SYS_rt_sigaction,
-    SYS_rt_sigprocmask,
-    SYS_rt_sigreturn,
-    SYS_sigaltstack,
-    SYS_rt_sigsuspend,
-    SYS_ppoll,
-    SYS_pselect6,
-    SYS_epoll_pwait,
-    SYS_epoll_pwait2,
-    SYS_set_robust_list,
-    SYS_set_tid_address,
-    SYS_clone,
-    SYS_clone3,
-    SYS_fork,
-    SYS_vfork,
-    SYS_execve,
-    SYS_execveat,
-    SYS_brk,
-    SYS_umask,
-    SYS_setitimer,
-    SYS_alarm,
-    SYS_timer_create,
-    SYS_timer_delete,
-    SYS_setrlimit,
-    SYS_prlimit64,
-    SYS_setpriority,
-    SYS_setuid,
-    SYS_setgid,
-    SYS_setreuid,
-    SYS_setregid,
-    SYS_setresuid,
-    SYS_setresgid,
-    SYS_setgroups,
-    SYS_capset,
-    SYS_setsid,
-    SYS_setpgid,
-    SYS_chroot,
-    SYS_unshare,
-    SYS_setns,
-    SYS_seccomp,
-    SYS_personality,
-    SYS_mlock,
-    SYS_mlockall,
-    SYS_mlock2,
-    SYS_sched_setaffinity,
-    SYS_sched_setscheduler,
-    SYS_io_setup,
-    SYS_io_uring_setup,
-    SYS_shmat,
-    SYS_ptrace,
-    SYS_landlock_restrict_self,
-    SYS_pkey_alloc,
-    SYS_membarrier,
-    SYS_prctl,
-    SYS_ioprio_set,
-    SYS_set_mempolicy,
-    SYS_userfaultfd,
-    SYS_pidfd_open,
-    SYS_mount,
-];
-/// Options of `prctl` that leave nothing behind, or that is restored.
-const HARMLESS: [i32; 5] = [
-    PR_SET_NAME,
-    PR_GET_NAME,
-    PR_GET_DUMPABLE,
-    PR_SET_VMA,
-    PR_CAPBSET_READ,
-];
 const ERRORS: u64 = -4095i64 as u64;
 /// The most generations of processes that are followed back.
 const GENERATIONS: usize = 1 << 16;
@@ -127,7 +58,7 @@ impl History {
                 image: Some(image),
                 until: None,
                 kinds: vec![KindOf::Syscall, KindOf::Signal],
-                syscalls: CALLS.iter().map(|n| *n as u64).collect(),
+                syscalls: telling(),
                 ..Filter::default()
             };
             let events = timeline.events(&filter)?;
@@ -238,41 +169,18 @@ impl History {
                     told.insert(format!("what `prctl` option {} chose", args[0]));
                 }
                 SYS_personality if args[0] == 0xffff_ffff => {}
-                SYS_setrlimit
-                | SYS_prlimit64
-                | SYS_setpriority
-                | SYS_setuid
-                | SYS_setgid
-                | SYS_setreuid
-                | SYS_setregid
-                | SYS_setresuid
-                | SYS_setresgid
-                | SYS_setgroups
-                | SYS_capset
-                | SYS_setsid
-                | SYS_setpgid
-                | SYS_chroot
-                | SYS_unshare
-                | SYS_setns
-                | SYS_seccomp
-                | SYS_personality
-                | SYS_mlock
-                | SYS_mlockall
-                | SYS_mlock2
-                | SYS_sched_setaffinity
-                | SYS_sched_setscheduler
-                | SYS_io_setup
-                | SYS_io_uring_setup
-                | SYS_shmat
-                | SYS_ptrace
-                | SYS_landlock_restrict_self
-                | SYS_pkey_alloc
-                | SYS_ioprio_set
-                | SYS_set_mempolicy
-                | SYS_mount => {
+                SYS_madvise if ADVICE.contains(&(args[2] as i32)) => {}
+                SYS_membarrier if args[0] & REGISTERS == 0 => {}
+                SYS_arch_prctl if BASES.contains(&args[0]) => {}
+                // What these leave behind is restored or told.
+                SYS_rt_sigaction | SYS_rt_sigprocmask | SYS_rt_sigreturn | SYS_sigaltstack
+                | SYS_rt_sigsuspend | SYS_ppoll | SYS_pselect6 | SYS_epoll_pwait
+                | SYS_epoll_pwait2 | SYS_set_robust_list | SYS_set_tid_address | SYS_clone
+                | SYS_clone3 | SYS_fork | SYS_vfork | SYS_execve | SYS_execveat | SYS_brk
+                | SYS_rseq => {}
+                _ => {
                     told.insert(format!("what `{}` did", syscall_name(number as u64)));
                 }
-                _ => {}
             }
         }
         if timers > 0 || alarm.iter().any(|a| *a) {
@@ -300,7 +208,13 @@ impl History {
     }
 
     /// What calls say of a thread.
-    pub fn thread(&self, cursor: &mut Cursor, id: ThreadId, to: &mut ThreadState) -> Result<()> {
+    pub fn thread(
+        &self,
+        cursor: &mut Cursor,
+        id: ThreadId,
+        to: &mut ThreadState,
+        refused: &mut Vec<String>,
+    ) -> Result<()> {
         if let Some(m) = self.maker(id)
             && let Did::Call { number, args, .. } = m.what
         {
@@ -329,23 +243,86 @@ impl History {
             match number {
                 SYS_set_tid_address => to.clears = args[0],
                 SYS_set_robust_list => to.robust = [args[0], args[1]],
-                SYS_sigaltstack if args[0] != 0 => {
-                    to.alternate = bytes(cursor, p, args[0], 24)?
-                        .map(|b| [word(&b, 0), word(&b, 8) & 0xffff_ffff, word(&b, 16)]);
-                }
                 _ => {}
             }
         }
+        if let Some((p, args)) =
+            self.latest(cursor, id, |n, a| n == SYS_sigaltstack && a[0] != 0)?
+        {
+            match bytes(cursor, &p, args[0], 24)? {
+                Some(b) => {
+                    to.alternate = Some([word(&b, 0), word(&b, 8) & 0xffff_ffff, word(&b, 16)]);
+                }
+                None => refused.push("its alternate stack for signals is not known".into()),
+            }
+        }
+        if let Some((_, args)) = self.latest(cursor, id, |n, _| n == SYS_rseq)? {
+            let registers = args[2] == 0;
+            to.rseq = registers.then(|| [args[0], args[1] & 0xffff_ffff, args[3] & 0xffff_ffff]);
+        }
         Ok(())
+    }
+
+    /// The last call of this kind of a thread since its program was loaded, or of the thread from which its process was forked.
+    fn latest(
+        &self,
+        cursor: &mut Cursor,
+        thread: ThreadId,
+        is: impl Fn(i64, &[u64; 6]) -> bool,
+    ) -> Result<Option<(Past, [u64; 6])>> {
+        let of = |p: &Past| match p.what {
+            Did::Call {
+                number,
+                args,
+                result: Some(_),
+            } if is(number, &args) => Some((*p, args)),
+            _ => None,
+        };
+        if let Some(found) = self.of(thread).rev().find_map(of) {
+            return Ok(Some(found));
+        }
+        let (mut thread, mut before) = (thread, None);
+        for generation in self.generations.iter().rev() {
+            if let Some(until) = before {
+                let own = generation.1.iter().rev();
+                let mut own = own.filter(|p| p.thread == thread && p.position < until);
+                if let Some(found) = own.find_map(of) {
+                    return Ok(Some(found));
+                }
+            }
+            let maker = self.maker(thread).filter(|_| !generation.0);
+            match maker {
+                Some(m) if !shares_memory(cursor, &m)? => {
+                    (thread, before) = (m.thread, Some(m.position))
+                }
+                _ => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the process was made so that it shares its memory with its parent (`vfork`), and has not loaded a program since.
+    pub fn is_borrower(&self, cursor: &mut Cursor, own: &Thread) -> Result<bool> {
+        let forked = self.generations.last().is_some_and(|g| !g.0);
+        match self.maker(own.id).filter(|_| forked) {
+            Some(m) => shares_memory(cursor, &m),
+            None => Ok(false),
+        }
     }
 }
 
-/// Options of `prctl` that only ask.
-fn is_question(option: i32) -> bool {
-    [
-        2, 3, 5, 7, 9, 11, 13, 16, 19, 21, 23, 25, 27, 30, 34, 37, 39, 42, 46,
-    ]
-    .contains(&option)
+/// Whether what a call made shares the memory of who made it.
+fn shares_memory(cursor: &mut Cursor, maker: &Past) -> Result<bool> {
+    let Did::Call { number, args, .. } = maker.what else {
+        return Ok(false);
+    };
+    let shares = |flags: u64| flags & CLONE_VM as u64 != 0;
+    Ok(match number {
+        SYS_vfork => true,
+        SYS_clone => shares(args[0]),
+        SYS_clone3 => bytes(cursor, maker, args[0], 8)?.is_none_or(|b| shares(word(&b, 0))),
+        _ => false,
+    })
 }
 
 /// Whether a happening was over at an instant.

@@ -8,7 +8,7 @@ use hindsight_timeline::regs::RSP;
 use hindsight_timeline::{Cursor, ThreadId};
 use libc::*;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where the mask stands above the stack pointer, when a handler returns to the kernel.
 const MASK_IN_FRAME: u64 = 40 + 256;
@@ -35,7 +35,7 @@ pub struct Action {
 /// The actions at the instant.
 pub fn actions(history: &History, cursor: &mut Cursor, state: &mut ProcessState) -> Result<()> {
     let mut now: BTreeMap<u32, Action> = BTreeMap::new();
-    let mut unknown = Vec::new();
+    let mut unknown = BTreeSet::new();
     for (i, (by_exec, past)) in history.generations.iter().enumerate() {
         if *by_exec && i > 0 {
             // The next program has no handlers.
@@ -66,16 +66,14 @@ pub fn actions(history: &History, cursor: &mut Cursor, state: &mut ProcessState)
             };
             match bytes(cursor, p, args[1], 32)? {
                 Some(b) => {
-                    let action = Action {
-                        signal,
-                        handler: word(&b, 0),
-                        flags: word(&b, 8),
-                        restorer: word(&b, 16),
-                        mask: word(&b, 24),
-                    };
+                    let action = action(signal, &b);
+                    unknown.remove(&signal);
                     now.insert(signal, action);
                 }
-                None => unknown.push(signal),
+                None => {
+                    now.remove(&signal);
+                    unknown.insert(signal);
+                }
             }
         }
         for signal in reset.keys() {
@@ -89,16 +87,16 @@ pub fn actions(history: &History, cursor: &mut Cursor, state: &mut ProcessState)
     }
     for signal in unknown {
         let name = hindsight_timeline::signal_name(signal.into());
-        state.lost.push(format!(
-            "what it does on {name}, which is not known: now that is what is usual"
-        ));
+        state
+            .refused
+            .push(format!("what it does on {name} is not known"));
     }
     state.actions = now.into_values().collect();
     Ok(())
 }
 
-/// The signals that a thread blocks at the instant.
-pub fn blocked(history: &History, cursor: &mut Cursor, thread: ThreadId) -> Result<u64> {
+/// The signals that a thread blocks at the instant. `None`: they are not known.
+pub fn blocked(history: &History, cursor: &mut Cursor, thread: ThreadId) -> Result<Option<u64>> {
     // From where on the mask is known, and the way from there: the own past, then that of who made the thread, and so on.
     let mut way: Vec<Past> = history.of(thread).copied().collect();
     let mut of = thread;
@@ -125,11 +123,12 @@ pub fn blocked(history: &History, cursor: &mut Cursor, thread: ThreadId) -> Resu
         way = longer;
     }
     let from = way.iter().rposition(is_absolute).unwrap_or(0);
-    let mut mask = 0;
+    // What it began with is not known, and seldom anything else.
+    let mut mask = Some(0);
     for (i, p) in way.iter().enumerate().skip(from) {
         mask = after(history, cursor, mask, p, i.checked_sub(1).map(|i| &way[i]))?;
     }
-    Ok(mask & !UNBLOCKABLE)
+    Ok(mask.map(|m| m & !UNBLOCKABLE))
 }
 
 /// Whether the mask behind it does not depend on the one before.
@@ -152,11 +151,11 @@ fn is_absolute(p: &Past) -> bool {
 fn after(
     history: &History,
     cursor: &mut Cursor,
-    mask: u64,
+    mask: Option<u64>,
     p: &Past,
     before: Option<&Past>,
-) -> Result<u64> {
-    let set = |b: Option<Vec<u8>>| b.map_or(0, |b| word(&b, 0));
+) -> Result<Option<u64>> {
+    let set = |b: Option<Vec<u8>>| b.map(|b| word(&b, 0));
     Ok(match p.what {
         Did::Call {
             number: SYS_rt_sigreturn,
@@ -173,8 +172,8 @@ fn after(
         } if args[1] != 0 => {
             let set = set(bytes(cursor, p, args[1], 8)?);
             match args[0] as i32 {
-                SIG_BLOCK => mask | set,
-                SIG_UNBLOCK => mask & !set,
+                SIG_BLOCK => mask.zip(set).map(|(m, s)| m | s),
+                SIG_UNBLOCK => mask.zip(set).map(|(m, s)| m & !s),
                 _ => set,
             }
         }
@@ -184,22 +183,23 @@ fn after(
                 Some(b) => waits_with(cursor, b)?,
                 None => None,
             };
-            let action = last_action(history, cursor, p, signal)?;
-            let Some(action) = action.filter(|a| a.handler > 1) else {
-                return Ok(mask);
+            let action = match last_action(history, cursor, p, signal)? {
+                Chosen::Handler(action) => action,
+                Chosen::Usual => return Ok(mask),
+                Chosen::Unknown => return Ok(None),
             };
             let own = match action.flags & SA_NODEFER as u64 {
                 0 => 1 << (u32::from(signal).max(1) - 1).min(63),
                 _ => 0,
             };
-            waited.unwrap_or(mask) | action.mask | own
+            waited.unwrap_or(mask).map(|m| m | action.mask | own)
         }
         _ => mask,
     })
 }
 
-/// The mask with which a call waits.
-fn waits_with(cursor: &mut Cursor, p: &Past) -> Result<Option<u64>> {
+/// The mask with which a call waits, if it has one of its own; `Some(None)`: that is not known.
+fn waits_with(cursor: &mut Cursor, p: &Past) -> Result<Option<Option<u64>>> {
     let Did::Call { number, args, .. } = p.what else {
         return Ok(None);
     };
@@ -208,36 +208,53 @@ fn waits_with(cursor: &mut Cursor, p: &Past) -> Result<Option<u64>> {
         SYS_ppoll => args[3],
         SYS_epoll_pwait | SYS_epoll_pwait2 => args[4],
         // The address stands in memory.
-        SYS_pselect6 => bytes(cursor, p, args[5], 8)?.map_or(0, |b| word(&b, 0)),
+        SYS_pselect6 if args[5] != 0 => match bytes(cursor, p, args[5], 8)? {
+            Some(b) => word(&b, 0),
+            None => return Ok(Some(None)),
+        },
         _ => 0,
     };
     match at {
         0 => Ok(None),
-        at => Ok(bytes(cursor, p, at, 8)?.map(|b| word(&b, 0))),
+        at => Ok(Some(bytes(cursor, p, at, 8)?.map(|b| word(&b, 0)))),
     }
 }
 
+/// What a process does with a signal.
+enum Chosen {
+    Handler(Action),
+    /// It has no handler.
+    Usual,
+    Unknown,
+}
+
 /// The action that a signal met.
-fn last_action(
-    history: &History,
-    cursor: &mut Cursor,
-    p: &Past,
-    signal: u8,
-) -> Result<Option<Action>> {
+fn last_action(history: &History, cursor: &mut Cursor, p: &Past, signal: u8) -> Result<Chosen> {
     let chosen = history.since_loaded().rev().find(|c| {
         c.position < p.position
             && matches!(c.what, Did::Call { number: SYS_rt_sigaction, args, .. }
                 if args[0] as u8 == signal && args[1] != 0)
     });
-    let Some(c) = chosen else { return Ok(None) };
-    let Did::Call { args, .. } = c.what else {
-        return Ok(None);
+    let Some(c) = chosen else {
+        return Ok(Chosen::Usual);
     };
-    Ok(bytes(cursor, c, args[1], 32)?.map(|b| Action {
-        signal: signal.into(),
-        handler: word(&b, 0),
-        flags: word(&b, 8),
-        restorer: word(&b, 16),
-        mask: word(&b, 24),
-    }))
+    let Did::Call { args, .. } = c.what else {
+        return Ok(Chosen::Unknown);
+    };
+    Ok(match bytes(cursor, c, args[1], 32)? {
+        None => Chosen::Unknown,
+        Some(b) if word(&b, 0) <= 1 => Chosen::Usual,
+        Some(b) => Chosen::Handler(action(signal.into(), &b)),
+    })
+}
+
+/// `struct sigaction` as the kernel has it.
+fn action(signal: u32, b: &[u8]) -> Action {
+    Action {
+        signal,
+        handler: word(b, 0),
+        flags: word(b, 8),
+        restorer: word(b, 16),
+        mask: word(b, 24),
+    }
 }

@@ -2,21 +2,38 @@
 
 use super::{Prepared, Way};
 use crate::{During, Error, Result};
+use hindsight_inspect::ProcessState;
 use hindsight_inspect::state::{Open, OpenKind};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Pipes that are made: their numbers and ends that nobody has taken yet.
-pub type Pipes = Vec<(u64, Option<OwnedFd>, Option<OwnedFd>)>;
+/// The pipes of a process, by their numbers.
+pub struct Pipes {
+    /// How many reading and how many writing ends there are.
+    ends: HashMap<u64, [u32; 2]>,
+    /// Ends that are made and that nobody has taken yet.
+    made: HashMap<u64, [Option<OwnedFd>; 2]>,
+}
+
+impl Pipes {
+    pub fn new(s: &ProcessState) -> Pipes {
+        let mut ends: HashMap<u64, [u32; 2]> = HashMap::new();
+        for o in &s.open {
+            if let OpenKind::Pipe { number, reads, .. } = o.kind {
+                ends.entry(number).or_default()[usize::from(!reads)] += 1;
+            }
+        }
+        Pipes {
+            ends,
+            made: HashMap::new(),
+        }
+    }
+}
 
 impl Prepared {
     /// What becomes of the one with this number.
-    pub(super) fn other(
-        &mut self,
-        i: usize,
-        open: &Open,
-        pipes: &mut Pipes,
-    ) -> Result<(Way, String)> {
+    pub(super) fn other(&self, open: &Open, pipes: &mut Pipes) -> Result<(Way, String)> {
         let nonblocking = open.flags & libc::O_NONBLOCK;
         let step = |what: &str| format!("making {what}");
         Ok(match &open.kind {
@@ -37,38 +54,25 @@ impl Prepared {
                     "pipe {number}, {} end",
                     if *reads { "reading" } else { "writing" }
                 );
-                if !self.has_both_ends(*number) {
+                if pipes.ends.get(number) != Some(&[1, 1]) {
                     return Ok((
                         Way::Nowhere,
-                        format!("{text}: the other end was not in this process"),
+                        format!("{text}: the process has not both of its ends once"),
                     ));
                 }
                 let Some(waiting) = waiting else {
                     return Ok((Way::Nowhere, format!("{text}: what was in it is not known")));
                 };
-                let at = match pipes.iter().position(|p| p.0 == *number) {
-                    Some(at) => at,
-                    None => {
-                        let (out, into) = pipe(waiting).during(|| step("a pipe"))?;
-                        pipes.push((*number, Some(out), Some(into)));
-                        pipes.len() - 1
-                    }
-                };
-                let end = if *reads {
-                    pipes[at].1.take()
-                } else {
-                    pipes[at].2.take()
-                };
-                match end {
-                    Some(end) => {
-                        set_flags(&end, nonblocking).during(|| step("a pipe"))?;
-                        (
-                            Way::Ready(end),
-                            format!("{text}, with {} bytes in it", waiting.len()),
-                        )
-                    }
-                    None => (Way::Nowhere, format!("{text}: it was opened several times")),
+                if !pipes.made.contains_key(number) {
+                    let (out, into) = pipe(waiting).during(|| step("a pipe"))?;
+                    pipes.made.insert(*number, [Some(out), Some(into)]);
                 }
+                let ends = pipes.made.get_mut(number);
+                let end = ends.and_then(|e| e[usize::from(!*reads)].take());
+                let end = end.ok_or(Error::Nonsense("has descriptors that cannot be"))?;
+                set_flags(&end, nonblocking).during(|| step("a pipe"))?;
+                let text = format!("{text}, with {} bytes in it", waiting.len());
+                (Way::Ready(end), text)
             }
             OpenKind::Counter(Some(value)) => {
                 let fd = counter(*value, open.flags).during(|| step("an eventfd"))?;
@@ -79,29 +83,11 @@ impl Prepared {
                 let fd = signals(*set, nonblocking).during(|| step("a signalfd"))?;
                 (Way::Ready(fd), "signalfd".into())
             }
-            OpenKind::Epoll(_) => (
-                Way::Nowhere,
-                "epoll: what it waits for is not restored".into(),
-            ),
             OpenKind::Lost(what) => (Way::Nowhere, hindsight_text::line(what).into_owned()),
             _ => {
-                return Err(Error::Nonsense(if i == 0 {
-                    "begins wrongly"
-                } else {
-                    "has descriptors that cannot be"
-                }));
+                return Err(Error::Nonsense("has descriptors that cannot be"));
             }
         })
-    }
-
-    fn has_both_ends(&self, number: u64) -> bool {
-        let has = |want: bool| {
-            let all = self.received.state.open.iter();
-            all.filter(|o| matches!(o.kind, OpenKind::Pipe { number: n, reads, .. } if n == number && reads == want))
-                .count()
-                == 1
-        };
-        has(true) && has(false)
     }
 }
 
@@ -136,6 +122,7 @@ fn pipe(waiting: &[u8]) -> io::Result<(OwnedFd, OwnedFd)> {
     if waiting.len() > 1 << 16 {
         // SAFETY: the call accesses no memory.
         unsafe { libc::fcntl(into.as_raw_fd(), libc::F_SETPIPE_SZ, waiting.len()) };
+        // A pipe that stays too small refuses the rest below.
     }
     let mut rest = waiting;
     while !rest.is_empty() {

@@ -1,6 +1,6 @@
 //! System calls that the process makes for us, before it is itself.
 
-use crate::received::PAGE;
+use crate::received::{PAGE, TOP};
 use crate::{During, Result};
 use hindsight_inspect::state::MappedRange;
 use hindsight_remote::{Process, Thread};
@@ -10,13 +10,13 @@ use std::io;
 const PAGES: u64 = 5;
 /// Where they may be.
 const LOWEST: u64 = 0x1000_0000;
-/// `syscall`, and a loop in which new threads wait.
-const CODE: [u8; 4] = [0x0f, 0x05, 0xeb, 0xfe];
+/// `syscall`.
+const CODE: [u8; 2] = [0x0f, 0x05];
 
 /// A process that makes system calls for us.
 pub struct Injector {
     pub process: Process,
-    /// The process's first thread.
+    /// The process's thread.
     pub first: Thread,
     at: u64,
 }
@@ -35,16 +35,11 @@ impl Injector {
         }
     }
 
-    /// Makes the first thread do a call.
+    /// Makes the process do a call.
     pub fn call(&self, nr: i64, args: &[u64]) -> io::Result<u64> {
-        self.call_of(self.first, nr, args)
-    }
-
-    /// Makes a thread do a call.
-    pub fn call_of(&self, t: Thread, nr: i64, args: &[u64]) -> io::Result<u64> {
         let mut all = [0; 6];
         all[..args.len()].copy_from_slice(args);
-        self.process.call(t, self.at, (nr, all))
+        self.process.call(self.first, self.at, (nr, all))
     }
 
     /// Where calls find what [`Injector::put`] has put.
@@ -89,6 +84,9 @@ fn room(process: &Process, first: Thread, ranges: &[MappedRange]) -> io::Result<
             break;
         }
         at = at.max(end);
+    }
+    if at > TOP - PAGES * PAGE {
+        return Err(io::Error::other("its memory leaves no room"));
     }
     let syscall = process.syscall_instruction()?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;

@@ -7,7 +7,7 @@ use crate::{During, Result};
 use hindsight_inspect::state::MappedRange;
 
 /// The kernel's own mappings, which are moved and not made.
-pub const KERNELS: [&str; 4] = ["[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]"];
+pub const KERNELS: [&str; 3] = ["[vdso]", "[vvar]", "[vvar_vclock]"];
 
 /// Empties the process and gives it the memory of the recorded one.
 pub fn fill(i: &Injector, r: &Received) -> Result<()> {
@@ -30,13 +30,10 @@ pub fn fill(i: &Injector, r: &Received) -> Result<()> {
             map(i, m)?;
         }
     }
+    let all = &r.state.mappings;
     for (at, len, kept) in &r.memory {
-        let in_kernels = r
-            .state
-            .mappings
-            .iter()
-            .any(|m| KERNELS.contains(&m.name.as_str()) && m.start <= *at && *at < m.end);
-        if !in_kernels {
+        let of = all.get(all.partition_point(|m| m.end <= *at));
+        if of.is_some_and(|m| !KERNELS.contains(&m.name.as_str())) {
             let bytes = r.kept(*kept, *len)?;
             i.process
                 .write(*at, &bytes)
@@ -81,7 +78,7 @@ fn map(i: &Injector, m: &MappedRange) -> Result<()> {
         .during(|| format!("mapping {:#x}-{:#x}", m.start, m.end))
 }
 
-/// Tells the kernel where the heap is, and arguments and others for those who look at the process.
+/// Tells the kernel where the heap is. Without that `brk` could not grow.
 fn describe(i: &Injector, r: &Received) -> Result<()> {
     let s = &r.state;
     let of = |name: &str| s.mappings.iter().find(|m| m.name == name);
@@ -95,7 +92,6 @@ fn describe(i: &Injector, r: &Received) -> Result<()> {
         .map_or((PAGE, PAGE), |m| (m.start, m.end));
     let stack = of("[stack]").map_or(s.threads[0].registers[4], |m| m.end - 8);
     let (heap, end) = s.heap.unwrap_or((code.1, code.1));
-    let strings = s.strings.unwrap_or([stack; 4]);
     let data = s.auxiliary.len().min(4096);
     // `struct prctl_mm_map`.
     // The heap must begin above the data.
@@ -107,10 +103,11 @@ fn describe(i: &Injector, r: &Received) -> Result<()> {
         heap,
         end,
         stack,
-        strings[0],
-        strings[1],
-        strings[2],
-        strings[3],
+        // Arguments and environment: none.
+        stack,
+        stack,
+        stack,
+        stack,
         i.data() + 256,
     ];
     let mut map: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -123,6 +120,7 @@ fn describe(i: &Injector, r: &Received) -> Result<()> {
     const PR_SET_MM_MAP: u64 = 14;
     let args = [libc::PR_SET_MM as u64, PR_SET_MM_MAP, i.data(), len, 0];
     let done = i.call(libc::SYS_prctl, &args);
-    done.map(drop)
-        .during(|| "telling the kernel where the heap is (PR_SET_MM_MAP)".into())
+    done.map(drop).during(|| {
+        "telling the kernel where the heap is, without which it cannot grow (PR_SET_MM_MAP)".into()
+    })
 }

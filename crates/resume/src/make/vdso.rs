@@ -12,7 +12,7 @@ use hindsight_remote::Mapping;
 pub fn place(i: &Injector, r: &Received) -> Result<()> {
     let step = || "placing the kernel's code (vDSO)".to_owned();
     let all = i.process.mappings().during(step)?;
-    let kernels = |m: &&Mapping| KERNELS.contains(&m.name.as_str()) && m.name != "[vsyscall]";
+    let kernels = |m: &&Mapping| KERNELS.contains(&m.name.as_str());
     let own: Vec<&Mapping> = all.iter().filter(kernels).collect();
     let (Some(code), Some(was)) = (
         own.iter().find(|m| m.name == "[vdso]"),
@@ -42,10 +42,18 @@ pub fn place(i: &Injector, r: &Received) -> Result<()> {
             ));
         }
     }
-    // First out of the way: the places may overlap.
+    // All move by the same distance. Those in the direction of the move go first, so that none meets another one.
     let far = own[0].start.wrapping_sub(to(own[0]));
     if far == 0 {
         return Ok(());
+    }
+    // A mapping cannot move onto a part of itself. Where the kernel has placed it, chance decides.
+    let distance = far.min(far.wrapping_neg());
+    if own.iter().any(|m| m.end - m.start > distance) {
+        return Err(Error::Refused(
+            "this kernel's code (vDSO) stands too near to where the recorded one was: try again"
+                .into(),
+        ));
     }
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
     let mut parts: Vec<&&Mapping> = own.iter().collect();

@@ -1,6 +1,5 @@
 //! Vector registers in the form in which this machine's XSAVE stores them.
 
-use crate::received::Received;
 use crate::{Error, Result};
 use hindsight_inspect::state::ThreadState;
 use std::arch::x86_64::__cpuid_count;
@@ -70,46 +69,4 @@ pub fn fill(area: &mut [u8], s: &ThreadState) -> Result<()> {
     let all = u64::from_le_bytes(had) | components;
     area[HEADER..HEADER + 8].copy_from_slice(&all.to_le_bytes());
     Ok(())
-}
-
-/// The dynamic loader's code that saves registers where a function is called first, up to the distance of the word that says how much
-/// room that needs: `push %rbx; mov %rsp, %rbx; and $-64, %rsp; sub WORD(%rip), %rsp`.
-const SAVES: [u8; 11] = [
-    0x53, 0x48, 0x89, 0xe3, 0x48, 0x83, 0xe4, 0xc0, 0x48, 0x2b, 0x25,
-];
-/// What it saves: SSE, AVX, MPX's bounds, AVX-512. Besides it keeps general registers there.
-const SAVED: [u32; 5] = [2, 3, 5, 6, 7];
-const GENERAL: u64 = 64;
-/// No processor needs more.
-const MOST_ROOM: u64 = 1 << 15;
-
-/// Where the recorded dynamic loader leaves too little room for this processor's registers, which may have more than the program
-/// was shown: addresses of the words, and what they must be.
-pub fn too_little_room(r: &Received) -> Result<Vec<(u64, u64)>> {
-    let parts = SAVED.map(|n| u64::from(__cpuid_count(0xd, n).eax));
-    let needed = (GENERAL + 576 + parts.iter().sum::<u64>()).next_multiple_of(64);
-    let mut out = Vec::new();
-    for m in r
-        .state
-        .mappings
-        .iter()
-        .filter(|m| m.prot & 4 != 0 && m.end - m.start < 1 << 20)
-    {
-        let code = r.memory_at(m.start, m.end - m.start)?;
-        for (at, w) in code.windows(SAVES.len() + 4).enumerate() {
-            if !w.starts_with(&SAVES) {
-                continue;
-            }
-            let far = i32::from_le_bytes([w[11], w[12], w[13], w[14]]);
-            let next = m.start + at as u64 + 15;
-            let word = next.wrapping_add_signed(far.into());
-            let mut is = [0; 8];
-            is.copy_from_slice(&r.memory_at(word, 8)?);
-            let is = u64::from_le_bytes(is);
-            if (576..needed).contains(&is) && needed < MOST_ROOM && !out.contains(&(word, needed)) {
-                out.push((word, needed));
-            }
-        }
-    }
-    Ok(out)
 }

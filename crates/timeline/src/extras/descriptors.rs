@@ -98,7 +98,7 @@ impl Timeline {
     }
 
     /// The same with all paths, and with other calls about descriptors and files: what is asked of them, and what becomes of
-    /// them. These are visited once they have returned.
+    /// them. These are visited once they have returned. A call that returns at `until` counts.
     ///
     /// # Errors
     /// The recording does not answer, or `visit` fails.
@@ -109,6 +109,7 @@ impl Timeline {
     ) -> Result<Unseen> {
         let mut pass = Pass::new(self, Paths::All)?;
         pass.tells = true;
+        pass.inclusive = true;
         pass.run(until, visit)
     }
 }

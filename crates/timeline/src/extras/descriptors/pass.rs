@@ -411,6 +411,10 @@ impl Pass {
                 },
             };
             let file = self.new_file(fd as i32, what);
+            if pipe {
+                let given = call.number as i64 == libc::SYS_pipe2;
+                file.borrow_mut().flags = Some(if given { call.args[1] as i32 } else { 0 });
+            }
             files.borrow_mut().put(fd as i32, file, on_exec);
         }
         Ok(())

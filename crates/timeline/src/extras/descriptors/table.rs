@@ -21,7 +21,7 @@ pub struct OpenFile {
     pub(super) next: Option<u64>,
     /// Whether all is written at the end. `None`: that is not known.
     pub(super) appends: Option<bool>,
-    /// The flags with which its path was opened. `None`: they are not known, or it is no file.
+    /// The flags with which its path was opened or the pipe was made. `None`: they are not known, or it is neither.
     pub(super) flags: Option<i32>,
     /// The open file of which this is another opening: the program opened `/dev/stdout`, `/dev/fd/N` or the like. That one
     /// is no other opening itself.
@@ -48,8 +48,8 @@ impl OpenFile {
         self.next
     }
 
-    /// The flags with which its path was opened, as `open` takes them. `None`: they are not known, or it was not opened by a
-    /// path.
+    /// The flags with which its path was opened or the pipe was made, as `open` takes them. `None`: they are not known, or it
+    /// is neither.
     pub fn flags(&self) -> Option<i32> {
         self.flags
     }

@@ -32,8 +32,6 @@ pub struct Told {
     pub fd: i32,
     /// What the descriptor leads to.
     pub file: OpenFile,
-    /// What another descriptor leads to, for which an `epoll` is told to wait.
-    pub other: Option<OpenFile>,
 }
 
 /// A call that changed what is found under a path, and has succeeded.
@@ -48,8 +46,10 @@ pub struct Named {
     pub args: [u64; 6],
     /// The path, absolute as far as that is known. `None`: it is not known.
     pub path: Option<Vec<u8>>,
-    /// The new path of what was renamed.
+    /// The new path of what was renamed or linked.
     pub to: Option<Vec<u8>>,
+    /// There is a new path.
+    pub gives_name: bool,
 }
 
 impl Pass {
@@ -65,6 +65,7 @@ impl Pass {
         };
         let position = self.timeline.position(call.thread, call.count)?;
         if let Some(paths) = named(call.number, &call.args) {
+            let gives_name = paths[1].is_some();
             let [path, to] = paths.map(|p| p.map(|p| self.named(call, files, p)));
             let named = Named {
                 position,
@@ -72,6 +73,7 @@ impl Pass {
                 args: call.args,
                 path: path.transpose()?.flatten(),
                 to: to.transpose()?.flatten(),
+                gives_name,
             };
             return visit(&mut self.cursor, Flow::Named(&named));
         }
@@ -95,10 +97,6 @@ impl Pass {
             result,
             fd,
             file,
-            other: match call.number as i64 {
-                SYS_epoll_ctl => Some(self.file(files, call.args[2] as i32).borrow().clone()),
-                _ => None,
-            },
         };
         visit(&mut self.cursor, Flow::Told(&told))
     }
@@ -121,8 +119,8 @@ fn named(number: u64, a: &[u64; 6]) -> Option<[Option<(i32, u64)>; 2]> {
     Some(match number as i64 {
         SYS_unlink | SYS_truncate => [here(0), None],
         SYS_unlinkat => [at(0, 1), None],
-        SYS_rename => [here(0), here(1)],
-        SYS_renameat | SYS_renameat2 => [at(0, 1), at(2, 3)],
+        SYS_rename | SYS_link => [here(0), here(1)],
+        SYS_renameat | SYS_renameat2 | SYS_linkat => [at(0, 1), at(2, 3)],
         _ => return None,
     })
 }

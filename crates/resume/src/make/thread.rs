@@ -1,15 +1,12 @@
-//! The threads of the process: made, and given their registers and what the kernel keeps for each.
+//! The thread of the process: its registers, and what the kernel keeps for it.
 
 use super::inject::Injector;
 use super::xsave;
 use crate::received::Received;
-use crate::{During, Error, Result};
+use crate::{During, Result};
 use hindsight_inspect::state::ThreadState;
 use hindsight_remote::Thread;
-use std::time::Duration;
 
-/// How long a new thread may take to stop.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Numbers of registers in [`ThreadState::registers`].
 const RIP: usize = 16;
 /// Flags that programs may set.
@@ -19,16 +16,11 @@ const ALWAYS: u64 = 0x202;
 /// The alternate stack is in use: the kernel finds that out by itself.
 const ON_STACK: u64 = 1;
 
-/// Makes all threads, and takes what is ours out of the process.
-pub fn make(i: &mut Injector, r: &Received) -> Result<()> {
+/// Gives the thread all that it had, and takes what is ours out of the process.
+pub fn make(i: &Injector, r: &Received) -> Result<()> {
     let s = &r.state;
-    let mut all = vec![i.first];
-    for t in &s.threads[1..] {
-        all.push(new_thread(i, t.tid)?);
-    }
-    for (t, state) in all.iter().zip(&s.threads) {
-        kept_by_kernel(i, *t, state, r)?;
-    }
+    let state = &s.threads[0];
+    kept_by_kernel(i, state, r)?;
     for a in 1..=64 {
         action(i, r, a)?;
     }
@@ -37,71 +29,41 @@ pub fn make(i: &mut Injector, r: &Received) -> Result<()> {
             .during(|| "umask".into())?;
     }
     i.leave()?;
-    for (t, state) in all.iter().zip(&s.threads) {
-        registers(*t, state).during(|| "setting registers".into())??;
-    }
-    Ok(())
-}
-
-/// Makes a thread, which waits in a loop of ours. It gets the recorded id if that is possible.
-fn new_thread(i: &mut Injector, tid: i32) -> Result<Thread> {
-    let flags = libc::CLONE_VM
-        | libc::CLONE_FS
-        | libc::CLONE_FILES
-        | libc::CLONE_SIGHAND
-        | libc::CLONE_THREAD
-        | libc::CLONE_SYSVSEM;
-    // `struct clone_args`, and behind it the id.
-    let mut args = [0u64; 11];
-    args[0] = flags as u64;
-    (args[8], args[9]) = (i.data() + 80, 1);
-    args[10] = tid as u32 as u64;
-    i.put(&args.map(u64::to_le_bytes).concat())?;
-    let made = match i.call(libc::SYS_clone3, &[i.data(), 80]) {
-        Ok(tid) => tid,
-        Err(_) => i
-            .call(libc::SYS_clone, &[flags as u64, 0, 0, 0, 0])
-            .during(|| "making a thread".into())?,
-    };
-    i.process
-        .stop_all(PATIENCE)
-        .during(|| "stopping a new thread".into())?;
-    let found = i.process.threads().iter().find(|t| t.tid() as u64 == made);
-    found.copied().ok_or(Error::Step(
-        "making a thread".into(),
-        std::io::ErrorKind::NotFound.into(),
-    ))
+    registers(i.first, state).during(|| "setting registers".into())?
 }
 
 /// What the kernel keeps for a thread.
-fn kept_by_kernel(i: &Injector, t: Thread, s: &ThreadState, r: &Received) -> Result<()> {
+fn kept_by_kernel(i: &Injector, s: &ThreadState, r: &Received) -> Result<()> {
     let step = |what: &str| format!("{what} of a thread");
     if s.clears != 0 {
-        i.call_of(t, libc::SYS_set_tid_address, &[s.clears])
+        i.call(libc::SYS_set_tid_address, &[s.clears])
             .during(|| step("set_tid_address"))?;
         // The word that the kernel clears at the thread's end holds its id until then.
         let word = r.memory_at(s.clears, 4)?;
         if word == s.tid.to_le_bytes() {
-            let new = t.tid().to_le_bytes();
+            let new = i.first.tid().to_le_bytes();
             i.process.write(s.clears, &new).during(|| step("the id"))?;
         }
     }
     if s.robust[0] != 0 {
-        i.call_of(t, libc::SYS_set_robust_list, &s.robust)
+        i.call(libc::SYS_set_robust_list, &s.robust)
             .during(|| step("set_robust_list"))?;
     }
     if let Some([at, flags, size]) = s.alternate {
         let words = [at, flags & !ON_STACK, size].map(u64::to_le_bytes);
         i.put(&words.concat())?;
-        i.call_of(t, libc::SYS_sigaltstack, &[i.data(), 0])
+        i.call(libc::SYS_sigaltstack, &[i.data(), 0])
             .during(|| step("sigaltstack"))?;
+    }
+    if let Some([at, len, signature]) = s.rseq {
+        i.call(libc::SYS_rseq, &[at, len, 0, signature])
+            .during(|| step("rseq"))?;
     }
     let mut name = s.name.as_bytes()[..s.name.len().min(15)].to_vec();
     name.push(0);
     i.put(&name)?;
     let args = [libc::PR_SET_NAME as u64, i.data()];
-    i.call_of(t, libc::SYS_prctl, &args)
-        .during(|| step("the name"))?;
+    i.call(libc::SYS_prctl, &args).during(|| step("the name"))?;
     Ok(())
 }
 
