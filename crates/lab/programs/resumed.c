@@ -27,6 +27,12 @@ static void handler(int signo) {
     printf("handler %d, blocks SIGHUP: %d\n", signo, sigismember(&now, SIGHUP));
 }
 
+// Asks which file it is.
+static void ask(int fd) {
+    struct stat st;
+    fstat(fd, &st);
+}
+
 static void place(void) {
     fflush(stdout);
     getppid();
@@ -111,6 +117,9 @@ static int descriptors(void) {
     flock(input, LOCK_SH);
     int null = open("/dev/null", O_RDWR);
     socketpair(AF_UNIX, SOCK_STREAM, 0, sockets);
+    int files[] = {1, 2, temporary, deleted, memory, appends, input};
+    for (unsigned i = 0; i < sizeof files / sizeof *files; i++)
+        ask(files[i]);
     fprintf(stderr, "before\n");
     place();
     show("pipe", pipe_ends[0]);
@@ -174,15 +183,26 @@ static int threads(void) {
     return 5;
 }
 
-// Reads a file that it truncates later.
-static int rewritten(void) {
+// Reads a file that it truncates later, perhaps all of it before.
+static int rewrites(int all) {
     char b[16];
     int f = open("data", O_RDONLY);
+    ask(f);
+    if (all)
+        pread(f, b, sizeof b, 0);
     read(f, b, 2);
     place();
     printf("rest %ld\n", (long)read(f, b, 8));
     open("data", O_WRONLY | O_TRUNC);
     return 6;
+}
+
+static int rewritten(void) {
+    return rewrites(0);
+}
+
+static int rewritten_wholly(void) {
+    return rewrites(1);
 }
 
 // A pipe ends when its last writer goes, and cannot be written to when its last reader goes.
@@ -255,7 +275,8 @@ static int forked(void) {
     struct sigaction act = {.sa_handler = on_stack, .sa_flags = SA_ONSTACK};
     sigaction(SIGUSR1, &act, NULL);
     signal(SIGUSR2, SIG_IGN);
-    int lock = open("lock", O_CREAT | O_RDWR, 0600);
+    int lock = open("lock", O_CREAT | O_EXCL | O_RDWR, 0600);
+    ask(lock);
     struct flock all = {.l_type = F_WRLCK};
     fcntl(lock, F_SETLK, &all);
     int child = fork();
@@ -276,8 +297,8 @@ int main(int argc, char **argv) {
         const char *name;
         int (*run)(void);
     } all[] = {
-        {"memory", memory}, {"descriptors", descriptors}, {"threads", threads}, {"rewritten", rewritten}, {"pipes", pipes},
-        {"pending", pending}, {"linked", linked}, {"twice", twice}, {"forked", forked},
+        {"memory", memory}, {"descriptors", descriptors}, {"threads", threads}, {"rewritten", rewritten},
+        {"rewritten-wholly", rewritten_wholly}, {"pipes", pipes}, {"pending", pending}, {"linked", linked}, {"twice", twice}, {"forked", forked},
     };
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
         if (argc > 1 && !strcmp(argv[1], all[i].name)) {

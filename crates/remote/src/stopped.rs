@@ -355,6 +355,8 @@ mod tests {
             Thread::seize(pid, tid).unwrap();
         }
         end(pid);
+        // Its status was taken.
+        assert!(child.wait().is_err());
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 }

@@ -1,12 +1,37 @@
 //! `hindsight resume`: what a process does that was made of an instant is what the recorded one did from there on.
 
+mod asked;
 mod programs;
 mod refused;
 
 use hindsight_lab::{Done, Scene};
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+const NONE: [&str; 0] = [];
+
+/// The program that goes on from its call of `getppid`.
+fn resumed(s: &Scene) -> String {
+    let program = s.compile("resumed.c", &["-O1", "-lm", "-pthread"]);
+    program.to_str().unwrap().to_owned()
+}
+
+/// Records a program where it maps no shared files: in the locale `C`.
+fn record<S: AsRef<OsStr>>(s: &Scene, argv: &[S]) -> (Done, PathBuf) {
+    let trace = s.path("trace.hst");
+    let done = s.run(s.recording(&trace, argv).env("LC_ALL", "C"));
+    (done, trace)
+}
+
+/// The folders of copies in the scene, which is where temporary files are made.
+fn copies(s: &Scene) -> Vec<String> {
+    let all = std::fs::read_dir(s.path("")).unwrap();
+    let names = all.map(|e| e.unwrap().file_name().into_string().unwrap());
+    names
+        .filter(|n| n.starts_with("hindsight-resume-"))
+        .collect()
+}
 
 /// The position of the Nth call of a kind in a recording, from 0.
 fn call(s: &Scene, trace: &Path, name: &str, n: usize) -> String {
@@ -23,6 +48,7 @@ fn call(s: &Scene, trace: &Path, name: &str, n: usize) -> String {
 /// Goes on from a place.
 fn resume<S: AsRef<OsStr>>(s: &Scene, trace: &Path, place: &str, options: &[S]) -> Done {
     let mut command = s.hindsight(&["resume", "--yes"]);
+    command.env("TMPDIR", s.path(""));
     s.run(command.args(options).arg(trace).arg(place))
 }
 

@@ -1,23 +1,109 @@
 //! Programs that go on: the lab's, and real ones.
 
-use super::{call, continues, resume};
-use hindsight_lab::Scene;
+use super::{NONE, call, continues, copies, record, resume, resumed};
+use hindsight_lab::{Done, Scene};
 use std::fs;
 
-const NONE: [&str; 0] = [];
-
-fn resumed(s: &Scene) -> String {
-    let program = s.compile("resumed.c", &["-O1", "-lm", "-pthread"]);
-    program.to_str().unwrap().to_owned()
+/// Records the program and goes on from its place.
+fn from_place(s: &Scene, what: &str) -> (Done, Done) {
+    let (recorded, trace) = s.record(&[resumed(s), what.into()]);
+    let done = resume(s, &trace, &call(s, &trace, "getppid", 0), &NONE);
+    (recorded, done)
 }
 
 /// Memory, the heap, signal handlers, masks, the clock of the vDSO.
 #[test]
 fn memory_and_signals_are_what_they_were() {
     let s = Scene::new();
-    let (recorded, trace) = s.record(&[resumed(&s), "memory".into()]);
-    let done = resume(&s, &trace, &call(&s, &trace, "getppid", 0), &NONE);
+    let (recorded, done) = from_place(&s, "memory");
     continues(&recorded, "before\n", &done);
+}
+
+/// Nobody but the process has the ends of its pipes.
+#[test]
+fn pipes_end() {
+    let s = Scene::new();
+    let (recorded, done) = from_place(&s, "pipes");
+    continues(&recorded, "", &done);
+    assert!(
+        done.text().contains("read 2 to the end\n"),
+        "{}",
+        done.text()
+    );
+}
+
+/// Handlers, ignored signals and the stack for handlers come from the parent; its locks and its children do not.
+#[test]
+fn a_child_has_what_its_parent_chose() {
+    let s = Scene::new();
+    let (recorded, done) = from_place(&s, "forked");
+    continues(&recorded, "", &done);
+    assert!(done.text().contains("on its stack: 1\n"), "{}", done.text());
+}
+
+/// A signal that waited is not there, which is said.
+#[test]
+fn waiting_signals_are_lost() {
+    let s = Scene::new();
+    let (recorded, done) = from_place(&s, "pending");
+    assert!(
+        recorded.text().starts_with("handler 10"),
+        "{}",
+        recorded.text()
+    );
+    assert_eq!(done.text(), "end\n", "{}", done.messages());
+    let told = done.messages();
+    assert!(
+        told.contains("lost: signals that waited because they are blocked (SIGUSR1)"),
+        "{told}"
+    );
+}
+
+/// A file with another name is not taken for one that is gone.
+#[test]
+fn a_link_is_no_deleted_file() {
+    let s = Scene::new();
+    let (_, done) = from_place(&s, "linked");
+    let told = done.messages();
+    assert_eq!(done.status.code(), Some(9), "{told}");
+    assert!(
+        told.contains("lost: descriptor 3") && told.contains("a file got a second name"),
+        "{told}"
+    );
+}
+
+/// What happens to a file behind the place says nothing of what it was there.
+#[test]
+fn files_that_are_rewritten_later_are_what_they_were() {
+    let s = Scene::new();
+    fs::write(s.path("data"), "12345678").unwrap();
+    let (recorded, trace) = s.record(&[resumed(&s), "rewritten-wholly".into()]);
+    let place = call(&s, &trace, "getppid", 0);
+    let done = resume(&s, &trace, &place, &NONE);
+    assert_eq!((done.status.code(), done.text()), (Some(2), String::new()));
+    assert!(
+        done.messages().contains("had 8 bytes then, and has 0 now"),
+        "{}",
+        done.messages()
+    );
+    let done = resume(&s, &trace, &place, &["--files", "recorded"]);
+    continues(&recorded, "", &done);
+    assert_eq!(done.text(), "rest 6\n");
+    let copies = copies(&s);
+    assert_eq!(copies.len(), 1, "{}", done.messages());
+    assert_eq!(
+        fs::read_to_string(s.path(&copies[0]).join("data")).unwrap(),
+        "12345678"
+    );
+    // The same content again is the same file, as long as it is only read.
+    fs::write(s.path("data"), "12345678").unwrap();
+    let done = resume(&s, &trace, &place, &NONE);
+    continues(&recorded, "", &done);
+    assert!(
+        done.messages().contains("all its 8 bytes are the same"),
+        "{}",
+        done.messages()
+    );
 }
 
 /// Each kind of descriptor is as it was or tells an error, and what is lost is said before.
@@ -46,7 +132,15 @@ fn descriptors_are_what_they_were() {
     assert_eq!(done.text(), "socket: Bad file descriptor\nto the other\n");
     assert_eq!(recorded.text(), "before\nto the other\n");
     assert_eq!(done.status.code(), Some(4));
-    assert!(told.contains("lost: descriptor 12: socket"), "{told}");
+    let lost = told
+        .lines()
+        .filter(|l| l.contains("lost: descriptor ") && l.contains(": socket"));
+    assert_eq!(lost.count(), 2, "{told}");
+    // Whoever opens the file again does not get the lock.
+    assert!(
+        told.contains("lock: Resource temporarily unavailable"),
+        "{told}"
+    );
     // The copy was written to, and not the file.
     assert_eq!(fs::read_to_string(s.path("log")).unwrap(), "one\ntwo\n");
 }
@@ -75,7 +169,7 @@ for i in range(6):
     os.getppid()
 ";
     fs::write(s.path("count.py"), script).unwrap();
-    let (recorded, trace) = s.record(&["/usr/bin/python3", "count.py"]);
+    let (recorded, trace) = record(&s, &["/usr/bin/python3", "count.py"]);
     let all = recorded.text();
     let lines: Vec<&str> = all.split_inclusive('\n').collect();
     assert_eq!(lines.len(), 6);
@@ -101,7 +195,7 @@ select count(*), sum(n), max(x) from t;
     let recorded = s.run(&mut record);
     assert_eq!(
         recorded.text(),
-        "500|125250\n1000|500500|39\n",
+        "500|125250\n1000|500500|3939\n",
         "{}",
         recorded.messages()
     );
@@ -111,6 +205,11 @@ select count(*), sum(n), max(x) from t;
     let done = resume(&s, &trace, &place, &["--files", "recorded"]);
     continues(&recorded, "", &done);
     assert!(done.messages().contains("a copy of"), "{}", done.messages());
+    assert!(
+        done.messages().contains("a lock of `fcntl`"),
+        "{}",
+        done.messages()
+    );
 }
 
 #[test]
@@ -119,7 +218,7 @@ fn bash_goes_on_in_its_script() {
     let script = "for i in 1 2 3 4; do echo \"line $i\"; done\nx=$((6 * 7))\nread -r first < other\necho \"$x $first\"\n";
     fs::write(s.path("run.sh"), script).unwrap();
     fs::write(s.path("other"), "the first line\n").unwrap();
-    let (recorded, trace) = s.record(&["bash", "run.sh"]);
+    let (recorded, trace) = record(&s, &["bash", "run.sh"]);
     let done = resume(&s, &trace, &call(&s, &trace, "write", 2), &NONE);
     continues(&recorded, "line 1\nline 2\n", &done);
 }
