@@ -1,13 +1,13 @@
 //! `hindsight resume`: a live process goes on from an instant of a recording.
 
 use crate::words::Spot;
-use crate::{args, confine, say};
+use crate::{args, confine, out, say};
 use anyhow::{Context, Result, bail};
-use hindsight_resume::{Choice, Made, Prepared, Received, send};
+use hindsight_resume::{Choice, Error, Made, Prepared, Received, send};
 use hindsight_timeline::Cancel;
 use serde_json::json;
 use std::fs::File;
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -38,21 +38,22 @@ pub fn run(a: &args::Resume, file: Option<PathBuf>) -> Result<i32> {
             frame: 0,
         };
         let mut spot = Spot::open(a.words.first(), &at)?;
-        send(&mut spot.cursor, stream, &Cancel::new())?;
-        Ok(0)
+        match send(&mut spot.cursor, stream, &Cancel::new()) {
+            // The other half has refused the process and has said why.
+            Err(Error::Step(_, e)) if e.kind() == ErrorKind::BrokenPipe => Ok(2),
+            done => done.map(|()| 0).map_err(Into::into),
+        }
     };
     confine::run_beside(&file, inside, |stream| beside(a, stream))
 }
 
-fn beside(a: &args::Resume, mut stream: UnixStream) -> Result<i32> {
+fn beside(a: &args::Resume, stream: UnixStream) -> Result<i32> {
     let received = match Received::from(&stream) {
         Ok(received) => received,
-        Err(gone @ hindsight_resume::Error::Gone(_)) => return Err(gone.into()),
-        Err(e) => {
-            // The other half says all that it has to say, and ends well. Otherwise its complaint would hide this one.
-            let _ = std::io::copy(&mut stream, &mut std::io::sink());
-            return Err(e.into());
-        }
+        // It has said why.
+        Err(gone @ Error::Gone(_)) => return Err(gone.into()),
+        // The other half may go on for long. It ends with this process.
+        Err(e) => std::process::exit(crate::status(Err(e.into()))),
     };
     let choice = match a.files {
         args::Files::Same => Choice::Same,
@@ -64,6 +65,8 @@ fn beside(a: &args::Resume, mut stream: UnixStream) -> Result<i32> {
     let same = |file: &File, hash: &[u8; 16]| confine::is_called(file, hash);
     let prepared = Prepared::new(received, choice, &same)?;
     match a.json {
+        // The program writes to standard output, if it goes on.
+        true if a.dry_run => out::println(&as_json(&prepared)),
         true => eprintln!("{}", as_json(&prepared)),
         false => tell(&prepared),
     }

@@ -8,7 +8,7 @@ use hindsight_timeline::{Cancel, Cursor};
 use std::io::{self, BufWriter, Write};
 
 /// So many stretches of unknown memory are told at most.
-const MOST_UNKNOWN: usize = 64;
+pub const MOST_UNKNOWN: usize = 64;
 /// Code and data of the kernel's, which every kernel brings by itself.
 const KERNELS: [&str; 2] = ["[vvar]", "[vvar_vclock]"];
 

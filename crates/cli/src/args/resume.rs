@@ -16,7 +16,7 @@ pub struct Resume {
     /// the place.
     #[arg(long, value_name = "IMAGE", alias = "image")]
     pub process: Option<u32>,
-    /// What becomes of open files that are not what they were at the place.
+    /// What becomes of open files that are not certainly what they were at the place.
     #[arg(long, value_enum, value_name = "WHICH", default_value = "same")]
     pub files: Files,
     /// Do not ask. Without a terminal nothing runs unless this is said.
@@ -28,7 +28,7 @@ pub struct Resume {
     /// Start gdb on the process, which stands still at the place.
     #[arg(long)]
     pub gdb: bool,
-    /// Say in JSON what will be done, on standard error.
+    /// Say in JSON what will be done: on standard error, or on standard output with `--dry-run`.
     #[arg(long)]
     pub json: bool,
 }
@@ -36,8 +36,8 @@ pub struct Resume {
 /// What becomes of files that are not what they were.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Files {
-    /// Nothing goes on
+    /// Nothing goes on unless they are certainly what they were
     Same,
-    /// The process gets copies with the recorded contents, in a new folder
+    /// The process gets copies with the recorded contents, in a new folder, where all of these are known
     Recorded,
 }

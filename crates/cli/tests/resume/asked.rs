@@ -54,8 +54,8 @@ fn json_says_what_will_be_done() {
     let mut command = s.hindsight(&["resume", "--dry-run", "--json", "--files", "recorded"]);
     command.env("TMPDIR", s.path(""));
     let done = s.run(command.arg(&trace).arg(&place));
-    assert_eq!((done.status.code(), done.text()), (Some(0), String::new()));
-    let told: serde_json::Value = serde_json::from_str(&done.messages()).unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    let told: serde_json::Value = serde_json::from_str(&done.text()).unwrap();
     assert_eq!(told["position"], place);
     let all = told["descriptors"].as_array().unwrap();
     let copy = all

@@ -276,7 +276,9 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
     for c in &all {
         let done = s.run(&mut s.hindsight(c));
         check(c, &done);
-        if c.contains(&"--json") {
+        // What cannot go on has nothing to list.
+        let refused = c[0] == "resume" && done.stdout.is_empty();
+        if c.contains(&"--json") && !refused {
             let json: serde_json::Value = serde_json::from_slice(&done.stdout)
                 .unwrap_or_else(|e| panic!("{c:?}: {e}: {}", done.text()));
             // JSON has exactly what was recorded.

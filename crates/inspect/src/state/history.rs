@@ -199,7 +199,7 @@ impl History {
                 })
         });
         if children {
-            state.notes.push(
+            state.lost.push(
                 "processes that it had started are not there: waiting for them fails with ECHILD"
                     .into(),
             );

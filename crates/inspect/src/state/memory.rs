@@ -23,7 +23,8 @@ pub struct Unknown {
 }
 
 /// Hands all memory that is known of these mappings to `each`, in order of address: stretches of at most 256 KiB. Zeros are
-/// left out where a whole page has them. Says what is not known: at most `most` stretches, of which the last one stands for the rest, too.
+/// left out where a whole stretch has them. Says what is not known: at most `most` stretches, of which the last one stands for the rest, too.
+/// Looks no further once so many stretches that the process could read are not known.
 ///
 /// # Errors
 /// - The recording does not answer.
@@ -38,6 +39,9 @@ pub fn known(
 ) -> Result<Vec<Unknown>> {
     let mut unknown: Vec<Unknown> = Vec::new();
     for r in ranges {
+        if unknown.iter().filter(|u| !u.reserved).count() >= most {
+            break;
+        }
         let reserved = r.prot == 0;
         let (mut at, mut end) = (r.start, r.end);
         let largest = if reserved { LARGEST_RESERVED } else { LARGEST };

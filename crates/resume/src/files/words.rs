@@ -2,6 +2,7 @@
 
 use super::Prepared;
 use crate::received::Received;
+use crate::source::MOST_UNKNOWN;
 use crate::{Error, Result};
 use hindsight_inspect::state::MappedRange;
 
@@ -50,8 +51,12 @@ fn memory_is_known(r: &Received) -> Result<()> {
     let Some((at, first)) = unknown.first() else {
         return Ok(());
     };
+    let least = match unknown.len() {
+        n if n >= MOST_UNKNOWN => "at least ",
+        _ => "",
+    };
     Err(Error::Unknown(format!(
-        "{len} bytes of memory are not known, in {} stretches, so nothing can go on there. The first: {first} bytes at {at:#x} in {}",
+        "{least}{len} bytes of memory are not known, in {} stretches, so nothing can go on there. The first: {first} bytes at {at:#x} in {}",
         unknown.len(),
         name(of(*at))
     )))

@@ -111,9 +111,12 @@ impl Pass {
             push(&mut heap, *t, scan, 0);
         }
         while let Some(Reverse((position, behind, thread, i))) = heap.pop() {
-            let returns_there = behind && self.inclusive;
-            if until.is_some_and(|u| u < position || u == position && !returns_there) {
+            if until.is_some_and(|u| u < position || u == position && !self.inclusive) {
                 break;
+            }
+            // What begins there has not happened yet. Others may return there.
+            if until == Some(position) && !behind {
+                continue;
             }
             let scan = &scans[&thread];
             let (
