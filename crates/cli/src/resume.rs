@@ -24,8 +24,8 @@ static GOES_ON: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the process and lets it go on; its exit status.
 pub fn run(a: &args::Resume, file: Option<PathBuf>) -> Result<i32> {
-    if !a.yes && !a.dry_run && !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal())
-    {
+    let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if !a.yes && !a.dry_run && !can_ask {
         bail!(
             "this runs the recorded program for real: without a terminal to ask on, say --yes or --dry-run"
         );

@@ -171,7 +171,8 @@ impl Files<'_> {
             let other = writers.iter().filter(|w| w.inode != Some(i)).any(|w| {
                 let told = matches!((w.identity, identities[i]), (Some(a), Some(b)) if a != b);
                 // Two files that were made are two.
-                !told && !(w.makes && inode.is_made)
+                let apart = told || w.makes && inode.is_made;
+                !apart
             });
             if other {
                 inode.doubt(
