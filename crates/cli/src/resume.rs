@@ -1,7 +1,7 @@
 //! `hindsight resume`: a live process goes on from an instant of a recording.
 
 use crate::words::Spot;
-use crate::{args, confine, out, say};
+use crate::{args, confine, out, say, words};
 use anyhow::{Context, Result, bail};
 use hindsight_resume::{Choice, Error, Made, Prepared, Received, send};
 use hindsight_timeline::Cancel;
@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -23,7 +22,9 @@ const MOST_SHOWN: usize = 600;
 static GOES_ON: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the process and lets it go on; its exit status.
-pub fn run(a: &args::Resume, file: Option<PathBuf>) -> Result<i32> {
+pub fn run(mut a: args::Resume) -> Result<i32> {
+    let file = words::take(&mut a.words, 1, 1);
+    let a = &a;
     let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if !a.yes && !a.dry_run && !can_ask {
         bail!(
