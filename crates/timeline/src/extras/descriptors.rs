@@ -13,6 +13,7 @@ pub mod effects;
 mod instant;
 mod opening;
 mod pass;
+mod received;
 mod table;
 mod told;
 
@@ -76,6 +77,8 @@ pub struct Unseen {
     /// The program used `io_uring` or asynchronous input and output, or took descriptors out of other processes. What
     /// was moved that way is not recorded.
     pub hidden: bool,
+    /// The program got descriptors over a socket (`SCM_RIGHTS`), or that cannot be excluded. What they led to is not recorded.
+    pub received: bool,
 }
 
 impl Timeline {

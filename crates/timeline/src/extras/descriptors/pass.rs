@@ -2,9 +2,10 @@
 
 use super::effects::{Effect, Parts, Place, Way, effect, place};
 use super::opening::joined;
+use super::received::receives;
 use super::table::{Found, OpenFile, Shared, Table, What};
 use super::{Flow, Mapped, Paths, Transfer, Unseen, addresses, number, path};
-use crate::extras::system::Seen;
+use crate::extras::system::{ERRORS, Seen};
 use crate::scan::{Raw, Scan};
 use crate::{Cursor, Position, Result, ThreadId, Timeline};
 use std::cell::RefCell;
@@ -339,6 +340,16 @@ impl Pass {
                 files.borrow_mut().folder = folder;
             }
             _ => {}
+        }
+        let succeeded = call.result.is_some_and(|r| r < ERRORS);
+        if succeeded
+            && (call.number as i64, call.args[1] as i32) == (libc::SYS_fcntl, libc::F_SETFL)
+        {
+            let file = self.file(&files, call.args[0] as i32);
+            file.borrow_mut().appends = Some(call.args[2] as i32 & libc::O_APPEND != 0);
+        }
+        if succeeded && !self.unseen.received {
+            self.unseen.received = receives(&mut self.cursor, &call)?;
         }
         match self.tells {
             true => self.tell(call, &files, visit),

@@ -117,7 +117,7 @@ fn named(number: u64, a: &[u64; 6]) -> Option<[Option<(i32, u64)>; 2]> {
     let at = |dir: usize, path: usize| Some((a[dir] as i32, a[path]));
     let here = |path: usize| Some((AT_FDCWD, a[path]));
     Some(match number as i64 {
-        SYS_unlink | SYS_truncate => [here(0), None],
+        SYS_unlink | SYS_rmdir | SYS_truncate => [here(0), None],
         SYS_unlinkat => [at(0, 1), None],
         SYS_rename | SYS_link => [here(0), here(1)],
         SYS_renameat | SYS_renameat2 | SYS_linkat => [at(0, 1), at(2, 3)],
