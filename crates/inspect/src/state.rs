@@ -159,6 +159,11 @@ pub fn process_state(cursor: &mut Cursor, cancel: &Cancel) -> Result<(ProcessSta
     let mut looker = timeline.cursor()?;
     signals::actions(&history, &mut looker, &mut state)?;
     history.calls(&mut looker, &mut state)?;
+    for signal in &history.arriving {
+        let name = hindsight_timeline::signal_name((*signal).into());
+        let what = format!("{name}, which arrives at this place: it does not arrive");
+        state.lost.push(what);
+    }
     if history.is_borrower(&mut looker, &own)? {
         let why = "it shares its memory with the process that made it (`vfork`)";
         state.refused.push(why.into());

@@ -33,12 +33,25 @@ pub enum Did {
     Signal(u8),
 }
 
+/// Where a thread came from. Calls come with the number of their generation.
+pub enum Origin {
+    /// This call made it.
+    Made(usize, Past),
+    /// This call loaded its program.
+    Loaded(usize, Past),
+    /// The recording begins with it.
+    First,
+    Unknown,
+}
+
 /// The past of a process, in order of time.
 pub struct History {
     /// What happened in the process and, before it was made, in those that it comes from: program image by program image, the
     /// first one first. Each with whether it came by `execve`.
     pub generations: Vec<(bool, Vec<Past>)>,
     pub pid: i32,
+    /// Signals that arrive at the instant itself: neither are they over, nor do they come again by themselves.
+    pub arriving: Vec<u8>,
     threads: BTreeMap<ThreadId, Thread>,
 }
 
@@ -51,6 +64,7 @@ impl History {
             timeline.threads()?.into_iter().map(|t| (t.id, t)).collect();
         let (mut image, mut pid, mut until) = (own.image, own.pid, here);
         let mut generations = Vec::new();
+        let mut arriving = Vec::new();
         for _ in 0..GENERATIONS {
             let found = processes.iter().find(|p| p.image == image);
             let by_exec = found.is_none_or(|p| p.by_exec || p.parent == 0);
@@ -69,7 +83,19 @@ impl History {
                     break;
                 }
                 let is_own = threads.get(&h.thread).is_some_and(|t| t.pid == pid);
-                if !is_own || !is_before(&timeline, &h, until, &mut counts)? {
+                if !is_own {
+                    continue;
+                }
+                // What loads a program never returns, so it stands at the end of its thread.
+                let loads = !generations.is_empty() && is_load(&h.kind);
+                if !loads && !is_before(&timeline, &h, until, &mut counts)? {
+                    if let Kind::Signal { number, .. } = h.kind
+                        && generations.is_empty()
+                        && counts.get(&h.thread) == Some(&h.count)
+                        && !h.kind.is_exception()
+                    {
+                        arriving.push(number);
+                    }
                     continue;
                 }
                 past.extend(past_of(&h));
@@ -90,14 +116,16 @@ impl History {
         Ok(History {
             generations,
             pid: own.pid,
+            arriving,
             threads,
         })
     }
 
-    /// What happened in the program that runs, since it was loaded: also before the process was forked.
-    pub fn since_loaded(&self) -> impl DoubleEndedIterator<Item = &Past> {
-        let first = self.generations.iter().rposition(|g| g.0).unwrap_or(0);
-        self.generations[first..].iter().flat_map(|g| &g.1)
+    /// What happened in the program of a generation, since it was loaded: also before the process was forked.
+    pub fn since_loaded(&self, generation: usize) -> impl DoubleEndedIterator<Item = &Past> {
+        let until = &self.generations[..self.generations.len().min(generation + 1)];
+        let first = until.iter().rposition(|g| g.0).unwrap_or(0);
+        until[first..].iter().flat_map(|g| &g.1)
     }
 
     /// All that happened.
@@ -111,24 +139,61 @@ impl History {
         last.iter().filter(move |p| p.thread == thread)
     }
 
-    /// The call that made a thread, if it is known: before its own beginning.
-    pub fn maker(&self, thread: ThreadId) -> Option<Past> {
-        let t = self.threads.get(&thread)?;
-        self.all()
-            .rev()
-            .find(|p| {
-                let made = matches!(p.what, Did::Call { number, result, .. }
-                    if [SYS_clone, SYS_clone3, SYS_fork, SYS_vfork].contains(&number)
-                        && result == Some(t.tid as u64));
-                made && p.position <= t.first
-            })
-            .copied()
+    /// Where a thread of a generation came from.
+    pub fn origin(&self, thread: ThreadId, generation: usize) -> Origin {
+        let own = self.generations.get(generation);
+        let (Some(t), Some((by_exec, past))) = (self.threads.get(&thread), own) else {
+            return Origin::Unknown;
+        };
+        let makes = |p: &&Past| {
+            let made = matches!(p.what, Did::Call { number, result, .. }
+                if [SYS_clone, SYS_clone3, SYS_fork, SYS_vfork].contains(&number)
+                    && result == Some(t.tid as u64));
+            made && p.position <= t.first
+        };
+        if let Some(m) = past.iter().rev().find(makes) {
+            return Origin::Made(generation, *m);
+        }
+        if t.tid != t.pid {
+            return Origin::Unknown;
+        }
+        let Some(before) = generation.checked_sub(1) else {
+            return Origin::First;
+        };
+        let past = &self.generations[before].1;
+        if !by_exec {
+            let made = past.iter().rev().find(makes);
+            return made.map_or(Origin::Unknown, |m| Origin::Made(before, *m));
+        }
+        // Of several threads that were about to load a program, nobody knows which one did.
+        let loads = |p: &&Past| {
+            matches!(p.what, Did::Call { number, .. }
+                if [SYS_execve, SYS_execveat].contains(&number))
+        };
+        let mut all = past.iter().filter(loads);
+        match (all.next(), all.next()) {
+            (Some(p), None) => Origin::Loaded(before, *p),
+            _ => Origin::Unknown,
+        }
+    }
+
+    /// The call that made a thread of a generation, if it is known. Who loaded a program has not made it.
+    fn maker(&self, thread: ThreadId, generation: usize) -> Option<Past> {
+        match self.origin(thread, generation) {
+            Origin::Made(_, m) => Some(m),
+            _ => None,
+        }
+    }
+
+    /// The number of the last generation.
+    pub fn last(&self) -> usize {
+        self.generations.len().saturating_sub(1)
     }
 
     /// What calls say of the process.
     pub fn calls(&self, cursor: &mut Cursor, state: &mut ProcessState) -> Result<()> {
         let (mut first, mut last) = (None, None);
-        for p in self.since_loaded() {
+        for p in self.since_loaded(self.last()) {
             if let Did::Call {
                 number: SYS_brk,
                 result: Some(r),
@@ -215,7 +280,7 @@ impl History {
         to: &mut ThreadState,
         refused: &mut Vec<String>,
     ) -> Result<()> {
-        if let Some(m) = self.maker(id)
+        if let Some(m) = self.maker(id, self.last())
             && let Did::Call { number, args, .. } = m.what
         {
             let clears = |flags: u64| flags & CLONE_CHILD_CLEARTID as u64 != 0;
@@ -282,7 +347,7 @@ impl History {
             return Ok(Some(found));
         }
         let (mut thread, mut before) = (thread, None);
-        for generation in self.generations.iter().rev() {
+        for (n, generation) in self.generations.iter().enumerate().rev() {
             if let Some(until) = before {
                 let own = generation.1.iter().rev();
                 let mut own = own.filter(|p| p.thread == thread && p.position < until);
@@ -290,8 +355,7 @@ impl History {
                     return Ok(Some(found));
                 }
             }
-            let maker = self.maker(thread).filter(|_| !generation.0);
-            match maker {
+            match self.maker(thread, n) {
                 Some(m) if !shares_memory(cursor, &m)? => {
                     (thread, before) = (m.thread, Some(m.position))
                 }
@@ -304,7 +368,7 @@ impl History {
     /// Whether the process was made so that it shares its memory with its parent (`vfork`), and has not loaded a program since.
     pub fn is_borrower(&self, cursor: &mut Cursor, own: &Thread) -> Result<bool> {
         let forked = self.generations.last().is_some_and(|g| !g.0);
-        match self.maker(own.id).filter(|_| forked) {
+        match self.maker(own.id, self.last()).filter(|_| forked) {
             Some(m) => shares_memory(cursor, &m),
             None => Ok(false),
         }
@@ -323,6 +387,12 @@ fn shares_memory(cursor: &mut Cursor, maker: &Past) -> Result<bool> {
         SYS_clone3 => bytes(cursor, maker, args[0], 8)?.is_none_or(|b| shares(word(&b, 0))),
         _ => false,
     })
+}
+
+/// Whether it is a call that loads a program and did not return.
+fn is_load(kind: &Kind) -> bool {
+    matches!(kind, Kind::Syscall { number, result: None, .. }
+        if [SYS_execve, SYS_execveat].contains(&(*number as i64)))
 }
 
 /// Whether a happening was over at an instant.

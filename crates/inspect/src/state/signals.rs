@@ -2,7 +2,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use super::ProcessState;
-use super::history::{Did, History, Past, bytes, word};
+use super::history::{Did, History, Origin, Past, bytes, word};
 use crate::Result;
 use hindsight_timeline::regs::RSP;
 use hindsight_timeline::{Cursor, ThreadId};
@@ -44,6 +44,8 @@ pub fn actions(history: &History, cursor: &mut Cursor, state: &mut ProcessState)
         // Of each signal only the last call counts, unless a delivery has reset the action.
         let mut last: BTreeMap<u32, &Past> = BTreeMap::new();
         let mut reset: BTreeMap<u32, usize> = BTreeMap::new();
+        // What the program was told of those that it had not chosen: what it began with.
+        let mut asked: BTreeMap<u32, &Past> = BTreeMap::new();
         for (n, p) in past.iter().enumerate() {
             match p.what {
                 Did::Call {
@@ -54,10 +56,26 @@ pub fn actions(history: &History, cursor: &mut Cursor, state: &mut ProcessState)
                     last.insert(args[0] as u32, p);
                     reset.remove(&(args[0] as u32));
                 }
+                Did::Call {
+                    number: SYS_rt_sigaction,
+                    args,
+                    ..
+                } if args[2] != 0 && !last.contains_key(&(args[0] as u32)) => {
+                    asked.entry(args[0] as u32).or_insert(p);
+                }
                 Did::Signal(s) => {
                     reset.insert(s.into(), n);
                 }
                 _ => {}
+            }
+        }
+        for (signal, p) in asked {
+            let Did::Call { args, .. } = p.what else {
+                continue;
+            };
+            let unchosen = !now.contains_key(&signal) && !unknown.contains(&signal);
+            if let Some(b) = answer(cursor, p, args[2], 32)?.filter(|_| unchosen) {
+                now.insert(signal, action(signal, &b));
             }
         }
         for (signal, p) in last {
@@ -97,43 +115,44 @@ pub fn actions(history: &History, cursor: &mut Cursor, state: &mut ProcessState)
 
 /// The signals that a thread blocks at the instant. `None`: they are not known.
 pub fn blocked(history: &History, cursor: &mut Cursor, thread: ThreadId) -> Result<Option<u64>> {
-    // From where on the mask is known, and the way from there: the own past, then that of who made the thread, and so on.
-    let mut way: Vec<Past> = history.of(thread).copied().collect();
-    let mut of = thread;
-    for _ in 0..MAKERS {
-        if way.iter().any(is_absolute) {
-            break;
+    // The way back from the instant to where the mask is known: the own past, then that of who made the thread or loaded its
+    // program, and so on.
+    let mut way: Vec<(usize, Past)> = Vec::new();
+    let (mut of, mut generation, mut until) = (thread, history.last(), None);
+    let mut mask = None;
+    'back: for _ in 0..MAKERS {
+        let past = history.generations.get(generation);
+        let own = past.iter().flat_map(|g| g.1.iter().rev());
+        let before = |p: &&Past| p.thread == of && until.is_none_or(|count| p.count < count);
+        for p in own.filter(before) {
+            way.push((generation, *p));
+            if is_absolute(cursor, p)? {
+                break 'back;
+            }
         }
-        let Some(maker) = history.maker(of) else {
-            break;
-        };
-        let before = |p: &&Past| p.thread == maker.thread && p.position < maker.position;
-        let mut longer: Vec<Past> = history.all().filter(before).copied().collect();
-        longer.append(&mut way);
-        (way, of) = (longer, maker.thread);
+        match history.origin(of, generation) {
+            Origin::Made(g, p) | Origin::Loaded(g, p) => {
+                (of, generation, until) = (p.thread, g, Some(p.count));
+            }
+            // What it began with is not known, and seldom anything else.
+            Origin::First => {
+                mask = Some(0);
+                break;
+            }
+            Origin::Unknown => break,
+        }
     }
-    // A program that was loaded has the mask of the one before.
-    if !way.iter().any(is_absolute) {
-        let first = way.first().map(|p| p.position);
-        let before = history
-            .all()
-            .filter(|p| first.is_none_or(|f| p.position < f));
-        let mut longer: Vec<Past> = before.copied().collect();
-        longer.append(&mut way);
-        way = longer;
-    }
-    let from = way.iter().rposition(is_absolute).unwrap_or(0);
-    // What it began with is not known, and seldom anything else.
-    let mut mask = Some(0);
-    for (i, p) in way.iter().enumerate().skip(from) {
-        mask = after(history, cursor, mask, p, i.checked_sub(1).map(|i| &way[i]))?;
+    way.reverse();
+    for (i, p) in way.iter().enumerate() {
+        let before = i.checked_sub(1).map(|i| &way[i].1);
+        mask = after(history, cursor, mask, p, before)?;
     }
     Ok(mask.map(|m| m & !UNBLOCKABLE))
 }
 
-/// Whether the mask behind it does not depend on the one before.
-fn is_absolute(p: &Past) -> bool {
-    match p.what {
+/// Whether the mask behind it does not depend on what is known of the one before.
+fn is_absolute(cursor: &mut Cursor, p: &Past) -> Result<bool> {
+    Ok(match p.what {
         Did::Call {
             number: SYS_rt_sigreturn,
             ..
@@ -142,9 +161,22 @@ fn is_absolute(p: &Past) -> bool {
             number: SYS_rt_sigprocmask,
             args,
             ..
-        } => args[0] as i32 == SIG_SETMASK && args[1] != 0,
+        } => {
+            args[0] as i32 == SIG_SETMASK && args[1] != 0
+                || answer(cursor, p, args[2], 8)?.is_some()
+        }
         _ => false,
+    })
+}
+
+/// What a call said that it found before, if it was asked and all of that is known.
+fn answer(cursor: &mut Cursor, p: &Past, at: u64, len: usize) -> Result<Option<Vec<u8>>> {
+    if at == 0 {
+        return Ok(None);
     }
+    let found = cursor.around_call((p.thread, p.count), (at, len), true)?;
+    let whole: Option<Vec<u8>> = found.into_iter().collect();
+    Ok(whole.filter(|b| b.len() == len))
 }
 
 /// The mask behind something that happened.
@@ -152,7 +184,7 @@ fn after(
     history: &History,
     cursor: &mut Cursor,
     mask: Option<u64>,
-    p: &Past,
+    (generation, p): &(usize, Past),
     before: Option<&Past>,
 ) -> Result<Option<u64>> {
     let set = |b: Option<Vec<u8>>| b.map(|b| word(&b, 0));
@@ -169,7 +201,11 @@ fn after(
             number: SYS_rt_sigprocmask,
             args,
             ..
-        } if args[1] != 0 => {
+        } => {
+            let mask = set(answer(cursor, p, args[2], 8)?).or(mask);
+            if args[1] == 0 {
+                return Ok(mask);
+            }
             let set = set(bytes(cursor, p, args[1], 8)?);
             match args[0] as i32 {
                 SIG_BLOCK => mask.zip(set).map(|(m, s)| m | s),
@@ -183,7 +219,7 @@ fn after(
                 Some(b) => waits_with(cursor, b)?,
                 None => None,
             };
-            let action = match last_action(history, cursor, p, signal)? {
+            let action = match last_action(history, cursor, (*generation, p), signal)? {
                 Chosen::Handler(action) => action,
                 Chosen::Usual => return Ok(mask),
                 Chosen::Unknown => return Ok(None),
@@ -229,8 +265,13 @@ enum Chosen {
 }
 
 /// The action that a signal met.
-fn last_action(history: &History, cursor: &mut Cursor, p: &Past, signal: u8) -> Result<Chosen> {
-    let chosen = history.since_loaded().rev().find(|c| {
+fn last_action(
+    history: &History,
+    cursor: &mut Cursor,
+    (generation, p): (usize, &Past),
+    signal: u8,
+) -> Result<Chosen> {
+    let chosen = history.since_loaded(generation).rev().find(|c| {
         c.position < p.position
             && matches!(c.what, Did::Call { number: SYS_rt_sigaction, args, .. }
                 if args[0] as u8 == signal && args[1] != 0)
