@@ -8,6 +8,7 @@
 mod calls;
 mod contents;
 mod files;
+mod folders;
 mod history;
 mod memory;
 mod names;

@@ -153,7 +153,7 @@ impl Prepared {
                     stat,
                     unsure,
                 } => self.file((path, *stored, *stat, unsure.as_deref()), &open, choice),
-                OpenKind::Folder { path } => Ok(folder(path)),
+                OpenKind::Folder { path, stat } => Ok(folder(path, *stat)),
                 OpenKind::Unnamed {
                     what,
                     stored,
@@ -327,14 +327,17 @@ fn working(r: &Received) -> Result<(OwnedFd, String)> {
     Ok((name.into(), real))
 }
 
-fn folder(path: &[u8]) -> (Way, String) {
+fn folder(path: &[u8], stat: Option<Stat>) -> (Way, String) {
     let nowhere = |why: String| (Way::Nowhere, format!("folder {}{why}", shown(path)));
     let name = match named(path) {
         Ok(name) => name,
         Err(e) => return nowhere(format!(": {e}")),
     };
-    if !name.metadata().is_ok_and(|m| m.is_dir()) {
+    let Some(meta) = name.metadata().ok().filter(|m| m.is_dir()) else {
         return nowhere(", which is none here".into());
+    };
+    if stat.is_some_and(|s| (s.device, s.inode) != (meta.dev(), meta.ino())) {
+        return nowhere(", which is another folder now".into());
     }
     if hindsight_guard::kernel::shows_itself(&name).unwrap_or(true) {
         return nowhere(", a folder of the kernel's".into());
@@ -342,7 +345,11 @@ fn folder(path: &[u8]) -> (Way, String) {
     match real(&name) {
         Ok(real) => {
             let way = Way::Reopen(name.into(), libc::O_DIRECTORY, Place::Without);
-            (way, format!("folder {real}"))
+            let how = match stat {
+                Some(_) => "the same",
+                None => "what has this path now, since the program did not ask which one it was",
+            };
+            (way, format!("folder {real}: {how}"))
         }
         Err(e) => nowhere(format!(": {e}")),
     }

@@ -1,6 +1,6 @@
 //! How it is asked for: on a terminal, in JSON, with a debugger, and what ends it.
 
-use super::{call, copies, record, resume, resumed};
+use super::{NONE, call, copies, record, resume, resumed};
 use hindsight_lab::{Done, Scene};
 use std::fs;
 use std::path::Path;
@@ -123,12 +123,32 @@ if os.path.exists('waits'): time.sleep(600)
     assert_eq!(done.status.code(), Some(12), "{}", done.messages());
 }
 
-/// Why the half that makes the process refuses is said, and not that the other one found nobody.
+/// Why the half that makes the process refuses is said, and not that the other one found nobody. That one has yet to send
+/// memory then, which is more than the stream between them holds.
 #[test]
 fn the_reason_is_said() {
     let s = Scene::new();
+    // Its working directory has a longer path than any call takes.
+    let script = "import os
+for i in range(21):
+    os.mkdir('d' * 200)
+    os.chdir('d' * 200)
+os.getppid()
+";
+    let (_, trace) = record(&s, &["/usr/bin/python3", "-c", script]);
+    let done = resume(&s, &trace, &call(&s, &trace, "getppid", 0), &NONE);
+    let told = done.messages();
+    assert_eq!((done.status.code(), done.text()), (Some(2), String::new()));
+    assert!(told.contains("does not fit together"), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+}
+
+/// A place that the recording does not have is told by the half that reads it.
+#[test]
+fn a_place_behind_the_end_is_told() {
+    let s = Scene::new();
     let (_, trace) = s.record(&[resumed(&s), "pipes".into()]);
-    let done = resume(&s, &trace, "0:FFFFFFFF", &["--files", "same"]);
+    let done = resume(&s, &trace, "0:FFFFFFFF", &NONE);
     assert_eq!(done.status.code(), Some(2));
     assert!(
         !done.messages().contains("has ended"),

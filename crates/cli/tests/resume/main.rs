@@ -1,6 +1,7 @@
 //! `hindsight resume`: what a process does that was made of an instant is what the recorded one did from there on.
 
 mod asked;
+mod certain;
 mod programs;
 mod refused;
 

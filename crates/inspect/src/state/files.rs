@@ -3,7 +3,8 @@
 //! Two passes over the recorded calls until the instant: the first one says what descriptors lead to, the second one what was
 //! read from that and written to it. What happened later says nothing here: others may have changed a file in between.
 
-use super::names::{Inode, is_no_file};
+use super::folders::Renamed;
+use super::names::{Inode, is_no_file, may_write};
 use super::{Open, OpenKind, ProcessState, Stat, Stored};
 use hindsight_timeline::Result;
 use hindsight_timeline::{
@@ -50,6 +51,8 @@ pub(super) struct Files<'a> {
     pub(super) locks: HashMap<u64, bool>,
     /// What else was done with an open file that nobody does again, in words.
     pub(super) odd: BTreeMap<u64, BTreeSet<String>>,
+    /// Names that may lead elsewhere.
+    pub(super) renamed: Renamed,
     /// Why nothing is certain of any file.
     pub(super) blind: Option<String>,
     cost: u64,
@@ -72,6 +75,10 @@ pub fn opened(
         let why = "the program moved bytes or descriptors in ways that are not recorded (`io_uring` and others)";
         state.refused.push(why.into());
     }
+    if found.unseen.received {
+        let why = "the program got descriptors over a socket (`SCM_RIGHTS`), or may have got some: what they led to is not recorded";
+        state.refused.push(why.into());
+    }
     let mut files = Files::new(timeline, own, at);
     for d in &found.list {
         files.numbers.insert(d.file.number);
@@ -79,10 +86,17 @@ pub fn opened(
             files.paths.insert(p.clone());
         }
     }
-    if !found.list.is_empty() {
-        timeline.flow_told(Some(at), &mut |cursor, flow| files.visit(cursor, &flow))?;
-    }
+    timeline.flow_told(Some(at), &mut |cursor, flow| files.visit(cursor, &flow))?;
     files.doubt();
+    if let Some(path) = state
+        .folder
+        .as_deref()
+        .filter(|p| files.renamed.may_move(p))
+    {
+        let why = "the working directory, or one above it, may have been renamed or deleted";
+        let path = hindsight_text::bytes(path);
+        state.refused.push(format!("{why}: {path}"));
+    }
     let mut which: BTreeMap<u64, u32> = BTreeMap::new();
     let mut stored = Stored { files: Vec::new() };
     let mut places = HashMap::new();
@@ -145,6 +159,7 @@ impl<'a> Files<'a> {
             signals: HashMap::new(),
             locks: HashMap::new(),
             odd: BTreeMap::new(),
+            renamed: Renamed::default(),
             blind: None,
             cost: 0,
         }
@@ -170,10 +185,11 @@ impl<'a> Files<'a> {
             }
             Flow::Mapped(m) => {
                 let mapped = self.opened.get(&m.file.number);
-                let writes = matches!(
-                    m.file.what,
-                    What::File { writes: true, .. } | What::Other(_)
-                );
+                let writes = may_write(&m.file.what);
+                if writes && !is_no_file(&m.file.what) {
+                    let began = m.file.what == What::Inherited;
+                    self.wrote.entry(m.file.number).or_insert(began);
+                }
                 if writes && let Some(i) = mapped {
                     let inode = &mut self.inodes[*i];
                     inode.is_mapped = true;
@@ -371,7 +387,14 @@ impl<'a> Files<'a> {
                 ..
             } if *folder || self.read.contains(&number) => match self.read.contains(&number) {
                 true => OpenKind::Lost(format!("folder {}, which was being read", file.what)),
-                false => OpenKind::Folder { path: path.clone() },
+                false if self.renamed.may_move(path) => OpenKind::Lost(format!(
+                    "folder {}, which may have been renamed or deleted",
+                    file.what
+                )),
+                false => OpenKind::Folder {
+                    path: path.clone(),
+                    stat: self.stats.get(&number).copied(),
+                },
             },
             What::File { .. } | What::Other("memfd") => self.file(file),
             What::Pipe {

@@ -7,7 +7,7 @@ use super::history::word;
 use super::open::Stat;
 use hindsight_timeline::{Cursor, Named, Result, Told, What};
 use libc::*;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Flags that `fcntl` may change, and that are given again.
 const CHANGEABLE: i32 = O_APPEND | O_NONBLOCK | O_DIRECT;
@@ -83,7 +83,10 @@ impl Files<'_> {
     /// What is found under paths changed.
     pub(super) fn named(&mut self, n: &Named) {
         let number = n.number as i64;
-        if number == SYS_unlinkat && n.args[2] as i32 & AT_REMOVEDIR != 0 {
+        if number != SYS_truncate {
+            self.renamed.note(n);
+        }
+        if number == SYS_rmdir || number == SYS_unlinkat && n.args[2] as i32 & AT_REMOVEDIR != 0 {
             return;
         }
         let links = [SYS_link, SYS_linkat].contains(&number);
@@ -152,10 +155,22 @@ impl Files<'_> {
                 makes: *makes,
             })
             .collect();
+        // The openings of one path are those of one file only if the kernel said so.
         let mut identities = vec![None; self.inodes.len()];
+        let mut openings = vec![BTreeSet::new(); self.inodes.len()];
+        let mut count = vec![0u32; self.inodes.len()];
         for (number, i) in &self.opened {
-            if let Some(s) = self.stats.get(number) {
-                identities[*i] = Some(identity(s));
+            let told = self.stats.get(number).map(identity);
+            openings[*i].insert(told);
+            count[*i] += 1;
+            identities[*i] = told;
+        }
+        for (i, inode) in self.inodes.iter_mut().enumerate() {
+            if count[i] > 1 && (openings[i].len() > 1 || openings[i].contains(&None)) {
+                identities[i] = None;
+                inode.doubt(
+                    "its path was opened several times, and may have led to different files",
+                );
             }
         }
         if self.inodes.len().saturating_mul(writers.len()) > MOST_PAIRS {
@@ -247,6 +262,12 @@ impl Files<'_> {
             }
             (SYS_ioctl, _) if !REQUESTS.contains(&(t.args[1] as u32 as u64)) => {
                 self.odd(t, format!("what `ioctl` {:#x} did", t.args[1] as u32));
+                // Terminals have requests of their own, which change no file.
+                let of_terminal = t.args[1] >> 8 & 0xff == u64::from(b'T');
+                if !of_terminal && may_write(&t.file.what) && !is_no_file(&t.file.what) {
+                    let began = t.file.what == What::Inherited;
+                    self.wrote.entry(file).or_insert(began);
+                }
                 self.doubt_inode(file, "`ioctl` may have changed it");
             }
             (SYS_flock, _) => match t.args[1] as i32 & !LOCK_NB {
@@ -360,6 +381,15 @@ fn is_of_descriptor(
     }
     let path = t.args[1];
     Ok(path == 0 || memory(path, 1, false)?.is_some_and(|b| b == [0]))
+}
+
+/// Whether something could be written there, as far as it is known.
+pub(super) fn may_write(what: &What) -> bool {
+    match what {
+        What::File { writes, .. } => *writes,
+        What::Other(_) | What::Inherited | What::Unknown => true,
+        _ => false,
+    }
 }
 
 /// Whether what is written there goes to no file that could be another one under another name.

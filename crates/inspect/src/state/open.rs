@@ -46,6 +46,8 @@ pub enum OpenKind {
     Folder {
         /// Its path.
         path: Vec<u8>,
+        /// What the kernel last said of it to the program.
+        stat: Option<Stat>,
     },
     /// An end of a pipe.
     Pipe {

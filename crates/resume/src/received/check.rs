@@ -107,7 +107,7 @@ fn descriptors(s: &ProcessState) -> Result<()> {
         last = *fd;
     }
     let impossible = s.open.iter().any(|o| match &o.kind {
-        OpenKind::File { path, .. } | OpenKind::Folder { path } => is_long(path),
+        OpenKind::File { path, .. } | OpenKind::Folder { path, .. } => is_long(path),
         OpenKind::Unnamed { what, .. } | OpenKind::Lost(what) => what.len() > 2 * LONGEST,
         OpenKind::Standard(n) => !(0..3).contains(n),
         OpenKind::Pipe { waiting, .. } => waiting.as_ref().is_some_and(|w| w.len() > 1 << 20),
