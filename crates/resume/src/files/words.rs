@@ -130,7 +130,8 @@ impl Prepared {
             "its process id may be another than {}. What it keeps of ids in memory stays as it was, but for the word that the kernel clears at its end",
             s.pid
         ));
-        self.notes.push("the working directory is what has its path now".into());
+        self.notes
+            .push("the working directory is what has its path now".into());
         self.notes.push("descriptors other than 0, 1 and 2 that it began with and had not used are not known: they are closed".into());
         self.notes.push("what it began with and never asked for is not known. It has the limits, priorities and mask for files that this command has. A signal that it neither chose nor asked about does what is usual (it is not ignored) and is not blocked. /proc/PID/cmdline and environ are empty".into());
     }
