@@ -72,7 +72,6 @@ fn lower_crates_never_import_higher_ones() {
         "origin",
         "compare",
         "rerun",
-        "resume",
         "packets",
         "gdb",
         "fuzz",

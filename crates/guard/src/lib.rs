@@ -8,7 +8,7 @@
 //!   recording.
 
 pub mod broker;
-pub mod kernel;
+mod kernel;
 pub mod outside;
 pub mod private;
 pub mod regular;
