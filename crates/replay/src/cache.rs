@@ -48,6 +48,8 @@ impl Hasher for Mix {
 }
 
 pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
+/// A map by guest addresses.
+pub type AddressMap<V> = Map<u64, V>;
 
 /// One translated block.
 pub struct Block {

@@ -43,6 +43,7 @@ mod sweep;
 mod window;
 
 pub use access_marks::{LineMarks, ShowPage};
+pub use cache::AddressMap;
 pub use code::Code;
 pub use compare::differing;
 pub use cost::Ticks;

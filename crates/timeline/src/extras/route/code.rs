@@ -8,8 +8,7 @@ use super::spans::Spans;
 use hindsight_isa::string::StringOp;
 use hindsight_replay::Run;
 use hindsight_replay::access::decode;
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::HashSet;
 
 /// The longest instruction, in bytes.
 const LONGEST: usize = 15;
@@ -17,7 +16,7 @@ const PAGE: u64 = 1 << 12;
 
 /// A map whose keys a quick hash serves. They are neither secret nor does the time matter that they take: each is a place in
 /// the code that was executed.
-pub type Quick<V> = HashMap<u64, V, BuildHasherDefault<Mix>>;
+pub type Quick<V> = hindsight_replay::AddressMap<V>;
 
 /// What was executed, without order and number.
 #[derive(Default)]
@@ -243,22 +242,5 @@ impl Code {
         let forks = before.iter().filter(|(_, from)| ends.contains(from));
         firsts.extend(forks.map(|(pc, _)| pc));
         firsts
-    }
-}
-
-/// A quick hash.
-#[derive(Default)]
-pub struct Mix(u64);
-
-impl Hasher for Mix {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|b| self.write_u64(*b as u64));
-    }
-    fn write_u64(&mut self, n: u64) {
-        let wide = u128::from(self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-        self.0 = (wide >> 64) as u64 ^ wide as u64;
     }
 }
