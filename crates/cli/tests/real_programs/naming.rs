@@ -104,7 +104,7 @@ fn the_latest_recording_is_meant_where_none_is_named() {
         }
     }
     let way = says(&s, &["breakpath", "10%"]);
-    assert!(way.contains("stops to position"), "{way}");
+    assert!(way.contains(" to position "), "{way}");
     // An argument that is a file is no place.
     assert!(says(&s, &["backtrace", other]).contains("spoil at"));
     let missing = refuses(&s, &["at", "missing.hst"]);
