@@ -24,6 +24,7 @@ mod info;
 mod interrupts;
 mod limits;
 mod maps;
+mod mem;
 mod numbers;
 mod origin;
 mod out;
@@ -127,7 +128,7 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
         Command::Output(a) => confine::run(a.file.as_deref(), || output::run(&a)),
         Command::Mem(mut a) => {
             let file = words::take(&mut a.words, 2, 3);
-            confine::run(file.as_deref(), || travel::mem(&a))
+            mem::run(&a, file.as_deref())
         }
         Command::Maps(mut a) => {
             let file = words::take(&mut a.words, 0, 1);

@@ -294,18 +294,6 @@ pub fn event_json(h: &Happening) -> Json {
     j
 }
 
-/// Shows memory at a position.
-pub fn mem(a: &args::Mem) -> Result<i32> {
-    let mut spot = Spot::open(a.words.first(), &a.at)?;
-    let (address, length) = spot.bytes(&a.words[1..], a.at.frame)?;
-    let m = spot.cursor.memory(address, length as usize)?;
-    println(&match a.json {
-        true => serde_json::to_string_pretty(&memory_json(&m))?,
-        false => m.to_string().trim_end().into(),
-    });
-    Ok(0)
-}
-
 pub fn memory_json(m: &Memory) -> Json {
     json!({
         "address": hex(m.address),

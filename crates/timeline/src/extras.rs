@@ -4,6 +4,7 @@ pub mod branch;
 pub mod cut;
 pub mod descriptors;
 mod exits;
+pub mod gaps;
 pub mod names;
 pub mod registers;
 pub mod route;

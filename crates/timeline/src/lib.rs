@@ -73,6 +73,7 @@ pub use extras::descriptors::effects;
 pub use extras::descriptors::{
     Content, Flow, Mapped, OpenFile, Paths, Transfer, Unseen, Way, What,
 };
+pub use extras::gaps::Unrecorded;
 pub use extras::names::Names;
 pub use extras::registers::Changed;
 pub use extras::route::{Candidates, Halt, Route, RouteLimits, Setting};

@@ -19,7 +19,7 @@ pub use files::cleared;
 pub use just::{behind, nothing_between, stays};
 
 use crate::engine::Engine;
-use crate::model::memory::{Detail, Memory};
+use crate::model::memory::{Candidate, Detail, Memory};
 use crate::play::Viewpoint;
 use crate::recording::forked_by;
 use crate::scan::Instant;
@@ -50,6 +50,12 @@ pub fn memory(view: &mut Viewpoint, address: u64, len: usize, detail: Detail) ->
             code(view.here()?, &mut q.m);
         }
     }
+    let covers = |c: &Candidate, at: u64| at.wrapping_sub(c.address) < c.bytes.len() as u64;
+    let silent = |i: &usize| {
+        let at = start.wrapping_add(*i as u64);
+        *i < q.m.bytes.len() && q.open(*i) && !q.m.candidates.iter().any(|c| covers(c, at))
+    };
+    q.m.silent = (before..before + len).map(|i| silent(&i)).collect();
     q.m.bytes.resize(before + len, None);
     q.m.bytes.drain(..before);
     q.m.address = address;

@@ -414,9 +414,22 @@ pub struct Mem {
     pub words: Vec<String>,
     #[command(flatten)]
     pub at: Within,
+    /// Functions that are not recorded, and what they write, in the format of docs/declared-functions.md. Those of the C library
+    /// need no file.
+    #[arg(long, value_name = "FILE")]
+    pub declared: Vec<PathBuf>,
+    /// Show values, too, that hold only if this is so. `straight`: what is not recorded wrote no memory.
+    #[arg(long, value_name = "WHAT")]
+    pub assume: Option<Assumption>,
     /// For scripts.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What somebody assumes of stretches that are not recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Assumption {
+    Straight,
 }
 
 #[derive(ClapArgs)]

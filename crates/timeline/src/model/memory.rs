@@ -96,6 +96,9 @@ pub struct Memory {
     /// Where the list of candidates is incomplete. It may have only the last values that a thread wrote. In an answer
     /// of [`crate::Cursor::known_memory`] it may have none.
     pub unnamed: Vec<Unnamed>,
+    /// For each byte: the recording says nothing of it since the thread's last gap. It is not known, nobody has accessed it since,
+    /// and it has no candidate. Who knows what the program did in the gap may look for the byte before it.
+    pub silent: Vec<bool>,
 }
 
 /// Bytes to which a thread may have written more values than there are candidates. It did so in segments that ran at

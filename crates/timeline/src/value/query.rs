@@ -41,6 +41,7 @@ impl Query {
                 bytes: vec![None; len],
                 candidates: Vec::new(),
                 unnamed: Vec::new(),
+                silent: Vec::new(),
             },
             lost: vec![false; len],
             when: vec![None; len],
