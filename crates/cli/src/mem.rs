@@ -118,7 +118,7 @@ fn rows(out: &mut String, c: &Carried) {
 fn over(c: &Carried) -> String {
     let mut names: Vec<&str> = Vec::new();
     let mut unnamed = 0;
-    for p in &c.over {
+    for p in c.over.iter() {
         match &p.declared {
             Some((_, text)) if !names.contains(&text.as_str()) => names.push(text),
             Some(_) => {}
@@ -144,16 +144,18 @@ fn over(c: &Carried) -> String {
 }
 
 fn as_json(c: &Carried) -> Json {
-    let over = c.over.iter().map(|p| {
-        let (function, declaration) = p.declared.clone().unzip();
-        json!({"position": p.position.to_string(), "function": function, "declaration": declaration})
-    });
+    let mut declarations: Vec<&str> = Vec::new();
+    for (_, text) in c.over.iter().filter_map(|p| p.declared.as_ref()) {
+        if !declarations.contains(&text.as_str()) {
+            declarations.push(text);
+        }
+    }
     json!({
         "address": hex(c.address), "bytes": c.bytes, "from": c.from.to_string(), "ground": c.ground.to_string(),
         "rule": match c.rule() {
             Rule::Declared => "declared",
             Rule::Straight => "straight",
         },
-        "over": over.collect::<Vec<_>>(),
+        "gaps": c.over.len(), "declarations": declarations,
     })
 }

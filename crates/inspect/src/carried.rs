@@ -16,9 +16,14 @@ pub use declared::{Declarations, Fault};
 use crate::{Inspector, Result};
 use call::{Calls, Effect};
 use hindsight_timeline::{Cursor, Ground, Memory, Position, ThreadId, Unrecorded};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// At most so many gaps are passed, in each direction. Each costs a few replays.
 const MOST: usize = 64;
+
+/// Of more memory, nothing is carried: each byte takes memory and time.
+const MOST_BYTES: usize = 64 << 10;
 
 /// On what ground a value is carried over gaps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +55,7 @@ pub struct Carried {
     /// Why it is known there.
     pub ground: Ground,
     /// The gaps in between, the nearest one first.
-    pub over: Vec<PassedGap>,
+    pub over: Arc<[PassedGap]>,
 }
 
 impl Carried {
@@ -90,11 +95,13 @@ impl Inspector {
     ) -> Result<Vec<Carried>> {
         let (thread, count, image) = (cursor.thread(), cursor.count(), cursor.image());
         let threads = self.timeline.threads()?;
-        if threads.iter().filter(|t| t.image == image).count() != 1 {
+        let others = threads.iter().filter(|t| t.image == image).count() > 1;
+        if others || m.bytes.len() > MOST_BYTES {
             return Ok(Vec::new());
         }
+        let files_only = self.timeline.leaves_out_files_only(thread)?;
         let mut s = Search {
-            calls: Calls::new(self, declarations),
+            calls: Calls::new(self, declarations, files_only),
             straight,
             thread,
             address: m.address,
@@ -149,16 +156,18 @@ impl Search<'_> {
                 .inspector
                 .timeline
                 .mappings(cursor.image(), position)?;
-            let until = gap.to.max(here);
-            let anew = (self.address, self.len);
-            let anew =
-                self.calls
-                    .inspector
-                    .timeline
-                    .made_anew(self.thread, anew, (gap.from, until))?;
-            let keeps =
-                |i: &usize| !anew[*i] && effect.keeps(self.address.wrapping_add(*i as u64), &list);
-            open.retain(keeps);
+            // With what the recording says at the end of the gap.
+            let until = gap.to.saturating_add(1).max(here);
+            let all = (self.address, self.len);
+            let timeline = &self.calls.inspector.timeline;
+            let anew = timeline.made_anew(self.thread, all, (gap.from, until))?;
+            let end = self.address.saturating_add(self.len as u64);
+            let kept = effect.kept((self.address, end), &list);
+            open.retain(|i| {
+                let at = self.address.wrapping_add(*i as u64);
+                let before = kept.partition_point(|k| k.end <= at);
+                !anew[*i] && kept.get(before).is_some_and(|k| k.contains(&at))
+            });
             over.push(PassedGap {
                 position,
                 declared: effect.declared,
@@ -209,6 +218,7 @@ impl Search<'_> {
     /// What was found of some bytes, neighbours together.
     fn spans(&self, bytes: &[usize], over: &[PassedGap]) -> Vec<Carried> {
         let mut out: Vec<Carried> = Vec::new();
+        let mut known: BTreeMap<usize, Arc<[PassedGap]>> = BTreeMap::new();
         for i in bytes {
             let Some((value, from, ground, n)) = self.found[*i] else {
                 continue;
@@ -225,7 +235,7 @@ impl Search<'_> {
                     bytes: vec![value],
                     from,
                     ground,
-                    over: over[..n].to_vec(),
+                    over: Arc::clone(known.entry(n).or_insert_with(|| over[..n].into())),
                 }),
             }
         }

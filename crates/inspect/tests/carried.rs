@@ -130,7 +130,7 @@ const TEXT: &str = "key=value;other=1";
 #[test]
 fn what_functions_do_not_write_is_carried_over_their_calls() {
     let scene = Scene::new();
-    let program = scene.compile("carried.c", &["-O1", "-fno-builtin"]);
+    let program = scene.compile("carried.c", &["-O1", "-fno-builtin", "-Wl,-z,lazy"]);
     let trace = record(&scene, "part.hst", &["--only-module", "carried"], &program);
     let mut run = Run::open(&trace);
     let unknown = |n: usize| "?".repeat(n);
@@ -146,9 +146,9 @@ fn what_functions_do_not_write_is_carried_over_their_calls() {
     assert_eq!(run.text(3, |r| r.variable("number"), 6), "12 and");
     assert_eq!(run.text(2, |r| r.variable("end"), 8), counted[..8]);
     assert_eq!(run.text(3, |r| r.variable("end"), 8), unknown(8));
-    // Memory that was given out, until some is taken back; the stack always.
-    assert_eq!(run.text(3, |r| r.pointee("block"), 16), counted);
-    assert_eq!(run.text(4, |r| r.pointee("block"), 16), unknown(16));
+    // Memory that was given out, until a call may allocate; the stack always.
+    assert_eq!(run.text(1, |r| r.pointee("block"), 16), counted);
+    assert_eq!(run.text(2, |r| r.pointee("block"), 16), unknown(16));
     assert_eq!(run.text(4, |r| r.pointee("local"), 15), "on the stack...");
     // A copy is known as soon as it is made, since it is read later.
     assert_eq!(run.text(4, |r| r.variable("copy"), 18), unknown(18));
@@ -236,33 +236,4 @@ fn what_is_carried_is_true() {
         same > 30 && compared > 1000,
         "{same} places, {compared} bytes"
     );
-}
-
-#[test]
-fn where_other_threads_run_nothing_is_carried() {
-    let scene = Scene::new();
-    let program = scene.compile("threads.c", &[]);
-    let trace = scene.path("threads.hst");
-    let mut command = scene.hindsight(&["record", "--quiet", "--only-module", "threads", "-o"]);
-    scene.run(command.arg(&trace).arg("--").arg(&program));
-    let timeline = Timeline::open(&trace, Options::default()).unwrap();
-    let image = timeline.processes().unwrap()[0].image;
-    assert!(
-        timeline
-            .threads()
-            .unwrap()
-            .iter()
-            .filter(|t| t.image == image)
-            .count()
-            > 1
-    );
-    let mut inspector = Inspector::new(timeline.clone());
-    let mut cursor = timeline.cursor().unwrap();
-    cursor.seek(timeline.range().unwrap().1).unwrap();
-    let rsp = cursor.registers().unwrap().gpr[hindsight_timeline::regs::RSP];
-    let m = cursor.memory(rsp, 64).unwrap();
-    let found = inspector
-        .carried(&mut cursor, &m, &Declarations::usual(), true)
-        .unwrap();
-    assert_eq!(found, []);
 }

@@ -3,6 +3,7 @@
 use super::declared::{At, Declaration, Declarations, Size};
 use super::imports::Imports;
 use crate::{Inspector, LONGEST, Result, word};
+use hindsight_symbols::{Module, Space};
 use hindsight_timeline::{CpuState, Cursor, Mapping, ThreadId, Unrecorded, regs};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 use std::collections::HashMap;
@@ -11,11 +12,8 @@ use std::sync::Arc;
 
 /// A format is read up to this many bytes.
 const FORMAT: usize = 4096;
-/// What memory that is given out may have behind the bytes that were asked for.
-const SLACK: u64 = 24;
-/// How far the variables of a thread lie before and behind where its FS base points. A page more or less does no harm.
-const THREAD_BEFORE: u64 = 64 << 10;
-const THREAD_BEHIND: u64 = 4 << 10;
+/// The C library and what belongs to it. Nothing else of the program is in them.
+const SYSTEM: [&str; 5] = ["libc.so", "ld-", "libpthread.so", "libm.so", "libdl.so"];
 
 /// What a gap did to memory.
 pub struct Effect {
@@ -23,9 +21,9 @@ pub struct Effect {
     pub declared: Option<(String, String)>,
     /// What may have been written.
     writes: Vec<Range<u64>>,
-    /// Memory that is neither a stack nor a file's may have changed.
+    /// Memory without a name may have changed.
     heap: bool,
-    /// The file whose variables only its own code changes.
+    /// The file whose variables only its own code changes. `None`: nobody wrote anything.
     file: Option<String>,
     /// Up from here, the stack still has what it had.
     stack: u64,
@@ -45,25 +43,49 @@ impl Effect {
         }
     }
 
-    /// Whether a byte still holds behind the gap what it held before. `list` is what was mapped.
-    pub fn keeps(&self, address: u64, list: &[Mapping]) -> bool {
-        let Some(m) = list.iter().find(|m| m.start <= address && address < m.end) else {
-            return false;
-        };
-        if m.is_shared() || self.writes.iter().any(|w| w.contains(&address)) {
-            return false;
+    /// The memory of `from..to` that holds behind the gap what it held before, ascending. `list` is what was mapped.
+    pub fn kept(&self, (from, to): (u64, u64), list: &[Mapping]) -> Vec<Range<u64>> {
+        let mut out = Vec::new();
+        let mut belongs = "";
+        let mut end = 0;
+        for m in list {
+            // What a file's last mapping does not have follows it, without a name.
+            if !m.path.is_empty() {
+                belongs = &m.path;
+            } else if m.start != end {
+                belongs = "";
+            }
+            end = m.end;
+            let (mut low, high) = (m.start.max(from), m.end.min(to));
+            if low >= high || m.is_shared() || !self.may_keep(m, belongs) {
+                continue;
+            }
+            if m.start <= self.stack && self.stack < m.end {
+                low = low.max(self.stack);
+            }
+            if low < high {
+                out.push(low..high);
+            }
         }
-        if (m.start..m.end).contains(&self.stack) {
-            return address >= self.stack;
+        for w in &self.writes {
+            out = (out.into_iter())
+                .flat_map(|k| [k.start..k.end.min(w.start), k.start.max(w.end)..k.end])
+                .filter(|k| k.start < k.end)
+                .collect();
         }
-        let from = self.fs_base.saturating_sub(THREAD_BEFORE);
-        if (from..self.fs_base.saturating_add(THREAD_BEHIND)).contains(&address) {
-            return false;
-        }
+        out
+    }
+
+    /// Whether a mapping may keep what it has. `belongs` is the name of the file, or of the memory, to which it belongs.
+    fn may_keep(&self, m: &Mapping, belongs: &str) -> bool {
+        // The C library's variables of the thread are beside what its FS base points to.
+        let thread = m.start <= self.fs_base && self.fs_base <= m.end;
         match &self.file {
+            _ if thread => false,
             None => true,
-            Some(file) if m.path == *file => true,
-            Some(_) => !self.heap && (m.path.is_empty() || m.path == "[heap]"),
+            Some(file) if belongs == file => true,
+            Some(_) if belongs == "[stack]" => true,
+            Some(_) => !self.heap && (belongs.is_empty() || belongs == "[heap]"),
         }
     }
 }
@@ -72,15 +94,23 @@ impl Effect {
 pub struct Calls<'a> {
     pub inspector: &'a mut Inspector,
     pub declarations: &'a Declarations,
-    imports: HashMap<String, Arc<Imports>>,
+    /// By the addresses of the modules, which are held.
+    imports: HashMap<usize, (Arc<Module>, Option<Arc<Imports>>)>,
+    /// Only whole files are left out of the recording.
+    files_only: bool,
 }
 
 impl<'a> Calls<'a> {
-    pub fn new(inspector: &'a mut Inspector, declarations: &'a Declarations) -> Calls<'a> {
+    pub fn new(
+        inspector: &'a mut Inspector,
+        declarations: &'a Declarations,
+        files_only: bool,
+    ) -> Calls<'a> {
         Calls {
             inspector,
             declarations,
             imports: HashMap::new(),
+            files_only,
         }
     }
 
@@ -92,12 +122,13 @@ impl<'a> Calls<'a> {
         thread: ThreadId,
         gap: &Unrecorded,
     ) -> Result<Option<Effect>> {
-        if gap.to == u64::MAX || gap.from == 0 {
+        // The instruction that went there is recorded.
+        let before = self.inspector.timeline.gap_before(thread, gap.from)?;
+        if gap.to == u64::MAX || gap.from == 0 || before.is_some_and(|b| b.to >= gap.from) {
             return Ok(None);
         }
         cursor.seek_count(thread, gap.to)?;
         let after = cursor.registers()?;
-        // The instruction that went there.
         cursor.seek_count(thread, gap.from - 1)?;
         let jump = cursor.registers()?;
         let code = cursor.code(jump.rip, LONGEST)?;
@@ -108,16 +139,23 @@ impl<'a> Calls<'a> {
             return Ok(None);
         };
         let caller = from.module.path().to_owned();
-        let imports = self.imports.entry(caller.clone());
-        let imports = Arc::clone(imports.or_insert_with(|| Arc::new(Imports::of(&from.module))));
-        let slot = slot_of(&code, jump.rip).map(|at| at.wrapping_sub(from.bias));
+        let Some(imports) = self.imports_of(&from.module) else {
+            return Ok(None);
+        };
+        let Some(went) = Went::by(&code, jump.rip) else {
+            return Ok(None);
+        };
+        let slot = went.slot.map(|at| at.wrapping_sub(from.bias));
         let file = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
         let called = file(to.module.path());
         let rsp = before.gpr[regs::RSP];
         let mut top = rsp;
         let mut filled = None;
         let (name, declaration) = match slot.and_then(|s| imports.at(s)) {
-            Some(name) => (name.to_owned(), self.declarations.of(&called, name)),
+            Some(name) if is_called(&to.module, before.rip.wrapping_sub(to.bias), name) => {
+                (name.to_owned(), self.declarations.of(&called, name))
+            }
+            Some(_) => return Ok(None),
             // The first call: the loader finds the function, and fills the slot. Its number stands above what names the file.
             None if called.starts_with("ld-") && slot.is_some() => {
                 let number = word(cursor, rsp.wrapping_add(8))?;
@@ -126,7 +164,7 @@ impl<'a> Calls<'a> {
                 };
                 filled = Some(slot.wrapping_add(from.bias));
                 top = rsp.wrapping_add(16);
-                (name.to_owned(), self.declarations.of_any(name))
+                (name.to_owned(), self.of_all(&space, name))
             }
             None => {
                 let there = to.module.function(before.rip.wrapping_sub(to.bias));
@@ -148,13 +186,13 @@ impl<'a> Calls<'a> {
         };
         let stack = top.wrapping_add(8);
         let returned = word(cursor, top)? == Some(after.rip) && after.gpr[regs::RSP] == stack;
-        if !returned || declaration.stdio && imports.gives_buffers() {
+        if !returned || !self.is_alone(&space, &from.module, declaration.stdio) {
             return Ok(None);
         }
         let mut effect = Effect {
             declared: Some((name, declaration.text.clone())),
             writes: imports.copies.iter().map(|c| moved(c, from.bias)).collect(),
-            heap: declaration.heap || declaration.stdio && imports.looks_into_streams(),
+            heap: declaration.heap || declaration.stdio,
             file: Some(caller),
             stack,
             fs_base: before.fs_base,
@@ -162,8 +200,53 @@ impl<'a> Calls<'a> {
         effect
             .writes
             .extend(filled.map(|at| at..at.saturating_add(8)));
-        let known = self.written(cursor, &declaration, (&before, &after), &mut effect)?;
+        let known = self.written(cursor, &declaration, &before, &mut effect)?;
         Ok(known.then_some(effect))
+    }
+
+    fn imports_of(&mut self, module: &Arc<Module>) -> Option<Arc<Imports>> {
+        let key = Arc::as_ptr(module) as usize;
+        let its = self.imports.entry(key);
+        let its = its.or_insert_with(|| (Arc::clone(module), Imports::of(module).map(Arc::new)));
+        its.1.clone()
+    }
+
+    /// Whether nothing but the function can have run in the gap, or been told to write elsewhere: no handler of a signal that is
+    /// not recorded, and no stream with a buffer of the program.
+    fn is_alone(&mut self, space: &Space, caller: &Arc<Module>, stdio: bool) -> bool {
+        let modules: Vec<Arc<Module>> = (space.mappings().iter())
+            .map(|m| Arc::clone(&m.module))
+            .collect();
+        modules.iter().all(|m| {
+            let file = m.path().rsplit('/').next().unwrap_or_default();
+            if SYSTEM.iter().any(|l| file.starts_with(l)) {
+                return true;
+            }
+            let recorded = Arc::ptr_eq(m, caller) && self.files_only;
+            self.imports_of(m).is_some_and(|its| {
+                (recorded || !its.handles_signals()) && !(stdio && its.gives_buffers())
+            })
+        })
+    }
+
+    /// The declaration of a function that the loader looks up. All files that have one of this name must have the same: it is
+    /// not known which one the loader found.
+    fn of_all(&self, space: &Space, name: &str) -> Option<&'a Declaration> {
+        let mut found = None;
+        for at in space.find(name) {
+            let m = space.mapping(at)?;
+            let file = m.module.path().rsplit('/').next().unwrap_or_default();
+            if file.starts_with("ld-") {
+                // The loader has functions of its own, which others do not get.
+                continue;
+            }
+            let its = self.declarations.of(file, name)?;
+            if found.is_some_and(|f| f != its) {
+                return None;
+            }
+            found = Some(its);
+        }
+        found
     }
 
     /// Adds what the function wrote. The cursor stands where it was called. `false`: that is not known.
@@ -171,7 +254,7 @@ impl<'a> Calls<'a> {
         &self,
         cursor: &mut Cursor,
         declaration: &Declaration,
-        (before, after): (&CpuState, &CpuState),
+        before: &CpuState,
         effect: &mut Effect,
     ) -> Result<bool> {
         let argument = |n: usize| before.gpr[regs::CALL_ARGUMENTS[n]];
@@ -183,7 +266,6 @@ impl<'a> Calls<'a> {
         for w in &declaration.writes {
             let at = match w.at {
                 At::Parameter(n) => argument(n),
-                At::Result => after.gpr[regs::RAX],
                 At::Behind(n) if argument(n) == 0 => 0,
                 At::Behind(n) => match word(cursor, argument(n))? {
                     Some(at) => at,
@@ -193,16 +275,13 @@ impl<'a> Calls<'a> {
             if at == 0 {
                 continue;
             }
-            let mut len = match w.size {
+            let len = match w.size {
                 Size::Bytes(n) => n,
                 Size::Parameter(n) => argument(n),
                 Size::Product(n, m) => argument(n).saturating_mul(argument(m)),
                 Size::Times(n, each) => argument(n).saturating_mul(each),
                 Size::Open => u64::MAX,
             };
-            if w.at == At::Result {
-                len = len.saturating_add(SLACK);
-            }
             let mut end = at.saturating_add(len);
             if w.size == Size::Open {
                 let list = cursor
@@ -227,20 +306,45 @@ fn moved(range: &Range<u64>, bias: u64) -> Range<u64> {
     from..from.saturating_add(range.end.saturating_sub(range.start))
 }
 
-/// The slot of a table through which this code calls or jumps.
-fn slot_of(code: &[u8], rip: u64) -> Option<u64> {
-    let mut i = Instruction::default();
-    let mut decoder = Decoder::with_ip(64, code, rip, DecoderOptions::NONE);
-    if !decoder.can_decode() {
-        return None;
+/// How an instruction goes elsewhere.
+struct Went {
+    /// The slot of a table through which it goes.
+    slot: Option<u64>,
+}
+
+impl Went {
+    /// `None`: the code calls nothing, and does not jump.
+    fn by(code: &[u8], rip: u64) -> Option<Went> {
+        let mut i = Instruction::default();
+        let mut decoder = Decoder::with_ip(64, code, rip, DecoderOptions::NONE);
+        if !decoder.can_decode() {
+            return None;
+        }
+        decoder.decode_out(&mut i);
+        let indirect = match i.flow_control() {
+            FlowControl::IndirectCall | FlowControl::IndirectBranch => true,
+            FlowControl::Call | FlowControl::UnconditionalBranch => false,
+            _ => return None,
+        };
+        let by_slot =
+            indirect && i.op0_kind() == OpKind::Memory && i.memory_base() == Register::RIP;
+        Some(Went {
+            slot: by_slot.then(|| i.memory_displacement64()),
+        })
     }
-    decoder.decode_out(&mut i);
-    let indirect = matches!(
-        i.flow_control(),
-        FlowControl::IndirectCall | FlowControl::IndirectBranch
-    );
-    let by_slot = indirect && i.op0_kind() == OpKind::Memory && i.memory_base() == Register::RIP;
-    by_slot.then(|| i.memory_displacement64())
+}
+
+/// Whether the function at an address may have a name. What the loader chose for this processor has another one, which begins
+/// with two underscores, or none at all.
+fn is_called(module: &Module, address: u64, name: &str) -> bool {
+    let all = module.functions();
+    let first = all.partition_point(|f| f.addr < address);
+    let mut here = all[first..]
+        .iter()
+        .take_while(|f| f.addr == address)
+        .peekable();
+    here.peek().is_none()
+        || here.any(|f| f.name.starts_with("__") || f.name.split('@').next() == Some(name))
 }
 
 /// Whether a format is known and has no conversion that writes to memory.
@@ -250,13 +354,13 @@ fn is_harmless(cursor: &mut Cursor, at: u64) -> Result<bool> {
     Ok(text.is_some_and(|t| !has_n(t)))
 }
 
-/// Whether a format has `%n`, in any form.
+/// Whether a format has a conversion that writes, or one that is not known.
 fn has_n(format: &[u8]) -> bool {
     let mut rest = format.iter();
     while rest.any(|b| *b == b'%') {
         // Flags, width, precision and size stand before the conversion.
-        let conversion = rest.find(|b| !b"-+ #'0123456789.*$IhlLqjzt".contains(b));
-        if conversion == Some(&b'n') {
+        let conversion = rest.find(|b| !b"-+ #'0123456789.*$hlLqjzt".contains(b));
+        if conversion.is_some_and(|c| !b"diouxXeEfFgGaAcsCSpm%".contains(c)) {
             return true;
         }
     }
@@ -270,9 +374,16 @@ mod tests {
     #[test]
     fn formats_that_write() {
         assert!(
-            [&b"%n"[..], b"%hhn", b"%1$n", b"a%d%*.3lln"]
-                .iter()
-                .all(|f| has_n(f))
+            [
+                &b"%n"[..],
+                b"%hhn",
+                b"%1$n",
+                b"a%d%*.3lln",
+                b"%w32n",
+                b"%Zn"
+            ]
+            .iter()
+            .all(|f| has_n(f))
         );
         assert!(
             [&b""[..], b"n", b"%d n %s\n", b"%%n", b"%"]
@@ -284,7 +395,7 @@ mod tests {
     #[test]
     fn slots() {
         // jmp *0x10(%rip), call *0x10(%rip), jmp *%rax, call *0x10(%rax)
-        let at = |code: &[u8]| slot_of(code, 0x1000);
+        let at = |code: &[u8]| Went::by(code, 0x1000).and_then(|w| w.slot);
         assert_eq!(at(b"\xff\x25\x10\0\0\0"), Some(0x1016));
         assert_eq!(at(b"\xff\x15\x10\0\0\0"), Some(0x1016));
         // With a prefix, as linkers write it for control-flow protection.
@@ -292,5 +403,9 @@ mod tests {
         assert_eq!(at(b"\xff\xe0"), None);
         assert_eq!(at(b"\xff\x50\x10"), None);
         assert_eq!(at(b""), None);
+        // call, jmp; then ret, nop and je, which call nothing.
+        let went = |code: &[u8]| Went::by(code, 0x1000).is_some();
+        assert!(went(b"\xe8\0\0\0\0") && went(b"\xeb\0"));
+        assert!(!went(b"\xc3") && !went(b"\x90") && !went(b"\x74\0"));
     }
 }

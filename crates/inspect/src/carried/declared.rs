@@ -16,7 +16,7 @@ pub struct Declaration {
     pub writes: Vec<Write>,
     /// It may change all memory that is neither a stack nor a file's.
     pub heap: bool,
-    /// It uses a stream of the C library. The same as `heap` if the program's own code looks into the buffers of streams.
+    /// It uses a stream of the C library, whose buffer is in the heap, or memory that the program gave it.
     pub stdio: bool,
     /// The parameter that is a format. If that has `%n`, or is not known, nothing is known of the call.
     pub format: Option<usize>,
@@ -36,8 +36,6 @@ pub enum At {
     Parameter(usize),
     /// Where that points to which this parameter points to.
     Behind(usize),
-    /// Where the result points to.
-    Result,
 }
 
 /// At most how many bytes.
@@ -135,13 +133,6 @@ impl Declarations {
         its.filter_map(|l| l.1.get(function)).next_back()
     }
 
-    /// The same for a function of which only the name is known. `None`: none is declared, or libraries differ in it.
-    pub fn of_any(&self, function: &str) -> Option<&Declaration> {
-        let mut all = self.0.iter().filter_map(|l| l.1.get(function));
-        let first = all.next()?;
-        all.all(|d| d == first).then_some(first)
-    }
-
     /// Makes a library the last one.
     fn library(&mut self, file: &str) {
         let its = match self.0.iter().position(|l| l.0 == file) {
@@ -181,14 +172,9 @@ fn declaration(line: &str) -> Result<(&str, Declaration), Wrong<'_>> {
         match item {
             "heap" => d.heap = true,
             "stdio" => d.stdio = true,
-            // As large as the function likes: it is fresh memory.
-            "r" => d.writes.push(Write {
-                at: At::Result,
-                size: Size::Open,
-            }),
             _ => {
                 let unknown = || {
-                    let known = "w:N{BYTES}, w:N[N], w:N[N*N], w:N.., w:*N.., r, r[N], r[N*N], f:N, heap, stdio";
+                    let known = "w:N{BYTES}, w:N[N], w:N[N*N], w:N.., w:*N.., f:N, heap, stdio";
                     (item, format!("{item} is none of {known}"))
                 };
                 let Some(kind) = item.get(..1) else {
@@ -200,10 +186,6 @@ fn declaration(line: &str) -> Result<(&str, Declaration), Wrong<'_>> {
                         let n = rest.strip_prefix(':').and_then(parameter);
                         d.format = Some(n.ok_or_else(unknown)?);
                     }
-                    "r" => d.writes.push(Write {
-                        at: At::Result,
-                        size: size(rest).ok_or_else(unknown)?,
-                    }),
                     "w" => {
                         let rest = rest.strip_prefix(':').ok_or_else(unknown)?;
                         let (behind, rest) = match rest.strip_prefix('*') {
@@ -266,7 +248,7 @@ mod tests {
         assert!(fread.writes == [to] && fread.stdio && !fread.heap);
         assert_eq!(all.of("libc.so.6", "sin"), None);
         assert_eq!(all.of("libz.so.1", "strlen"), None);
-        assert!(all.of_any("regcomp").is_some() && all.of_any("qsort").is_none());
+        assert!(all.of("libc.so.6", "regcomp").is_some() && all.of("libc.so.6", "qsort").is_none());
     }
 
     #[test]
@@ -275,8 +257,8 @@ mod tests {
         all.add(Declarations::read("[libc.so]\nstrlen(heap)").unwrap());
         assert!(all.of("libc.so.6", "strlen").unwrap().heap);
         assert!(!all.of("libc.so.6", "strcmp").unwrap().heap);
-        all.add(Declarations::read("[mine.so]\nstrlen()").unwrap());
-        assert_eq!(all.of_any("strlen"), None);
+        all.add(Declarations::read("[libc.so]\nstrlen()").unwrap());
+        assert!(!all.of("libc.so.6", "strlen").unwrap().heap);
     }
 
     #[test]
@@ -288,7 +270,7 @@ mod tests {
             wrong("[a]\n  f(w:0{8} w:7{8})").starts_with("line 2, column 13: w:7{8} is none of")
         );
         for item in [
-            "w:0", "w:0[", "w:0[9]", "w0{8}", "r{}", "f:9", "x", "w:0[1*]", "é", "w:é",
+            "w:0", "w:0[", "w:0[9]", "w0{8}", "r", "f:9", "x", "w:0[1*]", "é", "w:é",
         ] {
             assert!(
                 wrong(&format!("[a]\nf({item})")).starts_with("line 2, column 3: "),

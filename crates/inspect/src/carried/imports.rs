@@ -6,6 +6,10 @@ use object::{Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, Relocatio
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
+/// A file with more bytes of names, or more copies of variables, is not looked at.
+const MOST_NAMES: usize = 64 << 20;
+const MOST_COPIES: usize = 4096;
+
 /// What a file takes from others. Addresses are those in the file.
 #[derive(Default)]
 pub struct Imports {
@@ -19,17 +23,14 @@ pub struct Imports {
 }
 
 impl Imports {
-    /// A file that cannot be read takes nothing.
-    pub fn of(module: &Module) -> Imports {
+    /// `None`: that cannot be read, or is more than files have.
+    pub fn of(module: &Module) -> Option<Imports> {
         let mut all = Imports::default();
-        let Ok(file) = object::File::parse(module.data()) else {
-            return all;
-        };
-        let (Some(table), Some(relocations)) =
-            (file.dynamic_symbol_table(), file.dynamic_relocations())
-        else {
-            return all;
-        };
+        let file = object::File::parse(module.data()).ok()?;
+        // A file whose section headers were removed has neither.
+        let table = file.dynamic_symbol_table()?;
+        let relocations = file.dynamic_relocations()?;
+        let mut bytes = 0;
         for (at, r) in relocations {
             let (RelocationFlags::Elf { r_type }, RelocationTarget::Symbol(symbol)) =
                 (r.flags(), r.target())
@@ -40,6 +41,13 @@ impl Imports {
                 continue;
             };
             let Ok(name) = symbol.name() else { continue };
+            bytes += name.len();
+            if bytes > MOST_NAMES {
+                return None;
+            }
+            if !all.names.contains(name) {
+                all.names.insert(name.into());
+            }
             match r_type {
                 R_X86_64_COPY => all.copies.push(at..at.saturating_add(symbol.size())),
                 R_X86_64_JUMP_SLOT => {
@@ -51,9 +59,8 @@ impl Imports {
                 }
                 _ => continue,
             }
-            all.names.insert(name.into());
         }
-        all
+        (all.copies.len() <= MOST_COPIES).then_some(all)
     }
 
     /// The function whose address stands in a slot.
@@ -67,20 +74,6 @@ impl Imports {
         Some((slot, self.at(slot)?))
     }
 
-    /// Whether code of the file may look into the buffers of the C library's streams: only the macros do so, and these call a
-    /// function when a buffer is empty or full.
-    pub fn looks_into_streams(&self) -> bool {
-        let calls = [
-            "__uflow",
-            "__underflow",
-            "__overflow",
-            "__wuflow",
-            "__wunderflow",
-            "__woverflow",
-        ];
-        calls.iter().any(|c| self.names.contains(*c))
-    }
-
     /// Whether streams of the C library may have buffers that the program made.
     pub fn gives_buffers(&self) -> bool {
         let calls = [
@@ -89,6 +82,26 @@ impl Imports {
             "setbuffer",
             "fmemopen",
             "open_memstream",
+            "open_wmemstream",
+            "fopencookie",
+        ];
+        calls.iter().any(|c| self.names.contains(*c))
+    }
+
+    /// Whether code of the file may say what is to be done when a signal comes.
+    pub fn handles_signals(&self) -> bool {
+        let calls = [
+            "signal",
+            "bsd_signal",
+            "sysv_signal",
+            "__sysv_signal",
+            "ssignal",
+            "sigset",
+            "sigvec",
+            "sigaction",
+            "__sigaction",
+            "__libc_sigaction",
+            "syscall",
         ];
         calls.iter().any(|c| self.names.contains(*c))
     }

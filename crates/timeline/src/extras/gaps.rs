@@ -1,7 +1,7 @@
 //! The gaps of a thread, for those who know what the program did in them.
 
 use crate::scan::Scan;
-use crate::{Result, ThreadId, Timeline};
+use crate::{GapReason, Kind, Result, ThreadId, Timeline};
 use std::ops::Range;
 
 /// A stretch in which a thread ran unrecorded. It lies next to an instant that somebody asked about.
@@ -41,8 +41,20 @@ impl Timeline {
         Ok(next.map(|g| unrecorded(scan, g, count..g.start)))
     }
 
-    /// For each of `len` bytes from `address` on: whether memory was mapped anew there, or the recording says that the kernel
-    /// changed it, between two instants of a thread. These are numbers of completed instructions.
+    /// Whether all gaps of a thread are there since whole files were not recorded: not for a time, and not outside of some functions.
+    ///
+    /// # Errors
+    /// The recording cannot be read.
+    pub fn leaves_out_files_only(&self, thread: ThreadId) -> Result<bool> {
+        let scan = self.0.scan(thread)?;
+        let other =
+            |k: &Kind| matches!(k, Kind::GapBegin { reason } if *reason != GapReason::Module);
+        Ok(!scan.notes.iter().any(|(_, k)| other(k)))
+    }
+
+    /// For each of `len` bytes from `address` on: whether the recording says that memory was mapped anew there, or that the kernel
+    /// changed it, between two instants of a thread. These are numbers of completed instructions. What happened within a gap, the
+    /// recording need not say.
     ///
     /// # Errors
     /// The recording cannot be read.

@@ -75,12 +75,13 @@ pub fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
 /// The first instant from `count` on at which something else than an instruction may change memory, or the last one
 /// that is looked at.
 fn barrier(scan: &Scan, count: u64) -> u64 {
-    // The gap that ends here is over, and so is what has a number at its end.
+    // The gap that ends here is over, and so is what has a number at its end. Other threads' numbers do not matter here.
     let left = scan.gaps.iter().any(|g| g.end == count);
     let barriers = [
         scan.events.iter().map(|e| e.0).find(|n| *n >= count),
         scan.zeros.iter().map(|z| z.0).find(|n| *n >= count),
         scan.given.iter().map(|z| z.0).find(|n| *n >= count),
+        scan.changed.iter().map(|z| z.0).find(|n| *n >= count),
         scan.gaps.iter().map(|g| g.end).find(|n| *n > count),
         // At the beginning of a gap, marks are lost.
         (scan.gaps.iter().map(|g| g.start).find(|n| *n > count)).map(|n| n - 1),
