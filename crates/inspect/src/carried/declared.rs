@@ -267,7 +267,7 @@ mod tests {
         assert!(wrong("# one\nf()").starts_with("line 2, column 1: the library comes first"));
         assert!(wrong("[libc.so").starts_with("line 1, column 1: a library"));
         assert!(
-            wrong("[a]\n  f(w:0{8} w:7{8})").starts_with("line 2, column 13: w:7{8} is none of")
+            wrong("[a]\n  f(w:0{8} w:7{8})").starts_with("line 2, column 12: w:7{8} is none of")
         );
         for item in [
             "w:0", "w:0[", "w:0[9]", "w0{8}", "r", "f:9", "x", "w:0[1*]", "é", "w:é",
