@@ -1,0 +1,235 @@
+// Goes on from a place, as `resumed.c`: what others chose for it, and names that come to lead elsewhere.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char *self;
+
+static void ask(int fd) {
+    struct stat st;
+    fstat(fd, &st);
+}
+
+static void place(void) {
+    fflush(stdout);
+    getppid();
+}
+
+// What it blocks and ignores.
+static int show(void) {
+    place();
+    sigset_t now;
+    sigprocmask(SIG_BLOCK, NULL, &now);
+    for (int i = 1; i < 32; i++)
+        if (sigismember(&now, i))
+            printf("blocks %d\n", i);
+    printf("end\n");
+    return 11;
+}
+
+// A child unblocks what its parent had blocked around the fork, and loads a program.
+static int unblocks(void) {
+    sigset_t block, old;
+    sigemptyset(&block);
+    sigaddset(&block, SIGINT);
+    sigaddset(&block, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &block, &old);
+    int child = fork();
+    if (!child) {
+        sigdelset(&block, SIGUSR2);
+        sigprocmask(SIG_UNBLOCK, &block, NULL);
+        execl(self, self, "show", NULL);
+    }
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    int status;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+
+static void *blocks_all(void *arg) {
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    *(volatile int *)arg = 1;
+    for (;;)
+        pause();
+}
+
+// Another thread's mask is not that of who loads a program.
+static int thread_loads(void) {
+    static volatile int done;
+    pthread_t other;
+    pthread_create(&other, NULL, blocks_all, (void *)&done);
+    while (!done)
+        usleep(1000);
+    execl(self, self, "show", NULL);
+    return 1;
+}
+
+// It began with a signal ignored and one blocked, and asks.
+static int asks(void) {
+    struct sigaction old;
+    sigset_t now;
+    sigaction(SIGHUP, NULL, &old);
+    sigprocmask(SIG_BLOCK, NULL, &now);
+    place();
+    raise(SIGHUP);
+    raise(SIGUSR1);
+    printf("alive\n");
+    return 12;
+}
+
+static void handler(int signo) {
+    printf("handler %d\n", signo);
+}
+
+static int arrives(void) {
+    signal(SIGUSR1, handler);
+    raise(SIGUSR1);
+    printf("end\n");
+    return 13;
+}
+
+// A path leads to another file while the first one is open.
+static int replaced(void) {
+    char b[16] = "";
+    int f = open("cfg", O_RDONLY);
+    ask(f);
+    pread(f, b, sizeof b - 1, 0);
+    int w = open("new", O_CREAT | O_EXCL | O_WRONLY, 0600);
+    ask(w);
+    write(w, "V2V2", 4);
+    close(w);
+    rename("new", "./cfg");
+    int g = open("cfg", O_RDONLY);
+    ask(g);
+    pread(g, b, sizeof b - 1, 0);
+    place();
+    memset(b, 0, sizeof b);
+    pread(f, b, sizeof b - 1, 0);
+    printf("old %s\n", b);
+    return 14;
+}
+
+// A mapping of the same file under another name writes to it.
+static int alias(void) {
+    char b[16] = "";
+    int f = open("data", O_RDONLY);
+    ask(f);
+    pread(f, b, sizeof b - 1, 0);
+    int g = open("./data", O_RDWR);
+    char *m = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, g, 0);
+    close(g);
+    memcpy(m, "NEW", 3);
+    munmap(m, 4096);
+    place();
+    pread(f, b, sizeof b - 1, 0);
+    printf("%s\n", b);
+    return 15;
+}
+
+// It appends although it was not opened so.
+static int appends(void) {
+    char b[16];
+    int f = open("data", O_RDWR);
+    ask(f);
+    pread(f, b, sizeof b, 0);
+    fcntl(f, F_SETFL, O_APPEND);
+    write(f, "abcd", 4);
+    place();
+    printf("at %ld\n", (long)lseek(f, 0, SEEK_CUR));
+    return 16;
+}
+
+// A folder is renamed, and another one gets its name.
+static int folder(void) {
+    mkdir("work", 0700);
+    int d = open("work", O_RDONLY | O_DIRECTORY);
+    rename("./work", "done");
+    mkdir("work", 0700);
+    place();
+    printf("%s\n", openat(d, "x", O_CREAT | O_WRONLY, 0600) < 0 ? strerror(errno) : "made");
+    return 17;
+}
+
+// A folder that it holds becomes another one only later.
+static int kept_folder(void) {
+    int d = open("work", O_RDONLY | O_DIRECTORY);
+    ask(d);
+    place();
+    printf("%s\n", openat(d, "x", O_CREAT | O_WRONLY, 0600) < 0 ? strerror(errno) : "made");
+    return 17;
+}
+
+static int working(void) {
+    mkdir("work", 0700);
+    chdir("work");
+    rename("../work", "../done");
+    mkdir("../work", 0700);
+    place();
+    return 18;
+}
+
+// A descriptor comes over a socket.
+static int received(void) {
+    int ends[2], f = open("data", O_RDONLY);
+    socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+    char control[64] = {0}, byte = 'x';
+    struct iovec part = {&byte, 1};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_SPACE(4)};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(4);
+    memcpy(CMSG_DATA(c), &f, 4);
+    sendmsg(ends[0], &m, 0);
+    m.msg_controllen = sizeof control;
+    recvmsg(ends[1], &m, 0);
+    place();
+    return 19;
+}
+
+// A message comes without one.
+static int message(void) {
+    int ends[2];
+    socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+    char control[64] = {0}, byte = 'x';
+    struct iovec part = {&byte, 1};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
+    sendmsg(ends[0], &m, 0);
+    m.msg_control = control;
+    m.msg_controllen = sizeof control;
+    recvmsg(ends[1], &m, 0);
+    place();
+    printf("end\n");
+    return 20;
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        int (*run)(void);
+    } all[] = {
+        {"show", show}, {"unblocks", unblocks}, {"thread-loads", thread_loads}, {"asks", asks}, {"arrives", arrives},
+        {"replaced", replaced}, {"alias", alias}, {"appends", appends}, {"folder", folder}, {"kept-folder", kept_folder},
+        {"working", working}, {"received", received}, {"message", message},
+    };
+    self = argv[0];
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+        if (argc > 1 && !strcmp(argv[1], all[i].name)) {
+            int status = all[i].run();
+            fflush(stdout);
+            return status;
+        }
+    return 1;
+}
