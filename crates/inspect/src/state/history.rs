@@ -10,7 +10,9 @@ use hindsight_timeline::{
 use libc::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const ERRORS: u64 = -4095i64 as u64;
+pub const ERRORS: u64 = -4095i64 as u64;
+/// `SS_AUTODISARM`.
+const AUTODISARM: u64 = 1 << 31;
 /// The most generations of processes that are followed back.
 const GENERATIONS: usize = 1 << 16;
 
@@ -205,6 +207,10 @@ impl History {
             }
         }
         state.heap = first.zip(last).filter(|(a, b)| a <= b);
+        if self.since_loaded(self.last()).any(|p| mirrors(&p.what)) {
+            let why = "it mapped memory a second time, or in another order (`mremap`, `remap_file_pages`), which is not done again";
+            state.refused.push(why.into());
+        }
         let mut told = BTreeSet::new();
         let (mut timers, mut alarm) = (0i64, [false; 4]);
         for p in self.all() {
@@ -242,7 +248,7 @@ impl History {
                 | SYS_rt_sigsuspend | SYS_ppoll | SYS_pselect6 | SYS_epoll_pwait
                 | SYS_epoll_pwait2 | SYS_set_robust_list | SYS_set_tid_address | SYS_clone
                 | SYS_clone3 | SYS_fork | SYS_vfork | SYS_execve | SYS_execveat | SYS_brk
-                | SYS_rseq => {}
+                | SYS_rseq | SYS_mremap => {}
                 _ => {
                     told.insert(format!("what `{}` did", syscall_name(number as u64)));
                 }
@@ -315,6 +321,10 @@ impl History {
             self.latest(cursor, id, |n, a| n == SYS_sigaltstack && a[0] != 0)?
         {
             match bytes(cursor, &p, args[0], 24)? {
+                // Within a handler the kernel has taken such a stack away, and gives it back when the handler returns.
+                Some(b) if word(&b, 8) & AUTODISARM != 0 => {
+                    refused.push("its alternate stack for signals is one that handlers take away (`SS_AUTODISARM`), which is not done again".into());
+                }
                 Some(b) => {
                     to.alternate = Some([word(&b, 0), word(&b, 8) & 0xffff_ffff, word(&b, 16)]);
                 }
@@ -372,6 +382,19 @@ impl History {
             Some(m) => shares_memory(cursor, &m),
             None => Ok(false),
         }
+    }
+}
+
+/// Whether a call has made memory appear twice, or in another order than in its file. Mappings do not tell that.
+fn mirrors(did: &Did) -> bool {
+    match did {
+        Did::Call {
+            number: SYS_mremap,
+            args,
+            ..
+        } => args[1] == 0 || args[3] as i32 & MREMAP_DONTUNMAP != 0,
+        Did::Call { number, .. } => *number == SYS_remap_file_pages,
+        Did::Signal(_) => false,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::contents::Known;
 use super::files::Files;
-use super::history::word;
+use super::history::{ERRORS, word};
 use super::open::Stat;
 use hindsight_timeline::{Cursor, Named, Result, Told, What};
 use libc::*;
@@ -28,6 +28,9 @@ const COMMANDS: [i32; 12] = [
     F_GET_SEALS,
     10 + 1, // F_GETSIG
 ];
+/// How `flock` fails once it has given up an old lock: others have the new one, or a signal came (`ERESTARTSYS` as the kernel
+/// has it inside, too).
+const LOST: [i32; 3] = [EWOULDBLOCK, EINTR, 512];
 const LOCKS: [i32; 4] = [F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW];
 /// Requests of `ioctl` that only ask, or that the timeline follows.
 const REQUESTS: [u64; 9] = [
@@ -197,7 +200,7 @@ impl Files<'_> {
         }
     }
 
-    /// A call about a descriptor has succeeded.
+    /// A call about a descriptor has succeeded, or has failed to take a lock.
     pub(super) fn told(&mut self, cursor: &mut Cursor, t: &Told) -> Result<()> {
         let file = t.file.number;
         let inode = self.opened.get(&file).copied();
@@ -269,6 +272,12 @@ impl Files<'_> {
                     self.wrote.entry(file).or_insert(began);
                 }
                 self.doubt_inode(file, "`ioctl` may have changed it");
+            }
+            // The kernel gives the old lock up before it looks whether the new one can be had.
+            (SYS_flock, _) if t.result >= ERRORS => {
+                if LOST.contains(&(t.result.wrapping_neg() as i32)) {
+                    self.locks.remove(&file);
+                }
             }
             (SYS_flock, _) => match t.args[1] as i32 & !LOCK_NB {
                 LOCK_UN => drop(self.locks.remove(&file)),

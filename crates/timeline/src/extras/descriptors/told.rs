@@ -10,7 +10,7 @@ use crate::{Cursor, Position, Result, ThreadId};
 use hindsight_syscalls::{DESCRIPTOR, has};
 use libc::*;
 
-/// A call about a descriptor, which has succeeded.
+/// A call about a descriptor, which has succeeded; `flock` may also have failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Told {
@@ -26,7 +26,7 @@ pub struct Told {
     pub number: u64,
     /// Its arguments.
     pub args: [u64; 6],
-    /// What it returned.
+    /// What it returned. Errors are the last 4095 numbers.
     pub result: u64,
     /// The descriptor: the first argument, or the new one.
     pub fd: i32,
@@ -60,9 +60,13 @@ impl Pass {
         files: &Files,
         visit: &mut dyn FnMut(&mut Cursor, Flow) -> Result<()>,
     ) -> Result<()> {
-        let Some(result) = call.result.filter(|r| *r < ERRORS) else {
+        let Some(result) = call.result else {
             return Ok(());
         };
+        // A change of a lock that fails loses the lock.
+        if result >= ERRORS && call.number as i64 != SYS_flock {
+            return Ok(());
+        }
         let position = self.timeline.position(call.thread, call.count)?;
         if let Some(paths) = named(call.number, &call.args) {
             let gives_name = paths[1].is_some();
