@@ -78,30 +78,28 @@ pub fn start_still(still: &Still) -> io::Result<Process> {
         }
     }
     drop(gate_out);
+    let thread = loaded(pid, gate_in).inspect_err(|_| end(pid))?;
+    match thread {
+        Some(thread) => Process::with_thread(pid, thread).inspect_err(|_| end(pid)),
+        None => Err(status_of(pid)),
+    }
+}
+
+/// Traces a child that waits for a byte, and lets it go until its program is loaded. `None`: it has ended before.
+fn loaded(pid: i32, gate_in: OwnedFd) -> io::Result<Option<Thread>> {
     let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
-    let thread = match Thread::seize_with(pid, pid, options) {
-        Ok(t) => t,
-        Err(e) => {
-            end(pid);
-            return Err(e);
-        }
-    };
+    let thread = Thread::seize_with(pid, pid, options)?;
     File::from(gate_in).write_all(&[1])?;
     let until = Instant::now() + PATIENCE;
     loop {
         match wait(thread, until) {
             // The event of a program that is loaded. The call that did it has not returned yet.
             Stop::Signal(libc::SIGTRAP) => thread.step_call(0),
-            Stop::Call => {
-                return Process::with_thread(pid, thread).inspect_err(|_| end(pid));
-            }
+            Stop::Call => return Ok(Some(thread)),
             Stop::Signal(s) => thread.go_on(s),
             Stop::Interrupted | Stop::Halted => thread.go_on(0),
-            Stop::Gone => return Err(status_of(pid)),
-            Stop::Running => {
-                end(pid);
-                return Err(io::ErrorKind::TimedOut.into());
-            }
+            Stop::Gone => return Ok(None),
+            Stop::Running => return Err(io::ErrorKind::TimedOut.into()),
         }
     }
 }
