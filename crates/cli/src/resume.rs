@@ -3,11 +3,13 @@
 use crate::words::Spot;
 use crate::{args, confine, out, say, words};
 use anyhow::{Context, Result, bail};
+use hindsight_guard::broker;
 use hindsight_resume::{Choice, Error, Made, Prepared, Received, send};
 use hindsight_timeline::Cancel;
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -18,6 +20,10 @@ const SIGNALLED: i32 = 128;
 /// The most lines of a kind, and the most characters of one, that are shown.
 const MOST_LINES: usize = 40;
 const MOST_SHOWN: usize = 600;
+/// Signals that end a command.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+/// The one of these that came while the process was made.
+static CAME: AtomicI32 = AtomicI32::new(0);
 /// The process that goes on, for signals that come.
 static GOES_ON: AtomicI32 = AtomicI32::new(0);
 
@@ -65,20 +71,29 @@ fn beside(a: &args::Resume, stream: UnixStream) -> Result<i32> {
     }
     let same = |file: &File, hash: &[u8; 16]| confine::is_called(file, hash);
     let prepared = Prepared::new(received, choice, &same)?;
+    let asks = !a.yes && !a.dry_run;
     match a.json {
         // The program writes to standard output, if it goes on.
         true if a.dry_run => out::println(&as_json(&prepared)),
         true => eprintln!("{}", as_json(&prepared)),
-        false => tell(&prepared),
+        false => {}
+    }
+    // Who is asked must have it on the screen.
+    if !a.json || asks {
+        tell(&prepared);
     }
     if a.dry_run {
         return Ok(0);
     }
-    if !a.yes && !asked()? {
+    if asks && !asked()? {
         say("nothing was run");
         return Ok(1);
     }
-    let made = prepared.make().context("nothing was run")?;
+    // A signal that ends this command meanwhile must not leave copies of files behind.
+    for signal in ENDING {
+        handle(signal, note);
+    }
+    let made = unless_ended(prepared.make().context("nothing was run")?);
     if let Some(folder) = made.copies() {
         let folder = folder.as_os_str().as_encoded_bytes();
         say(&format!(
@@ -88,8 +103,7 @@ fn beside(a: &args::Resume, stream: UnixStream) -> Result<i32> {
     }
     let pid = made.pid();
     if a.gdb {
-        made.stop();
-        return debug(pid);
+        return debug(pid, made);
     }
     if !a.json {
         say(&format!("process {pid} goes on"));
@@ -113,7 +127,7 @@ fn tell(p: &Prepared) {
     show(p.lost.iter().map(|l| format!("lost: {l}")));
     say(&format!("  working directory: {}", p.working));
     for w in &p.written {
-        say(&format!("  opened for writing: {w}"));
+        say(&shortened(&format!("  opened for writing: {w}")));
     }
     say(&shortened(&format!(
         "at {}: `{}`",
@@ -151,7 +165,8 @@ fn list(numbers: &[i32]) -> String {
 /// Whether gdb can be started.
 fn has_gdb() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join("gdb").is_file())
+    let is_program = |m: std::fs::Metadata| m.is_file() && m.mode() & 0o111 != 0;
+    std::env::split_paths(&path).any(|f| f.join("gdb").metadata().is_ok_and(is_program))
 }
 
 fn as_json(p: &Prepared) -> String {
@@ -183,12 +198,54 @@ fn asked() -> Result<bool> {
 }
 
 /// Becomes gdb, which so is the process's parent and may trace it.
-fn debug(pid: i32) -> Result<i32> {
+fn debug(pid: i32, made: Made) -> Result<i32> {
+    let copies = made.stop();
+    for signal in ENDING {
+        handle_usual(signal);
+    }
     let mut gdb = Command::new("gdb");
     gdb.args(["-q", "-p", &pid.to_string()]);
     let failed = gdb.exec();
     hindsight_resume::kill(pid);
+    if let Some(copies) = copies {
+        let _ = std::fs::remove_dir_all(copies);
+    }
     Err(failed).context("cannot start gdb")
+}
+
+/// Notes a signal that would have ended this command.
+extern "C" fn note(signal: i32) {
+    CAME.store(signal, Relaxed);
+}
+
+/// Ends this command if a signal came that should have. The process and its copies go away before.
+fn unless_ended(made: Made) -> Made {
+    let came = CAME.load(Relaxed);
+    if came != 0 {
+        drop(made);
+        broker::die_of(came);
+    }
+    made
+}
+
+/// Has a signal handled, unless this command began with ignoring it. The handler only makes system calls and touches atomics.
+fn handle(signal: i32, handler: extern "C" fn(i32)) {
+    // SAFETY: by the words above.
+    unsafe {
+        if libc::signal(signal, handler as usize) == libc::SIG_IGN {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+    }
+}
+
+/// Lets a signal do what is usual, unless it is ignored.
+fn handle_usual(signal: i32) {
+    // SAFETY: the calls access no memory of this program.
+    unsafe {
+        if libc::signal(signal, libc::SIG_DFL) == libc::SIG_IGN {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+    }
 }
 
 /// Gives a signal to the process that goes on.
@@ -210,12 +267,10 @@ fn wait(made: Made) -> Result<i32> {
     }
     // These are for the program too, and nobody else sends them to it.
     GOES_ON.store(pid, Relaxed);
-    let pass: extern "C" fn(i32) = pass_on;
     for signal in [libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the handler only makes a system call.
-        unsafe { libc::signal(signal, pass as usize) };
+        handle(signal, pass_on);
     }
-    made.go();
+    unless_ended(made).go();
     let mut status = 0;
     loop {
         // SAFETY: the kernel fills in the status.

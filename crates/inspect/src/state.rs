@@ -10,6 +10,7 @@ mod contents;
 mod files;
 mod folders;
 mod history;
+mod mapped;
 mod memory;
 mod names;
 mod open;
@@ -117,6 +118,8 @@ pub struct MappedRange {
     pub shared: bool,
     /// The file's path, a name such as `[stack]`, or empty.
     pub name: String,
+    /// What the kernel said of the file to the program, if it is shared and mapped only to be read.
+    pub stat: Option<Stat>,
 }
 
 /// What is known of files at an instant: their contents, as far as the program has seen them.
@@ -267,6 +270,7 @@ fn mappings(
         offset: m.offset,
         shared: m.is_shared(),
         name: m.path,
+        stat: None,
     };
     Ok(all.into_iter().map(range).collect())
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -215,6 +216,68 @@ static int message(void) {
     return 20;
 }
 
+// A lock that cannot be changed is lost.
+static int lock_lost(void) {
+    int a = open("data", O_RDWR), b = open("data", O_RDWR);
+    ask(a);
+    ask(b);
+    flock(a, LOCK_SH);
+    flock(b, LOCK_SH);
+    flock(a, LOCK_EX | LOCK_NB);
+    place();
+    printf("alone %d\n", flock(b, LOCK_EX | LOCK_NB));
+    return 21;
+}
+
+// Shared memory appears a second time.
+static int mirrored(void) {
+    char *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *q = mremap(p, 0, 4096, MREMAP_MAYMOVE);
+    p[0] = 2;
+    place();
+    p[0] = 7;
+    printf("%d\n", q[0]);
+    return 22;
+}
+
+// A stack for handlers that each handler takes away.
+static int disarms(void) {
+    stack_t stack = {.ss_sp = malloc(65536), .ss_size = 65536, .ss_flags = 1U << 31};
+    sigaltstack(&stack, NULL);
+    place();
+    return 23;
+}
+
+// A file is mapped to be read. Most of it is read only later.
+static int cached(void) {
+    int f = open("data", O_RDONLY);
+    ask(f);
+    unsigned char *m = mmap(NULL, 3 * 4096, PROT_READ, MAP_SHARED, f, 0);
+    close(f);
+    unsigned sum = 0;
+    // In many pieces, so that much is unknown between them.
+    for (int i = 0; i < 4096; i += 32)
+        sum += m[i];
+    place();
+    for (int i = 0; i < 3 * 4096; i++)
+        sum += m[i];
+    int next = open("data", O_RDONLY);
+    printf("sum %u, next %d\n", sum, next);
+    return 24;
+}
+
+// A file is mapped to be read, and open to be written.
+static int cached_and_written(void) {
+    int f = open("data", O_RDONLY), g = open("data", O_RDWR);
+    ask(f);
+    ask(g);
+    char *m = mmap(NULL, 4096, PROT_READ, MAP_SHARED, f, 0);
+    place();
+    pwrite(g, "new", 3, 0);
+    printf("%.5s\n", m);
+    return 25;
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -223,6 +286,8 @@ int main(int argc, char **argv) {
         {"show", show}, {"unblocks", unblocks}, {"thread-loads", thread_loads}, {"asks", asks}, {"arrives", arrives},
         {"replaced", replaced}, {"alias", alias}, {"appends", appends}, {"folder", folder}, {"kept-folder", kept_folder},
         {"working", working}, {"received", received}, {"message", message},
+        {"lock-lost", lock_lost}, {"mirrored", mirrored}, {"disarms", disarms}, {"cached", cached},
+        {"cached-and-written", cached_and_written},
     };
     self = argv[0];
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)

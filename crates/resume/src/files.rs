@@ -2,6 +2,7 @@
 //! is where such a name leads, and what is opened later is the same file, whatever its path leads to by then.
 
 pub(crate) mod compare;
+pub(crate) mod mapped;
 mod other;
 mod words;
 
@@ -10,6 +11,7 @@ use crate::{Error, Result};
 use compare::Comparison;
 use hindsight_inspect::state::{Open, OpenKind, Stat};
 use hindsight_text::bytes as shown;
+use mapped::Again;
 use other::Pipes;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -70,13 +72,15 @@ pub struct Prepared {
     pub(crate) ways: Vec<Way>,
     /// The program's file on this machine, if it is the recorded one.
     pub(crate) program: Option<OwnedFd>,
+    /// Files that are mapped again.
+    pub(crate) again: Again,
     /// The working directory, as a name, and where that leads.
     pub(crate) folder: OwnedFd,
     /// Where the working directory is on this machine.
     pub working: String,
     /// What each descriptor will lead to, in words.
     pub descriptors: Vec<(Vec<i32>, String)>,
-    /// Files that are opened for writing: their paths on this machine, or of what they are copies.
+    /// Files that are opened for writing: their paths on this machine, or of what they are copies. Copies come first.
     pub written: Vec<String>,
     /// What is lost.
     pub lost: Vec<String>,
@@ -108,11 +112,13 @@ impl Prepared {
         choice: Choice,
         same: &dyn Fn(&File, &[u8; 16]) -> bool,
     ) -> Result<Prepared> {
-        words::may_go_on(&received)?;
+        let again = Again::new(&received)?;
+        words::may_go_on(&received, &again)?;
         let (folder, working) = working(&received)?;
         let mut p = Prepared {
             ways: Vec::new(),
             program: None,
+            again,
             folder,
             working,
             descriptors: Vec::new(),
@@ -124,6 +130,7 @@ impl Prepared {
         p.say_of_process();
         p.program = p.find_program(same);
         p.find_all(choice)?;
+        p.mapped_and_written()?;
         if p.ways.iter().any(|w| matches!(w, Way::Copy(..))) {
             p.notes.push("copies stand for files that are open. What the program opens by its path from here on is of this machine, also what belongs to these files (a database's journal)".into());
         }
@@ -276,7 +283,8 @@ impl Prepared {
                 }
                 let text = format!("a copy of {} as it was, in a new folder", shown(path));
                 if writes && !self.written.contains(&text) {
-                    self.written.push(text.clone());
+                    // What is no copy matters more, and is read last.
+                    self.written.insert(0, text.clone());
                 }
                 if open.lock.is_some() {
                     self.notes

@@ -11,12 +11,13 @@ use crate::{During, Error, Result};
 use hindsight_inspect::state::OpenKind;
 use hindsight_remote::{Still, start_still};
 use inject::Injector;
-use std::collections::HashMap;
+pub use layout::KERNELS;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// A process that stands still at the instant. It is killed unless it is let go, and its copies of files are removed then.
@@ -42,20 +43,18 @@ impl Made {
         self.release();
     }
 
-    /// Leaves it stopped, as by SIGSTOP: a debugger can attach to it, and SIGCONT lets it go on.
-    pub fn stop(mut self) {
+    /// Leaves it stopped, as by SIGSTOP: a debugger can attach to it, and SIGCONT lets it go on. The folder of its copies.
+    pub fn stop(mut self) -> Option<PathBuf> {
         // It gets the signal before it does anything.
         hindsight_remote::halt(self.pid);
-        self.release();
+        self.release()
     }
 
-    fn release(&mut self) {
+    fn release(&mut self) -> Option<PathBuf> {
         if let Some(mut i) = self.injector.take() {
             i.process.release();
         }
-        if let Some(copies) = self.copies.take() {
-            let _ = copies.keep();
-        }
+        self.copies.take().map(TempDir::keep)
     }
 }
 
@@ -88,6 +87,7 @@ impl Prepared {
             };
             descriptors.push((own, *fd));
         }
+        let mapped = self.mapped(&mut descriptors);
         let own_exe = File::open("/proc/self/exe").during(|| "opening hindsight".into())?;
         let program = self
             .program
@@ -111,7 +111,12 @@ impl Prepared {
         let injector = made
             .injector
             .insert(Injector::new(process, &state.mappings)?);
-        layout::fill(injector, &self.received)?;
+        layout::fill(injector, &self.received, &mapped)?;
+        for fd in mapped.values().collect::<BTreeSet<_>>() {
+            injector
+                .call(libc::SYS_close, &[*fd as u64])
+                .during(|| "close".into())?;
+        }
         for (fd, _, on_exec) in &state.descriptors {
             if *on_exec {
                 let args = [*fd as u64, libc::F_SETFD as u64, 1];
@@ -122,6 +127,22 @@ impl Prepared {
         }
         thread::make(injector, &self.received)?;
         Ok(made)
+    }
+
+    /// Adds descriptors of the files that are mapped again, behind all others. These numbers, by the mappings' first addresses.
+    fn mapped(&self, descriptors: &mut Vec<(RawFd, RawFd)>) -> BTreeMap<u64, RawFd> {
+        let mut next = descriptors.iter().map(|d| d.1 + 1).max().unwrap_or(0);
+        let mut numbers: BTreeMap<RawFd, RawFd> = BTreeMap::new();
+        let mut mapped = BTreeMap::new();
+        for (start, file) in &self.again.files {
+            let number = *numbers.entry(file.as_raw_fd()).or_insert_with(|| {
+                descriptors.push((file.as_raw_fd(), next));
+                next += 1;
+                next - 1
+            });
+            mapped.insert(*start, number);
+        }
+        mapped
     }
 
     /// Opens all files, each opening once.

@@ -124,6 +124,12 @@ impl Received {
         Ok(r)
     }
 
+    /// When the recording began, in nanoseconds since 1970.
+    pub(crate) fn began(&self) -> i64 {
+        let ms = i64::try_from(self.state.began_ms).unwrap_or(0);
+        ms.saturating_mul(1_000_000)
+    }
+
     fn add_memory(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         let wrong = Err(Error::Nonsense("has memory where nothing is mapped"));
         let Some(end) = at.checked_add(bytes.len() as u64) else {

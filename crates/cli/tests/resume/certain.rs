@@ -1,6 +1,6 @@
 //! What is not certain: it follows from what others chose, or from names that may lead elsewhere.
 
-use super::{NONE, call, continues, copies, record, resume};
+use super::{NONE, call, continues, copies, let_time_pass, record, resume};
 use hindsight_lab::{Done, Scene};
 use std::fs;
 use std::path::PathBuf;
@@ -11,8 +11,10 @@ fn program(s: &Scene) -> String {
     program.to_str().unwrap().to_owned()
 }
 
-fn recorded(s: &Scene, what: &str) -> (Done, PathBuf, String) {
-    let (done, trace) = s.record(&[program(s), what.into()]);
+pub fn recorded(s: &Scene, what: &str) -> (Done, PathBuf, String) {
+    let program = program(s);
+    let_time_pass();
+    let (done, trace) = s.record(&[program, what.into()]);
     let place = call(s, &trace, "getppid", 0);
     (done, trace, place)
 }
@@ -180,4 +182,26 @@ fn descriptors_from_elsewhere_are_not_forgotten() {
     continues(&recorded, "", &done);
     let note = "note: descriptors other than 0, 1 and 2 that it began with and had not used";
     assert!(done.messages().contains(note), "{}", done.messages());
+}
+
+/// A lock that the process lost when it could not change it does not come back.
+#[test]
+fn a_lost_lock_stays_lost() {
+    let s = Scene::new();
+    fs::write(s.path("data"), "text").unwrap();
+    let (recorded, trace, place) = recorded(&s, "lock-lost");
+    assert_eq!(recorded.text(), "alone 0\n");
+    continues(&recorded, "", &resume(&s, &trace, &place, &NONE));
+}
+
+/// Copies of shared memory would come apart, and handlers would share their stack.
+#[test]
+fn memory_and_stacks_that_cannot_be_made_are_refused() {
+    refused(
+        &Scene::new(),
+        "mirrored",
+        &[],
+        "mapped memory a second time",
+    );
+    refused(&Scene::new(), "disarms", &[], "SS_AUTODISARM");
 }

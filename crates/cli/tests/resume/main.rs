@@ -2,6 +2,7 @@
 
 mod asked;
 mod certain;
+mod mapped;
 mod programs;
 mod refused;
 
@@ -21,8 +22,14 @@ fn resumed(s: &Scene) -> String {
 /// Records a program where it maps no shared files: in the locale `C`.
 fn record<S: AsRef<OsStr>>(s: &Scene, argv: &[S]) -> (Done, PathBuf) {
     let trace = s.path("trace.hst");
+    let_time_pass();
     let done = s.run(s.recording(&trace, argv).env("LC_ALL", "C"));
     (done, trace)
+}
+
+/// The times of files lag, so what the scene has just written is certainly older than a recording only after some time.
+fn let_time_pass() {
+    std::thread::sleep(std::time::Duration::from_millis(60));
 }
 
 /// The folders of copies in the scene, which is where temporary files are made.

@@ -4,6 +4,7 @@
 //! read from that and written to it. What happened later says nothing here: others may have changed a file in between.
 
 use super::folders::Renamed;
+use super::mapped::Mappings;
 use super::names::{Inode, is_no_file, may_write};
 use super::{Open, OpenKind, ProcessState, Stat, Stored};
 use hindsight_timeline::Result;
@@ -51,6 +52,7 @@ pub(super) struct Files<'a> {
     pub(super) locks: HashMap<u64, bool>,
     /// What else was done with an open file that nobody does again, in words.
     pub(super) odd: BTreeMap<u64, BTreeSet<String>>,
+    pub(super) mappings: Mappings,
     /// Names that may lead elsewhere.
     pub(super) renamed: Renamed,
     /// Why nothing is certain of any file.
@@ -86,7 +88,9 @@ pub fn opened(
             files.paths.insert(p.clone());
         }
     }
+    files.mappings = Mappings::new(timeline, own.image, state)?;
     timeline.flow_told(Some(at), &mut |cursor, flow| files.visit(cursor, &flow))?;
+    files.describe(state);
     files.doubt();
     if let Some(path) = state
         .folder
@@ -159,6 +163,7 @@ impl<'a> Files<'a> {
             signals: HashMap::new(),
             locks: HashMap::new(),
             odd: BTreeMap::new(),
+            mappings: Mappings::default(),
             renamed: Renamed::default(),
             blind: None,
             cost: 0,
@@ -184,6 +189,7 @@ impl<'a> Files<'a> {
                 self.doubt_inode(t.file.number, "another process was writing to it");
             }
             Flow::Mapped(m) => {
+                self.mappings.note(self.timeline, m)?;
                 let mapped = self.opened.get(&m.file.number);
                 let writes = may_write(&m.file.what);
                 if writes && !is_no_file(&m.file.what) {

@@ -24,7 +24,8 @@ pub struct Unknown {
 
 /// Hands all memory that is known of these mappings to `each`, in order of address: stretches of at most 256 KiB. Zeros are
 /// left out where a whole stretch has them. Says what is not known: at most `most` stretches, of which the last one stands for the rest, too.
-/// Looks no further once so many stretches that the process could read are not known.
+/// Looks no further once so many stretches that the process could read are not known. Besides these, one stands for all of each
+/// mapped file that may be mapped again.
 ///
 /// # Errors
 /// - The recording does not answer.
@@ -38,6 +39,8 @@ pub fn known(
     each: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
 ) -> Result<Vec<Unknown>> {
     let mut unknown: Vec<Unknown> = Vec::new();
+    // Files that may be there to be mapped again: each counts as one stretch, and does not end the search.
+    let mut mapped: Vec<Unknown> = Vec::new();
     for r in ranges {
         if unknown.iter().filter(|u| !u.reserved).count() >= most {
             break;
@@ -45,7 +48,14 @@ pub fn known(
         let reserved = r.prot == 0;
         let (mut at, mut end) = (r.start, r.end);
         let largest = if reserved { LARGEST_RESERVED } else { LARGEST };
-        if end - at > largest {
+        if end - at > largest && r.stat.is_some() {
+            mapped.push(Unknown {
+                address: at,
+                len: end - at,
+                reserved,
+            });
+            end = at;
+        } else if end - at > largest {
             add(&mut unknown, most, (at, end - at, reserved));
             end = at;
         }
@@ -55,6 +65,14 @@ pub fn known(
             let mut from = at;
             for part in found.bytes.chunk_by(|a, b| a.is_some() == b.is_some()) {
                 match part[0] {
+                    None if r.stat.is_some() => match mapped.last_mut() {
+                        Some(last) if last.address >= r.start => last.len += part.len() as u64,
+                        _ => mapped.push(Unknown {
+                            address: from,
+                            len: part.len() as u64,
+                            reserved,
+                        }),
+                    },
                     None => add(&mut unknown, most, (from, part.len() as u64, reserved)),
                     Some(_) => {
                         let bytes: Vec<u8> = part.iter().flatten().map(|k| k.value).collect();
@@ -68,6 +86,7 @@ pub fn known(
             at += len;
         }
     }
+    unknown.append(&mut mapped);
     Ok(unknown)
 }
 

@@ -12,10 +12,28 @@ use std::path::Path;
 
 /// No larger copies are made.
 const MOST: u64 = 4 << 30;
-/// The kernel's times of files may lag by so much, in nanoseconds.
-const TICK: i64 = 10_000_000;
-/// File systems of memory, in which a write through a mapping leaves no time: `tmpfs`, `ramfs`, `hugetlbfs`.
-const WITHOUT_TIMES: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+/// The kernel's times of files may lag by so much, in nanoseconds. Some file systems keep hundredths of seconds.
+const TICK: i64 = 20_000_000;
+/// The same where a file system keeps whole seconds, or every other one.
+const SECONDS: i64 = 2_000_000_000;
+/// File systems whose times do not show all changes. In those of memory a write through a mapping leaves none: `tmpfs`,
+/// `ramfs`, `hugetlbfs`. The times of others come from another machine's clock, or from a program: NFS, SMB, CIFS, AFS, Ceph,
+/// 9P, FUSE.
+pub const WITHOUT_TIMES: [u64; 11] = [
+    0x0102_1994,
+    0x8584_58f6,
+    0x9584_58f6,
+    0x6969,
+    0xfe53_4d42,
+    0xff53_4d42,
+    0x5346_414f,
+    0x00c3_6400,
+    0x0102_1997,
+    0x6573_5546,
+    0x517b,
+];
+/// `overlayfs`: in which file system its files are it does not tell.
+pub const OVERLAY: u64 = 0x794c_7630;
 
 /// What comes of a comparison.
 pub enum Comparison {
@@ -46,21 +64,23 @@ pub fn compare(
     if let Some(was) = content.size.filter(|was| *was != meta.len()) {
         return differs(format!("had {was} bytes then, and has {} now", meta.len()));
     }
-    let began = i64::try_from(r.state.began_ms)
-        .unwrap_or(0)
-        .saturating_mul(1_000_000);
     let is_now = stat_of(&meta);
-    let is_old = is_now.changed.max(is_now.modified) < began.saturating_sub(TICK);
-    if stat == Some(is_now) && is_old && has_times(&file) {
+    let is_old = is_older(&is_now, r.began());
+    let system = system(&file);
+    if stat == Some(is_now) && is_old && !WITHOUT_TIMES.contains(&system) {
         // Of what was read of it some may have come from elsewhere then, but it did not change.
         if unsure.is_none()
             && let Some(at) = first_difference(r, stored, &file)?
         {
             return differs(format!("has other content now, at offset {at}"));
         }
-        return Ok(Comparison::Same(
-            "not changed since the recording began".into(),
-        ));
+        let how = "not changed since the recording began";
+        return Ok(Comparison::Same(match system {
+            OVERLAY => {
+                format!("{how}, but for what a mapping changed, if the overlay is in memory")
+            }
+            _ => how.into(),
+        }));
     }
     if let Some(why) = unsure {
         return differs(format!(
@@ -92,7 +112,7 @@ pub fn compare(
     )))
 }
 
-fn stat_of(meta: &std::fs::Metadata) -> Stat {
+pub fn stat_of(meta: &std::fs::Metadata) -> Stat {
     let time = |seconds: i64, nanoseconds: i64| {
         seconds
             .saturating_mul(1_000_000_000)
@@ -107,13 +127,26 @@ fn stat_of(meta: &std::fs::Metadata) -> Stat {
     }
 }
 
-/// Whether the kernel notes a time whenever somebody changes a file.
-fn has_times(file: &File) -> bool {
+/// Whether nobody has changed a file since a time, in nanoseconds since 1970.
+pub fn is_older(is: &Stat, than: i64) -> bool {
+    // Chance makes a time of whole seconds only once in many.
+    let tick = match is.changed % 1_000_000_000 {
+        0 => SECONDS,
+        _ => TICK,
+    };
+    is.changed.max(is.modified) < than.saturating_sub(tick)
+}
+
+/// The number of a file's file system. Of one that does not tell, it is that of `tmpfs`.
+pub fn system(file: &File) -> u64 {
     // SAFETY: all of it may be zero, and the kernel fills it in.
     let mut of: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
     let done = unsafe { libc::fstatfs(file.as_raw_fd(), &mut of) };
-    done == 0 && !WITHOUT_TIMES.contains(&(of.f_type as u64 & 0xffff_ffff))
+    match done {
+        0 => of.f_type as u64 & 0xffff_ffff,
+        _ => WITHOUT_TIMES[0],
+    }
 }
 
 /// Where a file first has another byte than is known. `None`: nowhere.
@@ -191,4 +224,26 @@ fn fill(r: &Received, stored: u32, to: &File) -> io::Result<()> {
         to.write_all_at(&bytes, *at)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A change within the same tick of the file system's clock leaves no other time.
+    #[test]
+    fn a_time_of_whole_seconds_is_coarse() {
+        let second = 1_000_000_000;
+        let is = |changed: i64| Stat {
+            modified: second,
+            changed,
+            ..Stat::default()
+        };
+        let began = 100 * second;
+        assert!(is_older(&is(began - second / 2 + 1), began));
+        assert!(!is_older(&is(began - TICK / 2), began));
+        assert!(!is_older(&is(began - second), began));
+        assert!(is_older(&is(began - 3 * second), began));
+        assert!(!is_older(&is(began + 1), began));
+    }
 }

@@ -1,13 +1,14 @@
 //! What is said of the process before it is made, besides its descriptors, and what refuses it.
 
 use super::Prepared;
+use super::mapped::Again;
 use crate::received::Received;
 use crate::source::MOST_UNKNOWN;
 use crate::{Error, Result};
 use hindsight_inspect::state::MappedRange;
 
 /// Fails if the process would go on wrongly.
-pub fn may_go_on(r: &Received) -> Result<()> {
+pub fn may_go_on(r: &Received, again: &Again) -> Result<()> {
     let s = &r.state;
     if s.threads.len() > 1 {
         return Err(Error::Refused(format!(
@@ -20,14 +21,15 @@ pub fn may_go_on(r: &Received) -> Result<()> {
         return Err(Error::Refused(all));
     }
     let own = processor();
-    if own != s.processor {
+    if own.is_empty() || own != s.processor {
         return Err(Error::Refused(format!(
             "it was recorded on another processor ({}), whose code need not run on this one ({own})",
             hindsight_text::line(&s.processor)
         )));
     }
-    memory_is_known(r)?;
-    shared_memory(&s.mappings)
+    memory_is_known(r, again)?;
+    let copied: Vec<&MappedRange> = s.mappings.iter().filter(|m| !again.has(m)).collect();
+    shared_memory(&copied)
 }
 
 /// The processor's own name, as recordings have it.
@@ -39,13 +41,14 @@ fn processor() -> String {
 }
 
 /// Fails if the process could read memory that is not known.
-fn memory_is_known(r: &Received) -> Result<()> {
+fn memory_is_known(r: &Received, again: &Again) -> Result<()> {
     let of = |at: u64| {
         let i = r.state.mappings.partition_point(|m| m.end <= at);
-        r.state.mappings.get(i).map_or("", |m| m.name.as_str())
+        r.state.mappings.get(i)
     };
     // The kernel's code is this kernel's.
-    let unknown = r.unknown.iter().filter(|u| of(u.0) != "[vdso]");
+    let here = |m: &MappedRange| m.name == "[vdso]" || again.has(m);
+    let unknown = r.unknown.iter().filter(|u| !of(u.0).is_some_and(here));
     let unknown: Vec<&(u64, u64)> = unknown.collect();
     let len = unknown.iter().fold(0u64, |n, u| n.saturating_add(u.1));
     let Some((at, first)) = unknown.first() else {
@@ -55,16 +58,19 @@ fn memory_is_known(r: &Received) -> Result<()> {
         n if n >= MOST_UNKNOWN => "at least ",
         _ => "",
     };
+    let of = of(*at);
+    let why = of.and_then(|m| again.why_not(m));
+    let why = why.map_or(String::new(), |w| format!(", which {w}"));
     Err(Error::Unknown(format!(
-        "{least}{len} bytes of memory are not known, in {} stretches, so nothing can go on there. The first: {first} bytes at {at:#x} in {}",
+        "{least}{len} bytes of memory are not known, in {} stretches, so nothing can go on there. The first: {first} bytes at {at:#x} in {}{why}",
         unknown.len(),
-        name(of(*at))
+        name(of.map_or("", |m| &m.name))
     )))
 }
 
 /// Fails where private copies of shared memory would come apart, or would have to reach a file.
-fn shared_memory(all: &[MappedRange]) -> Result<()> {
-    let shared = || all.iter().filter(|m| m.shared);
+fn shared_memory(all: &[&MappedRange]) -> Result<()> {
+    let shared = || all.iter().copied().filter(|m| m.shared);
     let is_file = |m: &&MappedRange| !m.name.is_empty() && !m.name.starts_with("/dev/zero");
     if let Some(m) = shared().filter(is_file).find(|m| m.prot & 2 != 0) {
         return Err(Error::Refused(format!(
@@ -89,7 +95,7 @@ fn shared_memory(all: &[MappedRange]) -> Result<()> {
     Ok(())
 }
 
-fn name(of: &str) -> String {
+pub fn name(of: &str) -> String {
     match of {
         "" => "memory without a name".into(),
         of => hindsight_text::line(of).into_owned(),
@@ -119,16 +125,11 @@ impl Prepared {
                 "{len} bytes of memory that nobody may access (PROT_NONE), the first at {at:#x}, which are not known or too much to look at: they are zero"
             ));
         }
-        for m in s.mappings.iter().filter(|m| m.shared) {
-            self.notes.push(format!(
-                "{} at {:#x} was shared: it is a copy now, which nobody else sees",
-                name(&m.name),
-                m.start
-            ));
-        }
+        let pid = s.pid;
+        self.say_of_mapped();
         self.notes.push(format!(
             "its process id may be another than {}. What it keeps of ids in memory stays as it was, but for the word that the kernel clears at its end",
-            s.pid
+            pid
         ));
         self.notes
             .push("the working directory is what has its path now".into());
@@ -153,6 +154,7 @@ mod tests {
             offset,
             shared: true,
             name: name.into(),
+            ..MappedRange::default()
         }
     }
 
@@ -163,18 +165,18 @@ mod tests {
             range(0x5000, 0x2000, "/a"),
             range(0x9000, 0, "/b"),
         ];
-        assert!(shared_memory(&apart).is_ok());
+        assert!(shared_memory(&apart.each_ref()).is_ok());
         let twice = [
             range(0x1000, 0, "/a"),
             range(0x9000, 0, "/b"),
             range(0x5000, 0x1000, "/a"),
         ];
-        let why = shared_memory(&twice).unwrap_err().to_string();
+        let why = shared_memory(&twice.each_ref()).unwrap_err().to_string();
         assert!(why.contains("0x1000 and 0x5000"), "{why}");
         let mut written = range(0x1000, 0, "/a");
         written.prot = 3;
-        assert!(shared_memory(&[written.clone()]).is_err());
+        assert!(shared_memory(&[&written]).is_err());
         written.shared = false;
-        assert!(shared_memory(&[written]).is_ok());
+        assert!(shared_memory(&[&written]).is_ok());
     }
 }

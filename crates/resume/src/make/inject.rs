@@ -1,5 +1,6 @@
 //! System calls that the process makes for us, before it is itself.
 
+use super::layout::KERNELS;
 use crate::received::{PAGE, TOP};
 use crate::{During, Result};
 use hindsight_inspect::state::MappedRange;
@@ -10,6 +11,8 @@ use std::io;
 const PAGES: u64 = 5;
 /// Where they may be.
 const LOWEST: u64 = 0x1000_0000;
+/// This kernel's code and data may take more room than the recorded kernel's.
+const NEAR: u64 = 64 * PAGE;
 /// `syscall`.
 const CODE: [u8; 2] = [0x0f, 0x05];
 
@@ -74,8 +77,11 @@ fn room(process: &Process, first: Thread, ranges: &[MappedRange]) -> io::Result<
     first.set_mask(!0)?;
     let own = process.mappings()?;
     let taken = own.iter().map(|m| (m.start, m.end));
+    let kernels = ranges.iter().filter(|m| KERNELS.contains(&m.name.as_str()));
+    let near = kernels.map(|m| (m.start.saturating_sub(NEAR), m.end.saturating_add(NEAR)));
     let mut taken: Vec<(u64, u64)> = taken
         .chain(ranges.iter().map(|m| (m.start, m.end)))
+        .chain(near)
         .collect();
     taken.sort_unstable();
     let mut at = LOWEST;

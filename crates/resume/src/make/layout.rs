@@ -5,12 +5,15 @@ use super::vdso;
 use crate::received::{PAGE, Received};
 use crate::{During, Result};
 use hindsight_inspect::state::MappedRange;
+use std::collections::BTreeMap;
+use std::os::fd::RawFd;
 
 /// The kernel's own mappings, which are moved and not made.
 pub const KERNELS: [&str; 3] = ["[vdso]", "[vvar]", "[vvar_vclock]"];
 
-/// Empties the process and gives it the memory of the recorded one.
-pub fn fill(i: &Injector, r: &Received) -> Result<()> {
+/// Empties the process and gives it the memory of the recorded one. Some mappings, by their first addresses, are of files that it
+/// has under these descriptors.
+pub fn fill(i: &Injector, r: &Received, files: &BTreeMap<u64, RawFd>) -> Result<()> {
     let step = || "emptying the process".to_owned();
     let own = i.process.mappings().during(step)?;
     let keeps = r.state.mappings.iter().any(|m| m.name == "[vdso]");
@@ -25,32 +28,53 @@ pub fn fill(i: &Injector, r: &Received) -> Result<()> {
     if keeps {
         vdso::place(i, r)?;
     }
+    let is_ours =
+        |m: &MappedRange| !KERNELS.contains(&m.name.as_str()) && !files.contains_key(&m.start);
     for m in &r.state.mappings {
-        if !KERNELS.contains(&m.name.as_str()) {
-            map(i, m)?;
+        match files.get(&m.start) {
+            Some(fd) => map_file(i, m, *fd)?,
+            None if is_ours(m) => map(i, m)?,
+            None => {}
         }
     }
     let all = &r.state.mappings;
     for (at, len, kept) in &r.memory {
         let of = all.get(all.partition_point(|m| m.end <= *at));
-        if of.is_some_and(|m| !KERNELS.contains(&m.name.as_str())) {
+        if of.is_some_and(is_ours) {
             let bytes = r.kept(*kept, *len)?;
             i.process
                 .write(*at, &bytes)
                 .during(|| format!("writing memory at {at:#x}"))?;
         }
     }
-    for m in r
-        .state
-        .mappings
-        .iter()
-        .filter(|m| m.shared && !KERNELS.contains(&m.name.as_str()))
-    {
+    for m in r.state.mappings.iter().filter(|m| m.shared && is_ours(m)) {
         let args = [m.start, m.end - m.start, m.prot.into()];
         i.call(libc::SYS_mprotect, &args)
             .during(|| format!("protecting memory at {:#x}", m.start))?;
     }
     describe(i, r)
+}
+
+/// Maps a file to be read, as it was mapped.
+fn map_file(i: &Injector, m: &MappedRange, fd: RawFd) -> Result<()> {
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
+    let len = m.end - m.start;
+    let args = [
+        m.start,
+        len,
+        m.prot.into(),
+        flags as u64,
+        fd as u64,
+        m.offset,
+    ];
+    let done = i.call(libc::SYS_mmap, &args);
+    done.map(drop).during(|| {
+        format!(
+            "mapping {} at {:#x}",
+            hindsight_text::line(&m.name),
+            m.start
+        )
+    })
 }
 
 fn map(i: &Injector, m: &MappedRange) -> Result<()> {

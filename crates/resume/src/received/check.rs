@@ -1,6 +1,7 @@
 //! Whether a process may be as it is told.
 
 use super::PAGE;
+use crate::make::KERNELS;
 use crate::{Error, Result};
 use hindsight_inspect::ProcessState;
 use hindsight_inspect::state::OpenKind;
@@ -90,6 +91,11 @@ fn mappings(s: &ProcessState) -> Result<()> {
             return Err(Error::Nonsense("has mappings that cannot be"));
         }
         end = m.end;
+    }
+    for name in KERNELS {
+        if s.mappings.iter().filter(|m| m.name == name).count() > 1 {
+            return Err(Error::Nonsense("has the kernel's mappings twice"));
+        }
     }
     Ok(())
 }

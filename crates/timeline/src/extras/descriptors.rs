@@ -66,6 +66,21 @@ pub struct Mapped {
     pub fd: i32,
     /// What the descriptor leads to.
     pub file: OpenFile,
+    /// The address at which the mapping begins.
+    pub address: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Flags, as `mmap` takes them.
+    pub flags: u32,
+    /// Where in the file it begins.
+    pub offset: u64,
+}
+
+impl Mapped {
+    /// Whether others may map the same memory (`MAP_SHARED`).
+    pub fn is_shared(&self) -> bool {
+        self.flags & libc::MAP_SHARED as u32 != 0
+    }
 }
 
 /// What a pass could not see.

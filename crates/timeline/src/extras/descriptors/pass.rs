@@ -185,6 +185,10 @@ impl Pass {
                     pid: self.pid(call.thread),
                     fd,
                     file: file.borrow().clone(),
+                    address: call.result.unwrap_or(0),
+                    len: call.args[1],
+                    flags: call.args[3] as u32,
+                    offset: call.args[5],
                 };
                 visit(&mut self.cursor, Flow::Mapped(&mapped))?;
             }
