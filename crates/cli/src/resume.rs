@@ -4,7 +4,7 @@ use crate::words::Spot;
 use crate::{args, confine, out, say, words};
 use anyhow::{Context, Result, bail};
 use hindsight_guard::broker;
-use hindsight_resume::{Choice, Error, Made, Prepared, Received, send};
+use hindsight_resume::{Choice, Error, Made, Prepared, Received, may_begin, send};
 use hindsight_timeline::Cancel;
 use serde_json::json;
 use std::fs::File;
@@ -55,7 +55,7 @@ pub fn run(mut a: args::Resume) -> Result<i32> {
 }
 
 fn beside(a: &args::Resume, stream: UnixStream) -> Result<i32> {
-    let received = match Received::from(&stream) {
+    let received = match Received::from(&stream, may_begin) {
         Ok(received) => received,
         // It has said why.
         Err(gone @ Error::Gone(_)) => return Err(gone.into()),

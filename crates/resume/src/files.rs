@@ -20,6 +20,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
+pub use words::may_begin;
 
 /// What becomes of files that are not what they were.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -20,7 +20,7 @@ mod room;
 mod source;
 mod wire;
 
-pub use files::{Choice, Prepared};
+pub use files::{Choice, Prepared, may_begin};
 pub use make::Made;
 pub use received::Received;
 pub use source::send;

@@ -53,19 +53,27 @@ pub struct Received {
 }
 
 impl Received {
-    /// Receives a process.
+    /// Receives a process. `may_begin` is asked before its memory comes, which may take long.
     ///
     /// # Errors
+    /// - `may_begin` fails.
     /// - It is none that can be.
     /// - It is too large for this machine.
     /// - The other half has ended before it had said all ([`Error::Gone`]).
-    pub fn from(stream: impl Read) -> Result<Received> {
+    pub fn from(
+        stream: impl Read,
+        may_begin: impl FnOnce(&ProcessState) -> Result<()>,
+    ) -> Result<Received> {
         // What is kept here is there a second time in the process, and others want memory too.
-        Received::within(stream, room::available() / 4)
+        Received::within(stream, room::available() / 4, may_begin)
     }
 
     /// The same with at most so many bytes of memory and files.
-    fn within(stream: impl Read, most: u64) -> Result<Received> {
+    fn within(
+        stream: impl Read,
+        most: u64,
+        may_begin: impl FnOnce(&ProcessState) -> Result<()>,
+    ) -> Result<Received> {
         let mut from = std::io::BufReader::with_capacity(1 << 20, stream);
         let mut next = || {
             wire::receive(&mut from).map_err(|e| match e.kind() {
@@ -80,6 +88,7 @@ impl Received {
             serde_json::from_slice(&json).map_err(|_| Error::Nonsense("does not decode"))?;
         drop(json);
         check::state(&state)?;
+        may_begin(&state)?;
         let mut r = Received {
             state,
             memory: Vec::new(),

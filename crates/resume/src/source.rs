@@ -25,6 +25,8 @@ pub fn send(cursor: &mut Cursor, to: impl Write, cancel: &Cancel) -> Result<()> 
     let gone = |e: io::Error| Error::Step("the other half".into(), e);
     let json = serde_json::to_vec(&state).map_err(|e| gone(e.into()))?;
     wire::send(&mut to, &Frame::State(json)).map_err(gone)?;
+    // The other half may refuse it, before memory takes its time.
+    to.flush().map_err(gone)?;
     let ranges: Vec<MappedRange> = state
         .mappings
         .iter()

@@ -70,7 +70,7 @@ impl Again {
         began: i64,
     ) -> std::result::Result<(), String> {
         let Some(was) = m.stat else {
-            return Err("may be another file: the program did not ask which one it was".into());
+            return Err("may be another file: which one it was is not known".into());
         };
         let is = file.metadata().map_err(|e| e.to_string())?;
         let is = stat_of(&is);
@@ -98,7 +98,7 @@ impl Again {
 
 /// Whether it is a file that is only read, and that nobody can write to through it.
 fn is_read(m: &MappedRange) -> bool {
-    m.shared && m.prot & 2 == 0 && m.name.starts_with('/') && m.stat.is_some()
+    m.shared && m.prot & 2 == 0 && m.name.starts_with('/')
 }
 
 /// Opens a mapping's file to be read.

@@ -5,11 +5,14 @@ use super::mapped::Again;
 use crate::received::Received;
 use crate::source::MOST_UNKNOWN;
 use crate::{Error, Result};
+use hindsight_inspect::ProcessState;
 use hindsight_inspect::state::MappedRange;
 
-/// Fails if the process would go on wrongly.
-pub fn may_go_on(r: &Received, again: &Again) -> Result<()> {
-    let s = &r.state;
+/// Fails if a process cannot go on, whatever its memory and its files are.
+///
+/// # Errors
+/// It has several threads, it was recorded on another processor, or something is not known of it.
+pub fn may_begin(s: &ProcessState) -> Result<()> {
     if s.threads.len() > 1 {
         return Err(Error::Refused(format!(
             "the process has {} threads at this place, and only one thread can go on so far",
@@ -27,6 +30,13 @@ pub fn may_go_on(r: &Received, again: &Again) -> Result<()> {
             hindsight_text::line(&s.processor)
         )));
     }
+    Ok(())
+}
+
+/// Fails if the process would go on wrongly.
+pub fn may_go_on(r: &Received, again: &Again) -> Result<()> {
+    let s = &r.state;
+    may_begin(s)?;
     memory_is_known(r, again)?;
     let copied: Vec<&MappedRange> = s.mappings.iter().filter(|m| !again.has(m)).collect();
     shared_memory(&copied)
