@@ -60,6 +60,9 @@ pub struct ProcessState {
     pub umask: Option<u32>,
     /// The working directory. `None`: it is not known.
     pub folder: Option<Vec<u8>>,
+    /// Names that files and folders lost or got in the recording before the instant. A path of which one is a part may lead
+    /// elsewhere since. `None`: they are not known, or too many.
+    pub renamed: Option<Vec<Vec<u8>>>,
     /// What it has open: files, pipes and others. Descriptors lead to them.
     pub open: Vec<Open>,
     /// Descriptors: number, which of `open` it leads to, whether the next program does not get it.
@@ -167,6 +170,10 @@ pub fn process_state(cursor: &mut Cursor, cancel: &Cancel) -> Result<(ProcessSta
         let name = hindsight_timeline::signal_name((*signal).into());
         let what = format!("{name}, which arrives at this place: it does not arrive");
         state.lost.push(what);
+    }
+    if history.is_apart(&mut looker, &own)? {
+        let why = "it has a root of its own, mounted something or has namespaces of its own (`chroot`, `mount`, `unshare` and others), so its paths would lead elsewhere";
+        state.refused.push(why.into());
     }
     if history.is_borrower(&mut looker, &own)? {
         let why = "it shares its memory with the process that made it (`vfork`)";

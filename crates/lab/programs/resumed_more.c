@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -278,6 +279,27 @@ static int cached_and_written(void) {
     return 25;
 }
 
+// The working directory is reached by a link to a folder that is renamed.
+static int linked_folder(void) {
+    mkdir("work", 0700);
+    symlink("work", "link");
+    chdir("link");
+    rename("../work", "../done");
+    mkdir("../work", 0700);
+    place();
+    return 26;
+}
+
+// Its paths begin elsewhere.
+static int apart(void) {
+    mkdir("root", 0700);
+    unshare(CLONE_NEWUSER);
+    if (chroot("root") < 0 || chdir("/") < 0)
+        perror("chroot");
+    place();
+    return 27;
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -287,7 +309,7 @@ int main(int argc, char **argv) {
         {"replaced", replaced}, {"alias", alias}, {"appends", appends}, {"folder", folder}, {"kept-folder", kept_folder},
         {"working", working}, {"received", received}, {"message", message},
         {"lock-lost", lock_lost}, {"mirrored", mirrored}, {"disarms", disarms}, {"cached", cached},
-        {"cached-and-written", cached_and_written},
+        {"cached-and-written", cached_and_written}, {"linked-folder", linked_folder}, {"apart", apart},
     };
     self = argv[0];
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)

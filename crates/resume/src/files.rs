@@ -9,6 +9,7 @@ mod words;
 use crate::received::Received;
 use crate::{Error, Result};
 use compare::Comparison;
+use hindsight_inspect::ProcessState;
 use hindsight_inspect::state::{Open, OpenKind, Stat};
 use hindsight_text::bytes as shown;
 use mapped::Again;
@@ -161,7 +162,7 @@ impl Prepared {
                     stat,
                     unsure,
                 } => self.file((path, *stored, *stat, unsure.as_deref()), &open, choice),
-                OpenKind::Folder { path, stat } => Ok(folder(path, *stat)),
+                OpenKind::Folder { path, stat } => Ok(folder(&self.received.state, path, *stat)),
                 OpenKind::Unnamed {
                     what,
                     stored,
@@ -332,11 +333,30 @@ fn working(r: &Received) -> Result<(OwnedFd, String)> {
             shown(path)
         )));
     }
+    let moved = may_be_moved(&r.state, path, &name).map_err(|e| refuse(path, &e))?;
     let real = real(&name).map_err(|e| refuse(path, &e))?;
+    if moved {
+        return Err(Error::Refused(format!(
+            "{} leads to {real}, or to one above it, which may have been renamed or deleted, and was the working directory",
+            shown(path)
+        )));
+    }
     Ok((name.into(), real))
 }
 
-fn folder(path: &[u8], stat: Option<Stat>) -> (Way, String) {
+/// Whether the folder to which a path leads may have got another name, or was another one, when the process was there.
+fn may_be_moved(s: &ProcessState, path: &[u8], name: &File) -> io::Result<bool> {
+    let real = std::fs::read_link(format!("/proc/self/fd/{}", name.as_raw_fd()))?;
+    let real = real.as_os_str().as_bytes();
+    let Some(renamed) = &s.renamed else {
+        return Ok(real != path);
+    };
+    Ok(real
+        .split(|b| *b == b'/')
+        .any(|part| renamed.iter().any(|n| n == part)))
+}
+
+fn folder(s: &ProcessState, path: &[u8], stat: Option<Stat>) -> (Way, String) {
     let nowhere = |why: String| (Way::Nowhere, format!("folder {}{why}", shown(path)));
     let name = match named(path) {
         Ok(name) => name,
@@ -350,6 +370,9 @@ fn folder(path: &[u8], stat: Option<Stat>) -> (Way, String) {
     }
     if hindsight_guard::kernel::shows_itself(&name).unwrap_or(true) {
         return nowhere(", a folder of the kernel's".into());
+    }
+    if stat.is_none() && may_be_moved(s, path, &name).unwrap_or(true) {
+        return nowhere(", which may have been renamed or deleted".into());
     }
     match real(&name) {
         Ok(real) => {

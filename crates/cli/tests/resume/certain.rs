@@ -152,6 +152,10 @@ fn folders_that_were_renamed_are_lost() {
 
     let s = Scene::new();
     refused(&s, "working", &[], "the working directory, or one above it");
+
+    let s = Scene::new();
+    let why = "which may have been renamed or deleted, and was the working directory";
+    refused(&s, "linked-folder", &[], why);
 }
 
 /// A folder about which the program asked is compared.
@@ -204,4 +208,10 @@ fn memory_and_stacks_that_cannot_be_made_are_refused() {
         "mapped memory a second time",
     );
     refused(&Scene::new(), "disarms", &[], "SS_AUTODISARM");
+}
+
+/// What has another root, or namespaces of its own, would find other files by the same paths.
+#[test]
+fn another_root_is_refused() {
+    refused(&Scene::new(), "apart", &[], "a root of its own");
 }

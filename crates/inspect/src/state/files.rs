@@ -92,6 +92,7 @@ pub fn opened(
     timeline.flow_told(Some(at), &mut |cursor, flow| files.visit(cursor, &flow))?;
     files.describe(state);
     files.doubt();
+    state.renamed = files.renamed.all();
     if let Some(path) = state
         .folder
         .as_deref()

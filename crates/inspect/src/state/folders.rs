@@ -6,8 +6,11 @@ use std::collections::HashSet;
 /// More names are not kept.
 const MOST: usize = 1 << 20;
 
-/// The names that files and folders lost or got. A path of which they are a part may lead elsewhere, whatever else it
-/// goes through: links and `..` do not matter for that.
+/// More bytes of them are not told.
+const MOST_TOLD: usize = 1 << 20;
+
+/// The names that files and folders lost or got. A path of which they are a part may lead elsewhere, and so may one that goes
+/// there through links: who follows these looks at the names again.
 #[derive(Default)]
 pub(super) struct Renamed {
     names: HashSet<Vec<u8>>,
@@ -24,6 +27,12 @@ impl Renamed {
                 _ => self.unknown = true,
             }
         }
+    }
+
+    /// All of the names. `None`: they are not known, or too long to be told.
+    pub fn all(&self) -> Option<Vec<Vec<u8>>> {
+        let bytes: usize = self.names.iter().map(|n| n.len() + 1).sum();
+        (!self.unknown && bytes <= MOST_TOLD).then(|| self.names.iter().cloned().collect())
     }
 
     /// Whether this path may lead elsewhere than before.

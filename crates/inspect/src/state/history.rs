@@ -11,6 +11,29 @@ use libc::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const ERRORS: u64 = -4095i64 as u64;
+/// Calls behind which paths may lead elsewhere than for others.
+const MOVING: [i64; 10] = [
+    SYS_chroot,
+    SYS_pivot_root,
+    SYS_setns,
+    SYS_mount,
+    SYS_umount2,
+    SYS_move_mount,
+    SYS_fsmount,
+    SYS_open_tree,
+    SYS_fsopen,
+    SYS_mount_setattr,
+];
+/// Flags of `clone` and `unshare` that give new namespaces.
+const APART: u64 = (CLONE_NEWNS
+    | CLONE_NEWCGROUP
+    | CLONE_NEWUTS
+    | CLONE_NEWIPC
+    | CLONE_NEWUSER
+    | CLONE_NEWPID
+    | CLONE_NEWNET) as u64;
+/// The same of `unshare` alone.
+const NEW_TIME: u64 = 0x80;
 /// `SS_AUTODISARM`.
 const AUTODISARM: u64 = 1 << 31;
 /// The most generations of processes that are followed back.
@@ -375,6 +398,32 @@ impl History {
         Ok(None)
     }
 
+    /// Whether paths, ids or others lead elsewhere for the process than for others: it has a root of its own, mounts or other
+    /// namespaces.
+    pub fn is_apart(&self, cursor: &mut Cursor, own: &Thread) -> Result<bool> {
+        let moves = |p: &Past| {
+            matches!(p.what, Did::Call { number, args, result: Some(_) }
+                if MOVING.contains(&number) || number == SYS_unshare && args[0] & (APART | NEW_TIME) != 0)
+        };
+        if self.all().any(moves) {
+            return Ok(true);
+        }
+        let (mut of, mut generation) = (own.id, self.last());
+        for _ in 0..GENERATIONS {
+            match self.origin(of, generation) {
+                Origin::Made(before, p) => {
+                    if flags(cursor, &p)?.is_none_or(|f| f & APART != 0) {
+                        return Ok(true);
+                    }
+                    (of, generation) = (p.thread, before);
+                }
+                Origin::Loaded(before, p) => (of, generation) = (p.thread, before),
+                Origin::First | Origin::Unknown => break,
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether the process was made so that it shares its memory with its parent (`vfork`), and has not loaded a program since.
     pub fn is_borrower(&self, cursor: &mut Cursor, own: &Thread) -> Result<bool> {
         let forked = self.generations.last().is_some_and(|g| !g.0);
@@ -400,15 +449,19 @@ fn mirrors(did: &Did) -> bool {
 
 /// Whether what a call made shares the memory of who made it.
 fn shares_memory(cursor: &mut Cursor, maker: &Past) -> Result<bool> {
+    Ok(flags(cursor, maker)?.is_none_or(|f| f & CLONE_VM as u64 != 0))
+}
+
+/// With which flags of `clone` a call made a process or thread. `None`: they are not known.
+fn flags(cursor: &mut Cursor, maker: &Past) -> Result<Option<u64>> {
     let Did::Call { number, args, .. } = maker.what else {
-        return Ok(false);
+        return Ok(Some(0));
     };
-    let shares = |flags: u64| flags & CLONE_VM as u64 != 0;
     Ok(match number {
-        SYS_vfork => true,
-        SYS_clone => shares(args[0]),
-        SYS_clone3 => bytes(cursor, maker, args[0], 8)?.is_none_or(|b| shares(word(&b, 0))),
-        _ => false,
+        SYS_vfork => Some(CLONE_VM as u64),
+        SYS_clone => Some(args[0]),
+        SYS_clone3 => bytes(cursor, maker, args[0], 8)?.map(|b| word(&b, 0)),
+        _ => Some(0),
     })
 }
 

@@ -141,6 +141,7 @@ impl Prepared {
             "its process id may be another than {}. What it keeps of ids in memory stays as it was, but for the word that the kernel clears at its end",
             pid
         ));
+        self.notes.push("clocks are those of this machine as it is now: one that counts from the start of a machine may stand before what the program has seen".into());
         self.notes
             .push("the working directory is what has its path now".into());
         self.notes.push("descriptors other than 0, 1 and 2 that it began with and had not used are not known: they are closed".into());

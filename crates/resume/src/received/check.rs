@@ -16,6 +16,8 @@ const MOST_DESCRIPTORS: usize = 1 << 20;
 const LONGEST: usize = 4096;
 /// The longest command line.
 const LONGEST_COMMAND: usize = 1 << 20;
+/// The most bytes of names that were changed.
+const MOST_NAMES: usize = 1 << 20;
 /// The most sentences of a kind.
 const MOST_SENTENCES: usize = 4096;
 /// The first address above the memory of programs, and the lowest address that they get.
@@ -39,9 +41,11 @@ pub fn state(s: &ProcessState) -> Result<()> {
             .iter()
             .any(|l| l.len() > MOST_SENTENCES || l.iter().any(|t| t.len() > LONGEST));
     let paths = s.folder.as_deref().is_some_and(is_long) || is_long(&s.program.0);
+    let names = s.renamed.iter().flatten();
+    let renamed = names.fold(0usize, |n, name| n.saturating_add(name.len() + 1)) > MOST_NAMES;
     let heap = s.heap.is_some_and(|(a, b)| a > b || b > TOP);
     let mask = s.umask.is_some_and(|m| m > 0o777);
-    if wordy || paths || heap || mask || s.auxiliary.len() > 4096 {
+    if wordy || renamed || paths || heap || mask || s.auxiliary.len() > 4096 {
         return fail("does not fit together");
     }
     Ok(())
