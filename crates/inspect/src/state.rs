@@ -61,7 +61,7 @@ pub struct ProcessState {
     /// The working directory. `None`: it is not known.
     pub folder: Option<Vec<u8>>,
     /// Names that files and folders lost or got in the recording before the instant. A path of which one is a part may lead
-    /// elsewhere since. `None`: they are not known, or too many.
+    /// elsewhere since. In order. `None`: they are not known, or too many.
     pub renamed: Option<Vec<Vec<u8>>>,
     /// What it has open: files, pipes and others. Descriptors lead to them.
     pub open: Vec<Open>,

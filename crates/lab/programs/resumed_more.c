@@ -1,5 +1,6 @@
 // Goes on from a place, as `resumed.c`: what others chose for it, and names that come to lead elsewhere.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -290,6 +291,23 @@ static int linked_folder(void) {
     return 26;
 }
 
+// A folder of which something was read.
+static int reads_folder(void) {
+    DIR *d = opendir(".");
+    readdir(d);
+    place();
+    return 28;
+}
+
+// A folder that was not opened as one.
+static int dot(void) {
+    int d = open(".", O_RDONLY);
+    chdir("/");
+    place();
+    printf("%d\n", fchdir(d));
+    return 29;
+}
+
 // Its paths begin elsewhere.
 static int apart(void) {
     mkdir("root", 0700);
@@ -310,6 +328,7 @@ int main(int argc, char **argv) {
         {"working", working}, {"received", received}, {"message", message},
         {"lock-lost", lock_lost}, {"mirrored", mirrored}, {"disarms", disarms}, {"cached", cached},
         {"cached-and-written", cached_and_written}, {"linked-folder", linked_folder}, {"apart", apart},
+        {"reads-folder", reads_folder}, {"dot", dot},
     };
     self = argv[0];
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)

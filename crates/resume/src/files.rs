@@ -245,6 +245,10 @@ impl Prepared {
         };
         if let Some(name) = &name {
             let meta = name.metadata().map_err(|e| refuse(path, &e))?;
+            let is_folder = path.ends_with(b"/.") || path.ends_with(b"/..");
+            if meta.is_dir() && is_folder && !writes {
+                return Ok(folder(&self.received.state, path, stat));
+            }
             if !meta.is_file() {
                 return Ok(special(path, name, &meta, flags));
             }
@@ -351,9 +355,10 @@ fn may_be_moved(s: &ProcessState, path: &[u8], name: &File) -> io::Result<bool> 
     let Some(renamed) = &s.renamed else {
         return Ok(real != path);
     };
-    Ok(real
-        .split(|b| *b == b'/')
-        .any(|part| renamed.iter().any(|n| n == part)))
+    let mut parts = [real, path]
+        .into_iter()
+        .flat_map(|p| p.split(|b| *b == b'/'));
+    Ok(parts.any(|part| renamed.binary_search_by(|n| n.as_slice().cmp(part)).is_ok()))
 }
 
 fn folder(s: &ProcessState, path: &[u8], stat: Option<Stat>) -> (Way, String) {

@@ -215,3 +215,24 @@ fn memory_and_stacks_that_cannot_be_made_are_refused() {
 fn another_root_is_refused() {
     refused(&Scene::new(), "apart", &[], "a root of its own");
 }
+
+/// Where in a folder a program reads next is not known.
+#[test]
+fn a_folder_that_is_being_read_is_lost() {
+    let s = Scene::new();
+    let (_, trace, place) = recorded(&s, "reads-folder");
+    let told = resume(&s, &trace, &place, &NONE).messages();
+    assert!(
+        told.contains("lost: descriptor 3: folder ") && told.contains("which was being read"),
+        "{told}"
+    );
+}
+
+/// `.` is a folder, however it was opened.
+#[test]
+fn a_dot_is_a_folder() {
+    let s = Scene::new();
+    let (recorded, trace, place) = recorded(&s, "dot");
+    assert_eq!(recorded.text(), "0\n");
+    continues(&recorded, "", &resume(&s, &trace, &place, &NONE));
+}

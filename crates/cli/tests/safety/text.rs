@@ -131,6 +131,7 @@ fn of_descriptors(file: &str) -> Vec<Vec<&str>> {
         &["rerun", "--quiet"],
     ];
     let mut all: Vec<Vec<&str>> = all.iter().map(|c| [c, &[file][..]].concat()).collect();
+    // If nothing can go on there, nothing is listed.
     all.push(vec!["resume", "--dry-run", file, "50%"]);
     all.push(vec!["resume", "--dry-run", "--json", file, "50%"]);
     all
@@ -276,7 +277,6 @@ fn nothing_in_a_recording_reaches_the_terminal_as_it_is() {
     for c in &all {
         let done = s.run(&mut s.hindsight(c));
         check(c, &done);
-        // What cannot go on has nothing to list.
         if c.contains(&"--json") && (c[0] != "resume" || !done.stdout.is_empty()) {
             let json: serde_json::Value = serde_json::from_slice(&done.stdout)
                 .unwrap_or_else(|e| panic!("{c:?}: {e}: {}", done.text()));

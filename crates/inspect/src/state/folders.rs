@@ -29,10 +29,15 @@ impl Renamed {
         }
     }
 
-    /// All of the names. `None`: they are not known, or too long to be told.
+    /// All of the names, in order. `None`: they are not known, or too long to be told.
     pub fn all(&self) -> Option<Vec<Vec<u8>>> {
         let bytes: usize = self.names.iter().map(|n| n.len() + 1).sum();
-        (!self.unknown && bytes <= MOST_TOLD).then(|| self.names.iter().cloned().collect())
+        let mut all: Vec<Vec<u8>> = match !self.unknown && bytes <= MOST_TOLD {
+            true => self.names.iter().cloned().collect(),
+            false => return None,
+        };
+        all.sort();
+        Some(all)
     }
 
     /// Whether this path may lead elsewhere than before.

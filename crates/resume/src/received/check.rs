@@ -41,8 +41,11 @@ pub fn state(s: &ProcessState) -> Result<()> {
             .iter()
             .any(|l| l.len() > MOST_SENTENCES || l.iter().any(|t| t.len() > LONGEST));
     let paths = s.folder.as_deref().is_some_and(is_long) || is_long(&s.program.0);
-    let names = s.renamed.iter().flatten();
-    let renamed = names.fold(0usize, |n, name| n.saturating_add(name.len() + 1)) > MOST_NAMES;
+    let names = s.renamed.as_deref().unwrap_or_default();
+    let len = names
+        .iter()
+        .fold(0usize, |n, name| n.saturating_add(name.len() + 1));
+    let renamed = len > MOST_NAMES || names.windows(2).any(|w| w[0] >= w[1]);
     let heap = s.heap.is_some_and(|(a, b)| a > b || b > TOP);
     let mask = s.umask.is_some_and(|m| m > 0o777);
     if wordy || renamed || paths || heap || mask || s.auxiliary.len() > 4096 {

@@ -10,6 +10,9 @@ use crate::{Cursor, Position, Result, ThreadId};
 use hindsight_syscalls::{DESCRIPTOR, has};
 use libc::*;
 
+/// Calls about a descriptor that are no others'.
+const READS_FOLDER: [u64; 2] = [SYS_getdents as u64, SYS_getdents64 as u64];
+
 /// A call about a descriptor, which has succeeded; `flock` may also have failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -84,7 +87,9 @@ impl Pass {
         let fd = match call.effect() {
             Effect::Made { fd, .. } => fd,
             Effect::Open { .. } | Effect::Close { .. } => return Ok(()),
-            _ if has(call.number as u32, DESCRIPTOR) => call.args[0] as i32,
+            _ if has(call.number as u32, DESCRIPTOR) || READS_FOLDER.contains(&call.number) => {
+                call.args[0] as i32
+            }
             _ => return Ok(()),
         };
         if fd < 0 {
