@@ -132,7 +132,6 @@ impl Prepared {
         p.say_of_process();
         p.program = p.find_program(same);
         p.find_all(choice)?;
-        p.mapped_and_written()?;
         if p.ways.iter().any(|w| matches!(w, Way::Copy(..))) {
             p.notes.push("copies stand for files that are open. What the program opens by its path from here on is of this machine, also what belongs to these files (a database's journal)".into());
         }
@@ -142,6 +141,7 @@ impl Prepared {
                 p.written.len()
             )));
         }
+        p.mapped_and_written()?;
         Ok(p)
     }
 

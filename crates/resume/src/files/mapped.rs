@@ -7,7 +7,7 @@ use crate::received::Received;
 use crate::{During, Error, Result};
 use hindsight_inspect::state::{MappedRange, OpenKind};
 use hindsight_text::line;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::rc::Rc;
@@ -165,7 +165,8 @@ impl Prepared {
             |m: &&MappedRange| m.shared && !m.name.is_empty() && !m.name.starts_with("/dev/zero");
         let identity = |f: &File| f.metadata().ok().map(|m| (m.dev(), m.ino()));
         let open = &self.received.state.open;
-        let written: Vec<_> = open
+        // Many openings are those of the same file.
+        let written: HashSet<_> = open
             .iter()
             .zip(&self.ways)
             .filter(|(o, _)| o.flags & libc::O_ACCMODE != libc::O_RDONLY)
