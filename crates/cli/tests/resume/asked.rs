@@ -8,10 +8,16 @@ use std::process::Stdio;
 
 /// Runs `hindsight resume` on a terminal, on which this is typed.
 fn on_terminal(s: &Scene, trace: &Path, place: &str, typed: &str) -> Done {
+    on_terminal_with(s, trace, place, "", typed)
+}
+
+/// The same with an option.
+fn on_terminal_with(s: &Scene, trace: &Path, place: &str, option: &str, typed: &str) -> Done {
     fs::write(s.path("typed"), typed).unwrap();
     let words = [
         hindsight_lab::hindsight().to_str().unwrap(),
         "resume",
+        option,
         trace.to_str().unwrap(),
         place,
     ];
@@ -37,6 +43,17 @@ fn it_asks_on_a_terminal() {
     let command = text.rfind(" pipes`").unwrap();
     assert!(
         text.find("note: ").unwrap() < command && command < question,
+        "{text}"
+    );
+    // The list is shown with JSON too, which nobody reads to the end.
+    let json = on_terminal_with(&s, &trace, &place, "--json", "n\n");
+    let text = json.text();
+    let (list, question) = (
+        text.find("  note: ").unwrap(),
+        text.find("run it?").unwrap(),
+    );
+    assert!(
+        text.find("\"notes\":").unwrap() < list && list < question,
         "{text}"
     );
     let yes = on_terminal(&s, &trace, &place, "y\n");

@@ -64,6 +64,35 @@ fn refused(state: &ProcessState, frames: &[Frame]) -> String {
     }
 }
 
+/// What cannot begin is refused before its memory comes.
+#[test]
+fn a_process_is_refused_before_its_memory() {
+    let mut wire = Vec::new();
+    let json = serde_json::to_vec(&process()).unwrap();
+    wire::send(&mut wire, &Frame::State(json)).unwrap();
+    let no = |s: &ProcessState| Err(Error::Refused(format!("{} threads", s.threads.len())));
+    let refused = Received::within(wire.as_slice(), 1 << 20, no);
+    assert_eq!(refused.err().unwrap().to_string(), "1 threads");
+    let gone = Received::within(wire.as_slice(), 1 << 20, |_| Ok(()));
+    assert!(matches!(gone, Err(Error::Gone(_))));
+}
+
+/// Names of what was renamed are looked up in their order, and there is one kernel's code.
+#[test]
+fn names_in_no_order_and_the_kernel_twice_are_refused() {
+    let mut state = process();
+    state.renamed = Some(vec![b"a".to_vec(), b"b".to_vec()]);
+    assert!(receive(&state, &[&files()[..], &[Frame::End]].concat()).is_ok());
+    state.renamed = Some(vec![b"b".to_vec(), b"a".to_vec()]);
+    assert!(refused(&state, &[]).contains("does not fit together"));
+    state.renamed = None;
+    state
+        .mappings
+        .iter_mut()
+        .for_each(|m| m.name = "[vdso]".into());
+    assert!(refused(&state, &[]).contains("the kernel's mappings twice"));
+}
+
 #[test]
 fn what_can_be_is_taken() {
     let frames = [
