@@ -14,12 +14,15 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::time::Duration;
 
 /// What a shell adds to the number of a signal that has ended a program.
 const SIGNALLED: i32 = 128;
 /// The most lines of a kind, and the most characters of one, that are shown.
 const MOST_LINES: usize = 40;
 const MOST_SHOWN: usize = 600;
+/// How long the half that reads the recording may take to end once it has said all.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Signals that end a command.
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 /// The one of these that came while the process was made.
@@ -29,6 +32,9 @@ static GOES_ON: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the process and lets it go on; its exit status.
 pub fn run(mut a: args::Resume) -> Result<i32> {
+    // Who ignores the ends of children gets no status of them.
+    // SAFETY: the call accesses no memory of this program.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let file = words::take(&mut a.words, 1, 1);
     let a = &a;
     let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
@@ -51,17 +57,21 @@ pub fn run(mut a: args::Resume) -> Result<i32> {
             done => done.map(|()| 0).map_err(Into::into),
         }
     };
-    confine::run_beside(&file, inside, |stream| beside(a, stream))
+    confine::run_beside_ended(&file, inside, |stream, ended| beside(a, stream, ended))
 }
 
-fn beside(a: &args::Resume, stream: UnixStream) -> Result<i32> {
+fn beside(a: &args::Resume, stream: UnixStream, ended: confine::Ended) -> Result<i32> {
     let received = match Received::from(&stream, may_begin) {
         Ok(received) => received,
-        // It has said why.
         Err(gone @ Error::Gone(_)) => return Err(gone.into()),
         // The other half may go on for long. It ends with this process.
         Err(e) => std::process::exit(crate::status(Err(e.into()))),
     };
+    // It can still write to the terminal, and must not while somebody reads what is asked.
+    if !ended.within(PATIENCE) {
+        say("the half that reads the recording does not end");
+        std::process::exit(2);
+    }
     let choice = match a.files {
         args::Files::Same => Choice::Same,
         args::Files::Recorded => Choice::Recorded,
@@ -199,10 +209,8 @@ fn asked() -> Result<bool> {
 
 /// Becomes gdb, which so is the process's parent and may trace it.
 fn debug(pid: i32, made: Made) -> Result<i32> {
-    let copies = made.stop();
-    for signal in ENDING {
-        handle_usual(signal);
-    }
+    let copies = unless_ended(made).stop();
+    // `exec` gives the signals that are handled here their usual actions.
     let mut gdb = Command::new("gdb");
     gdb.args(["-q", "-p", &pid.to_string()]);
     let failed = gdb.exec();
@@ -233,16 +241,6 @@ fn handle(signal: i32, handler: extern "C" fn(i32)) {
     // SAFETY: by the words above.
     unsafe {
         if libc::signal(signal, handler as usize) == libc::SIG_IGN {
-            libc::signal(signal, libc::SIG_IGN);
-        }
-    }
-}
-
-/// Lets a signal do what is usual, unless it is ignored.
-fn handle_usual(signal: i32) {
-    // SAFETY: the calls access no memory of this program.
-    unsafe {
-        if libc::signal(signal, libc::SIG_DFL) == libc::SIG_IGN {
             libc::signal(signal, libc::SIG_IGN);
         }
     }

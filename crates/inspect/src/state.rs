@@ -18,6 +18,7 @@ mod signals;
 
 pub use contents::Known;
 pub use memory::{Unknown, known};
+pub use names::plain;
 pub use open::{Open, OpenKind, Stat};
 pub use signals::Action;
 
@@ -172,7 +173,11 @@ pub fn process_state(cursor: &mut Cursor, cancel: &Cancel) -> Result<(ProcessSta
         state.lost.push(what);
     }
     if history.is_apart(&mut looker, &own)? {
-        let why = "it has a root of its own, mounted something or has namespaces of its own (`chroot`, `mount`, `unshare` and others), so its paths would lead elsewhere";
+        let why = "it has a root of its own, mounted something or has namespaces of its own (`chroot`, `mount`, `unshare` and others), so its paths would lead elsewhere, or it was made without its parent's handlers (`CLONE_CLEAR_SIGHAND`)";
+        state.refused.push(why.into());
+    }
+    if !history.is_cut {
+        let why = "which call made it is not known, and so not what its parent had chosen for it";
         state.refused.push(why.into());
     }
     if history.is_borrower(&mut looker, &own)? {

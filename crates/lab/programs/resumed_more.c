@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -308,6 +309,107 @@ static int dot(void) {
     return 29;
 }
 
+static void other(int signo) {
+    printf("other %d\n", signo);
+}
+
+// A child begins late, when its parent has already chosen otherwise for itself.
+static int forks(const char *then) {
+    signal(SIGUSR1, then ? SIG_IGN : handler);
+    umask(022);
+    int child = fork();
+    if (!child) {
+        for (volatile int i = 0; i < 20000000; i++)
+            ;
+        if (then)
+            execl(self, self, then, NULL);
+        place();
+        raise(SIGUSR1);
+        printf("umask %o\n", umask(0));
+        return 30;
+    }
+    signal(SIGUSR1, then ? SIG_DFL : other);
+    umask(077);
+    for (int i = 0; i < 50; i++)
+        getuid();
+    int status;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+
+static int parent_goes_on(void) {
+    return forks(NULL);
+}
+
+static int starter_goes_on(void) {
+    return forks("raises");
+}
+
+static int raises(void) {
+    place();
+    raise(SIGUSR1);
+    printf("alive\n");
+    return 31;
+}
+
+// Somebody else makes a file longer than the program was told.
+static int grown(void) {
+    char b[16] = "";
+    int f = open("data", O_RDONLY);
+    ask(f);
+    mkdir("ready", 0700);
+    while (access("go", F_OK) < 0)
+        usleep(1000);
+    read(f, b, 10);
+    place();
+    memset(b, 0, sizeof b);
+    printf("%zd %s\n", pread(f, b, 10, 0), b);
+    return 32;
+}
+
+// A file is written to under a path that begins as those of devices do.
+static int device_path(void) {
+    char path[4096] = "/dev/..", b[16] = "";
+    int f = open("data", O_RDONLY);
+    ask(f);
+    pread(f, b, sizeof b - 1, 0);
+    getcwd(path + 7, sizeof path - 16);
+    int g = open(strcat(path, "/data"), O_RDWR);
+    pwrite(g, "NEW", 3, 0);
+    place();
+    return 33;
+}
+
+// Memory is written by a file.
+static int memory_file(void) {
+    static volatile int value = 1;
+    int f = open("/proc/self/mem", O_RDWR), two = 2;
+    pwrite(f, &two, sizeof two, (off_t)(long)&value);
+    close(f);
+    place();
+    printf("%d\n", value);
+    return 34;
+}
+
+static int locked_input(void) {
+    flock(0, LOCK_EX);
+    place();
+    return 35;
+}
+
+// A child without the handlers of its parent.
+static int without_handlers(void) {
+    signal(SIGUSR1, handler);
+    unsigned long args[11] = {1UL << 32, 0, 0, 0, SIGCHLD};
+    if (!syscall(SYS_clone3, args, 64)) {
+        place();
+        raise(SIGUSR1);
+        _exit(36);
+    }
+    wait(NULL);
+    return 36;
+}
+
 // Its paths begin elsewhere.
 static int apart(void) {
     mkdir("root", 0700);
@@ -328,7 +430,9 @@ int main(int argc, char **argv) {
         {"working", working}, {"received", received}, {"message", message},
         {"lock-lost", lock_lost}, {"mirrored", mirrored}, {"disarms", disarms}, {"cached", cached},
         {"cached-and-written", cached_and_written}, {"linked-folder", linked_folder}, {"apart", apart},
-        {"reads-folder", reads_folder}, {"dot", dot},
+        {"reads-folder", reads_folder}, {"dot", dot}, {"parent-goes-on", parent_goes_on}, {"starter-goes-on", starter_goes_on},
+        {"raises", raises}, {"grown", grown}, {"device-path", device_path}, {"memory-file", memory_file},
+        {"locked-input", locked_input}, {"without-handlers", without_handlers},
     };
     self = argv[0];
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)

@@ -10,7 +10,7 @@ use crate::received::Received;
 use crate::{Error, Result};
 use compare::Comparison;
 use hindsight_inspect::ProcessState;
-use hindsight_inspect::state::{Open, OpenKind, Stat};
+use hindsight_inspect::state::{Open, OpenKind, Stat, plain};
 use hindsight_text::bytes as shown;
 use mapped::Again;
 use other::Pipes;
@@ -133,7 +133,7 @@ impl Prepared {
         p.program = p.find_program(same);
         p.find_all(choice)?;
         if p.ways.iter().any(|w| matches!(w, Way::Copy(..))) {
-            p.notes.push("copies stand for files that are open. What the program opens by its path from here on is of this machine, also what belongs to these files (a database's journal)".into());
+            p.notes.push("copies stand for files that are open. What the program opens by its path from here on is of this machine, also what belongs to these files (a database's journal). What others that are not recorded have written to these files since the program last looked is not in the copies".into());
         }
         if p.written.len() > MOST_WRITTEN {
             return Err(Error::Refused(format!(
@@ -178,8 +178,14 @@ impl Prepared {
                 }
                 Err(e) => return Err(e),
             };
+            let list = numbers.iter().map(i32::to_string).collect::<Vec<_>>();
+            if matches!(way, Way::Inherited(_)) && open.lock.is_some() {
+                self.lost.push(format!(
+                    "of descriptor {}: a lock of `flock` that it had: it has none now",
+                    list.join(", ")
+                ));
+            }
             if matches!(way, Way::Nowhere) {
-                let list = numbers.iter().map(i32::to_string).collect::<Vec<_>>();
                 self.lost.push(format!(
                     "descriptor {}: {text}. Nothing can be read from it or written to it (EBADF)",
                     list.join(", ")
@@ -232,7 +238,8 @@ impl Prepared {
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         // What these lead to depends on who asks.
         let others: [&[u8]; 3] = [b"/proc/", b"/dev/fd", b"/dev/std"];
-        if others.iter().any(|o| path.starts_with(o)) {
+        let plain = plain(path);
+        if others.iter().any(|o| plain.starts_with(o)) {
             return Ok((
                 Way::Nowhere,
                 format!("{}, which is another file for each process", shown(path)),
@@ -252,10 +259,12 @@ impl Prepared {
             if !meta.is_file() {
                 return Ok(special(path, name, &meta, flags));
             }
-            if hindsight_guard::kernel::shows_itself(name).unwrap_or(true) {
+            // A link may lead to what this command has open.
+            let has_name = name.metadata().is_ok_and(|m| m.nlink() > 0);
+            if !has_name || hindsight_guard::kernel::shows_itself(name).unwrap_or(true) {
                 return Ok((
                     Way::Nowhere,
-                    format!("{}, a file of the kernel's", shown(path)),
+                    format!("{}, a file of the kernel's, or without a name", shown(path)),
                 ));
             }
         }
@@ -287,7 +296,10 @@ impl Prepared {
                     let why = format!("{path} cannot be made again: {why}");
                     return Err(Error::Refused(why));
                 }
-                let text = format!("a copy of {} as it was, in a new folder", shown(path));
+                let text = format!(
+                    "a copy of {} as the program last saw it, in a new folder",
+                    shown(path)
+                );
                 if writes && !self.written.contains(&text) {
                     // What is no copy matters more, and is read last.
                     self.written.insert(0, text.clone());

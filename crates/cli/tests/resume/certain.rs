@@ -20,7 +20,7 @@ pub fn recorded(s: &Scene, what: &str) -> (Done, PathBuf, String) {
 }
 
 /// Goes on, or not: the exit status is 2 then, and nothing was run.
-fn refused(s: &Scene, what: &str, options: &[&str], why: &str) {
+pub fn refused(s: &Scene, what: &str, options: &[&str], why: &str) {
     let (_, trace, place) = recorded(s, what);
     let done = resume(s, &trace, &place, options);
     let told = done.messages();

@@ -2,6 +2,7 @@
 
 mod asked;
 mod certain;
+mod forked;
 mod mapped;
 mod programs;
 mod refused;

@@ -5,7 +5,7 @@
 
 use super::folders::Renamed;
 use super::mapped::Mappings;
-use super::names::{Inode, is_no_file, may_write};
+use super::names::{Inode, is_no_file, may_write, plain};
 use super::{Open, OpenKind, ProcessState, Stat, Stored};
 use hindsight_timeline::Result;
 use hindsight_timeline::{
@@ -55,6 +55,8 @@ pub(super) struct Files<'a> {
     pub(super) mappings: Mappings,
     /// Names that may lead elsewhere.
     pub(super) renamed: Renamed,
+    /// A process may write memory through `/proc/PID/mem`, which no instruction and no call tells.
+    writes_memory: bool,
     /// Why nothing is certain of any file.
     pub(super) blind: Option<String>,
     cost: u64,
@@ -91,6 +93,11 @@ pub fn opened(
     files.mappings = Mappings::new(timeline, own.image, state)?;
     timeline.flow_told(Some(at), &mut |cursor, flow| files.visit(cursor, &flow))?;
     files.describe(state);
+    if files.writes_memory {
+        let why =
+            "memory may have been written through `/proc/PID/mem`, which was opened for writing";
+        state.refused.push(why.into());
+    }
     files.doubt();
     state.renamed = files.renamed.all();
     if let Some(path) = state
@@ -166,6 +173,7 @@ impl<'a> Files<'a> {
             odd: BTreeMap::new(),
             mappings: Mappings::default(),
             renamed: Renamed::default(),
+            writes_memory: false,
             blind: None,
             cost: 0,
         }
@@ -222,7 +230,11 @@ impl<'a> Files<'a> {
             self.wrote.insert(file.number, creates);
         }
         let again = file.original().number != file.number;
-        let kernels = path.as_ref().is_none_or(|p| p.starts_with(b"/proc/"));
+        let plain = path.as_deref().map(plain);
+        let kernels = plain.as_ref().is_none_or(|p| p.starts_with(b"/proc/"));
+        if *writes && kernels && plain.is_some_and(|p| p.ends_with(b"/mem")) {
+            self.writes_memory = true;
+        }
         if *writes && (again || kernels && !unnamed) {
             let what = "a file was opened for writing by a path that is not known, or through `/proc` or `/dev/fd`";
             self.blind.get_or_insert(what.into());
@@ -356,7 +368,12 @@ impl<'a> Files<'a> {
         let end = offset.saturating_add(t.len);
         match writes {
             true => inode.known.size = inode.known.size.map(|s| s.max(end)),
-            false => inode.read_to = end,
+            false => {
+                inode.read_to = end;
+                // It may have grown since the program asked.
+                let grown = inode.known.size.filter(|s| t.len > 0 && *s < end);
+                inode.known.size = grown.map_or(inode.known.size, |_| Some(end));
+            }
         }
         self.cost = self.cost + inode.known.cost() - cost;
         Ok(())

@@ -32,6 +32,8 @@ const APART: u64 = (CLONE_NEWNS
     | CLONE_NEWUSER
     | CLONE_NEWPID
     | CLONE_NEWNET) as u64;
+/// `CLONE_CLEAR_SIGHAND`: the new process has no handlers.
+const CLEARS_HANDLERS: u64 = 1 << 32;
 /// The same of `unshare` alone.
 const NEW_TIME: u64 = 0x80;
 /// `SS_AUTODISARM`.
@@ -77,6 +79,8 @@ pub struct History {
     pub pid: i32,
     /// Signals that arrive at the instant itself: neither are they over, nor do they come again by themselves.
     pub arriving: Vec<u8>,
+    /// Of each process that was forked it is known which call did that, so what its parent did then is no past of it.
+    pub is_cut: bool,
     threads: BTreeMap<ThreadId, Thread>,
 }
 
@@ -90,6 +94,9 @@ impl History {
         let (mut image, mut pid, mut until) = (own.image, own.pid, here);
         let mut generations = Vec::new();
         let mut arriving = Vec::new();
+        // The id of the process that was forked from the one that is looked at.
+        let mut child: Option<i32> = None;
+        let mut is_cut = true;
         for _ in 0..GENERATIONS {
             let found = processes.iter().find(|p| p.image == image);
             let by_exec = found.is_none_or(|p| p.by_exec || p.parent == 0);
@@ -125,12 +132,16 @@ impl History {
                 }
                 past.extend(past_of(&h));
             }
+            if let Some(child) = child {
+                is_cut &= cut(&mut past, child);
+            }
             generations.push((by_exec, past));
             let Some(p) = found.filter(|p| p.parent != 0) else {
                 break;
             };
             let parent = processes.iter().find(|q| q.image == p.parent);
             (image, until) = (p.parent, p.begin);
+            child = (!p.by_exec).then_some(pid);
             pid = match (p.by_exec, parent) {
                 (true, _) => p.pid,
                 (false, Some(q)) => q.pid,
@@ -143,6 +154,7 @@ impl History {
             pid: own.pid,
             arriving,
             threads,
+            is_cut,
         })
     }
 
@@ -399,7 +411,7 @@ impl History {
     }
 
     /// Whether paths, ids or others lead elsewhere for the process than for others: it has a root of its own, mounts or other
-    /// namespaces.
+    /// namespaces. Also whether it was made without the handlers that its parent had.
     pub fn is_apart(&self, cursor: &mut Cursor, own: &Thread) -> Result<bool> {
         let moves = |p: &Past| {
             matches!(p.what, Did::Call { number, args, result: Some(_) }
@@ -408,16 +420,24 @@ impl History {
         if self.all().any(moves) {
             return Ok(true);
         }
-        let (mut of, mut generation) = (own.id, self.last());
+        let (mut of, mut generation, mut loaded) = (own.id, self.last(), false);
         for _ in 0..GENERATIONS {
             match self.origin(of, generation) {
                 Origin::Made(before, p) => {
-                    if flags(cursor, &p)?.is_none_or(|f| f & APART != 0) {
+                    // A program that is loaded then has no handlers anyway.
+                    let not = if loaded {
+                        APART
+                    } else {
+                        APART | CLEARS_HANDLERS
+                    };
+                    if flags(cursor, &p)?.is_none_or(|f| f & not != 0) {
                         return Ok(true);
                     }
                     (of, generation) = (p.thread, before);
                 }
-                Origin::Loaded(before, p) => (of, generation) = (p.thread, before),
+                Origin::Loaded(before, p) => {
+                    (of, generation, loaded) = (p.thread, before, true);
+                }
                 Origin::First | Origin::Unknown => break,
             }
         }
@@ -432,6 +452,23 @@ impl History {
             None => Ok(false),
         }
     }
+}
+
+/// Leaves what a process did until it forked the one with this id. What it did later, before the other one began, is not the
+/// past of that. False: which call forked it is not known.
+fn cut(past: &mut Vec<Past>, child: i32) -> bool {
+    let forks = |p: &Past| {
+        matches!(p.what, Did::Call { number, result: Some(r), .. }
+            if [SYS_clone, SYS_clone3, SYS_fork, SYS_vfork].contains(&number) && r == child as u64)
+    };
+    let Some(maker) = past.iter().rfind(|p| forks(p)).copied() else {
+        return false;
+    };
+    past.retain(|p| match p.thread == maker.thread {
+        true => p.count <= maker.count,
+        false => p.position <= maker.position,
+    });
+    true
 }
 
 /// Whether a call has made memory appear twice, or in another order than in its file. Mappings do not tell that.
@@ -459,7 +496,7 @@ fn flags(cursor: &mut Cursor, maker: &Past) -> Result<Option<u64>> {
     };
     Ok(match number {
         SYS_vfork => Some(CLONE_VM as u64),
-        SYS_clone => Some(args[0]),
+        SYS_clone => Some(args[0] & 0xffff_ffff),
         SYS_clone3 => bytes(cursor, maker, args[0], 8)?.map(|b| word(&b, 0)),
         _ => Some(0),
     })

@@ -44,6 +44,17 @@ const REQUESTS: [u64; 9] = [
     FIONCLEX,
     FIONBIO,
 ];
+/// Files that are no regular ones, whatever else is in `/dev`.
+const DEVICES: [&[u8]; 8] = [
+    b"/dev/null",
+    b"/dev/zero",
+    b"/dev/full",
+    b"/dev/random",
+    b"/dev/urandom",
+    b"/dev/tty",
+    b"/dev/console",
+    b"/dev/ptmx",
+];
 /// More comparisons of files with each other are not made.
 const MOST_PAIRS: usize = 1 << 22;
 
@@ -407,11 +418,56 @@ pub(super) fn is_no_file(what: &What) -> bool {
         What::File {
             path: Some(path), ..
         } => {
-            let others: [&[u8]; 3] = [b"/dev/fd", b"/dev/std", b"/dev/shm/"];
-            path.starts_with(b"/dev/") && !others.iter().any(|o| path.starts_with(o))
+            DEVICES.contains(&path.as_slice())
+                || path.starts_with(b"/dev/pts/") && plain(path) == *path
         }
         What::File { path: None, .. } | What::Inherited | What::Unknown => false,
         What::Other(what) => *what != "memfd",
         _ => true,
+    }
+}
+
+/// A path without empty parts, `.` and `..`, as it is if none of its parts is a link.
+pub fn plain(path: &[u8]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|b| *b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let mut out = Vec::new();
+    for part in parts {
+        out.push(b'/');
+        out.extend_from_slice(part);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_devices_are_no_files() {
+        let is = |path: &str| {
+            is_no_file(&What::File {
+                path: Some(path.into()),
+                writes: true,
+                folder: false,
+            })
+        };
+        assert!(is("/dev/null") && is("/dev/pts/3"));
+        for file in [
+            "/dev/../tmp/a",
+            "/dev/shm/a",
+            "/dev/a",
+            "/dev/pts/../../a",
+            "/dev/fd/3",
+        ] {
+            assert!(!is(file), "{file}");
+        }
+        assert_eq!(plain(b"/dev/.././/proc/self/fd/7"), b"/proc/self/fd/7");
     }
 }

@@ -144,6 +144,7 @@ impl Prepared {
         self.notes.push("clocks are those of this machine as it is now: one that counts from the start of a machine may stand before what the program has seen".into());
         self.notes
             .push("the working directory is what has its path now".into());
+        self.notes.push("files that were mapped, but for those that are mapped again, are memory with the recorded content: what it gives up of it (`MADV_DONTNEED`) is zero then".into());
         self.notes.push("descriptors other than 0, 1 and 2 that it began with and had not used are not known: they are closed".into());
         self.notes.push("what it began with and never asked for is not known. It has the limits, priorities and mask for files that this command has. A signal that it neither chose nor asked about does what is usual (it is not ignored) and is not blocked. /proc/PID/cmdline and environ are empty".into());
     }
