@@ -72,6 +72,7 @@ fn lower_crates_never_import_higher_ones() {
         "origin",
         "compare",
         "rerun",
+        "resume",
         "packets",
         "gdb",
         "fuzz",

@@ -5,6 +5,7 @@ mod housekeeping;
 mod questions;
 mod recording;
 mod rerun;
+mod resume;
 mod tables;
 mod values;
 
@@ -14,6 +15,7 @@ pub use housekeeping::*;
 pub use questions::*;
 pub use recording::*;
 pub use rerun::*;
+pub use resume::*;
 pub use tables::*;
 use values::bytes;
 
@@ -50,7 +52,7 @@ impl Command {
             | Cut(_) | Waits(_) | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_)
             | Maps(_) | Symbol(_) | Writes(_) | Origin(_) | Calls(_) | Diff(_) | Sql(_)
             | Tables(_) | Convert(_) | Audit(_) | Index(_) | Ls(_) | Rm(_) | Export(_)
-            | Rerun(_) => true,
+            | Rerun(_) | Resume(_) => true,
             Record(_)
             | Attach(_)
             | Detach(_)
@@ -74,6 +76,8 @@ pub enum Command {
     Replay(Replay),
     /// Run a changed program with the recorded inputs, and tell what became of the failure.
     Rerun(Rerun),
+    /// Make a live process of a place of a recording, which goes on for real.
+    Resume(Resume),
     /// Offer a recording to gdb or lldb over their remote protocol.
     Gdbserver(Gdbserver),
     /// Answer a program's questions about a recording, in lines of JSON on standard input and output.

@@ -17,6 +17,8 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 /// The recording of this process, once it is confined.
 static RECORDING: OnceLock<PathBuf> = OnceLock::new();
@@ -49,7 +51,7 @@ pub fn allowed(recording: &Path) -> Allowed {
 }
 
 /// Whether a file has the content of this name.
-fn is_called(file: &File, name: &[u8; 16]) -> bool {
+pub fn is_called(file: &File, name: &[u8; 16]) -> bool {
     let mut hash = xxhash_rust::xxh3::Xxh3Default::new();
     let mut left = hindsight_trace::chunk::MAX_MODULE;
     let (mut file, mut part) = (file, vec![0; 1 << 20]);
@@ -189,6 +191,25 @@ pub fn run_beside(
     inside: impl FnOnce(UnixStream) -> Result<i32>,
     beside: impl FnOnce(UnixStream) -> Result<i32> + Send,
 ) -> Result<i32> {
+    run_beside_ended(file, inside, |stream, _| beside(stream))
+}
+
+/// Says when the confined half of a command has ended.
+pub struct Ended(Receiver<()>);
+
+impl Ended {
+    /// Waits for that; false if it takes longer.
+    pub fn within(self, time: Duration) -> bool {
+        self.0.recv_timeout(time).is_ok()
+    }
+}
+
+/// The same for a second part that may wait for the end of the first one.
+pub fn run_beside_ended(
+    file: &Path,
+    inside: impl FnOnce(UnixStream) -> Result<i32>,
+    beside: impl FnOnce(UnixStream, Ended) -> Result<i32> + Send,
+) -> Result<i32> {
     let recording = store::find(Some(file))?;
     let allowed = allowed(&recording);
     let (mine, its) = UnixStream::pair()?;
@@ -202,13 +223,16 @@ pub fn run_beside(
     };
     drop(its);
     std::thread::scope(|scope| {
-        let beside = scope.spawn(move || beside(mine));
+        let (ends, ended) = channel();
+        let beside = scope.spawn(move || beside(mine, Ended(ended)));
         let end = broker.serve();
         if let ExitStatus::Signal(_) = end {
             // What the other half waits for does not come. It may also wait for a program that computes for ever, and that
             // ends with this process.
             std::process::exit(crate::status(status(end)));
         }
+        // Nobody may wait for it.
+        let _ = ends.send(());
         let done = beside.join().unwrap_or_else(|_| bail!("the run failed"));
         match (status(end), done) {
             // It has said why.

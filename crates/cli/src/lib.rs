@@ -37,6 +37,7 @@ mod receive;
 mod record;
 mod replay;
 mod rerun;
+mod resume;
 mod serve;
 pub mod sql;
 mod status;
@@ -85,6 +86,7 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
         Command::Replay(a) if a.verify.is_none() => debugger::run(&a),
         Command::Replay(a) => confine::run(a.file.as_deref(), || replay::run(&a)),
         Command::Rerun(a) => rerun::run(&a),
+        Command::Resume(a) => resume::run(a),
         Command::Gdbserver(a) => debugger::serve(&a),
         Command::Serve(a) => serve::run(&a),
         Command::At(mut a) => {

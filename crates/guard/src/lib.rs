@@ -8,7 +8,7 @@
 //!   recording.
 
 pub mod broker;
-mod kernel;
+pub mod kernel;
 pub mod outside;
 pub mod private;
 pub mod regular;

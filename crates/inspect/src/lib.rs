@@ -45,6 +45,7 @@ mod lines;
 mod mappings;
 mod show;
 mod siginfo;
+pub mod state;
 mod waits;
 
 pub use arguments::Callee;
@@ -58,6 +59,7 @@ pub use heap::{Allocation, Handed, allocations};
 pub use hindsight_symbols as symbols;
 pub use mappings::mappings;
 pub use siginfo::{SIGNAL_INFO_LEN, SignalInfo};
+pub use state::{ProcessState, process_state};
 pub use waits::{For, Lock, Wait, waits};
 
 /// The most frames of a call stack.

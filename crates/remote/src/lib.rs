@@ -10,13 +10,16 @@ mod process;
 mod restart;
 mod rseq;
 mod status;
+mod stopped;
 mod thread;
 mod tracee;
+mod vectors;
 
 pub use process::{Call, Mapping, Process};
 pub use restart::Restart;
 pub use rseq::Rseq;
 pub use status::Status;
+pub use stopped::{Still, end, halt, start_still};
 pub use thread::{Regs, Stop, Thread};
 pub use tracee::{
     Ended, Halt, Launch, SignalSent, filter, halt_of, launch, next_halt, next_halt_within,

@@ -51,6 +51,13 @@ impl Process {
         })
     }
 
+    /// A process of which this thread traces one thread already.
+    pub(crate) fn with_thread(pid: i32, thread: Thread) -> io::Result<Process> {
+        let mut process = Process::open(pid)?;
+        process.threads.push(thread);
+        Ok(process)
+    }
+
     pub fn pid(&self) -> i32 {
         self.pid
     }

@@ -72,12 +72,12 @@ pub(crate) fn ptrace(request: libc::c_uint, tid: i32, addr: usize, data: usize) 
 impl Thread {
     /// Begins to trace a thread of process `pid`. The thread continues to run.
     pub fn seize(pid: i32, tid: i32) -> io::Result<Thread> {
-        ptrace(
-            libc::PTRACE_SEIZE,
-            tid,
-            0,
-            libc::PTRACE_O_TRACESYSGOOD as usize,
-        )?;
+        Thread::seize_with(pid, tid, libc::PTRACE_O_TRACESYSGOOD)
+    }
+
+    /// The same with options of `ptrace`.
+    pub(crate) fn seize_with(pid: i32, tid: i32, options: i32) -> io::Result<Thread> {
+        ptrace(libc::PTRACE_SEIZE, tid, 0, options as usize)?;
         Ok(Thread { pid, tid })
     }
 

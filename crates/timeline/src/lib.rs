@@ -71,7 +71,8 @@ pub use extras::branch::{Branch, Halted};
 pub use extras::cut::CutRecording;
 pub use extras::descriptors::effects;
 pub use extras::descriptors::{
-    Content, Flow, Mapped, OpenFile, Paths, Transfer, Unseen, Way, What,
+    Content, Descriptor, Descriptors, Flow, Mapped, Named, OpenFile, Paths, Told, Transfer, Unseen,
+    Way, What,
 };
 pub use extras::gaps::Unrecorded;
 pub use extras::names::Names;

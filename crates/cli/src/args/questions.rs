@@ -17,6 +17,7 @@ macro_rules! recording_and_place {
         )
     };
 }
+pub(super) use recording_and_place;
 
 const BEGIN_AT: &str = "Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `crash`, `event:N`, \
                         `syscall:N`, `time:1.5s`, 12:34:56";

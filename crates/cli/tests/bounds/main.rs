@@ -32,6 +32,7 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["audit", f],
         &["audit", "--extract", "taken", f],
         &["rerun", "--quiet", f, "/bin/true"],
+        &["resume", "--dry-run", f, "end"],
         &["maps", f, "end"],
         &["symbol", f, "0x10000", "main"],
         &["writes", f, "0x10000", "8"],

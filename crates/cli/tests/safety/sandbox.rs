@@ -34,6 +34,7 @@ fn all_commands(s: &Scene, file: &Path) {
         &["data", "--raw", "--in", "--fd", "libc.so.6", file],
         &["audit", file],
         &["rerun", "--quiet", file],
+        &["resume", "--dry-run", file, "50%"],
         &["maps", file, "90%"],
         &["symbol", &format!("{file}@90%"), "libc!malloc"],
         &["writes", file, "0x1000", "8"],

@@ -6,6 +6,7 @@ mod gdb;
 mod index;
 mod module;
 mod packets;
+mod process;
 mod recording;
 mod trace;
 mod words;
@@ -79,6 +80,12 @@ pub const TARGETS: &[Target] = &[
         about: "what comes through gdb's connection: frames and requests",
         seeds: packets::seeds,
         run: packets::run,
+    },
+    Target {
+        name: "process",
+        about: "a process that is to go on, as the confined half tells it",
+        seeds: process::seeds,
+        run: process::run,
     },
     Target {
         name: "code",

@@ -10,13 +10,18 @@
 mod addresses;
 mod bytes;
 pub mod effects;
+mod instant;
 mod opening;
 mod pass;
+mod received;
 mod table;
+mod told;
 
 pub use bytes::{Content, Transfer};
 pub use effects::Way;
+pub use instant::{Descriptor, Descriptors};
 pub use table::{OpenFile, What};
+pub use told::{Named, Told};
 
 use super::system::{PATH, Recorded, until_zero};
 use crate::{Cursor, Position, Result, ThreadId, Timeline};
@@ -41,6 +46,10 @@ pub enum Flow<'a> {
     Moved(&'a Transfer),
     /// A file was mapped. What is then read and written in memory is not visited.
     Mapped(&'a Mapped),
+    /// A call about a descriptor succeeded. Only visited by [`Timeline::flow_told`].
+    Told(&'a Told),
+    /// A call changed what is found under a path. Only visited by [`Timeline::flow_told`].
+    Named(&'a Named),
 }
 
 /// A file that a call mapped.
@@ -57,6 +66,21 @@ pub struct Mapped {
     pub fd: i32,
     /// What the descriptor leads to.
     pub file: OpenFile,
+    /// The address at which the mapping begins.
+    pub address: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Flags, as `mmap` takes them.
+    pub flags: u32,
+    /// Where in the file it begins.
+    pub offset: u64,
+}
+
+impl Mapped {
+    /// Whether others may map the same memory (`MAP_SHARED`).
+    pub fn is_shared(&self) -> bool {
+        self.flags & libc::MAP_SHARED as u32 != 0
+    }
 }
 
 /// What a pass could not see.
@@ -68,6 +92,8 @@ pub struct Unseen {
     /// The program used `io_uring` or asynchronous input and output, or took descriptors out of other processes. What
     /// was moved that way is not recorded.
     pub hidden: bool,
+    /// The program got descriptors over a socket (`SCM_RIGHTS`), or that cannot be excluded. What they led to is not recorded.
+    pub received: bool,
 }
 
 impl Timeline {
@@ -86,6 +112,22 @@ impl Timeline {
         visit: &mut dyn FnMut(&mut Cursor, Flow) -> Result<()>,
     ) -> Result<Unseen> {
         let mut pass = Pass::new(self, paths)?;
+        pass.run(until, visit)
+    }
+
+    /// The same with all paths, and with other calls about descriptors and files: what is asked of them, and what becomes of
+    /// them. These are visited once they have returned. A call that returns at `until` counts.
+    ///
+    /// # Errors
+    /// The recording does not answer, or `visit` fails.
+    pub fn flow_told(
+        &self,
+        until: Option<Position>,
+        visit: &mut dyn FnMut(&mut Cursor, Flow) -> Result<()>,
+    ) -> Result<Unseen> {
+        let mut pass = Pass::new(self, Paths::All)?;
+        pass.tells = true;
+        pass.inclusive = true;
         pass.run(until, visit)
     }
 }

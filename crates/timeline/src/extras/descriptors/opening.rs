@@ -27,39 +27,40 @@ impl Pass {
         };
         let again = path.as_deref().and_then(copied);
         let again = again.map(|fd| self.file(files, fd));
-        let path = match path {
-            Some(p) if dir == libc::AT_FDCWD || p.first() == Some(&b'/') => {
-                let folder = files.borrow().folder.clone();
-                joined(folder.as_deref(), p.clone()).or(Some(p))
-            }
-            Some(p) => {
-                let folder = self.file(files, dir);
-                match &folder.borrow().what {
-                    What::File {
-                        path: Some(folder), ..
-                    } => joined(Some(folder), p.clone()).or(Some(p)),
-                    _ => None,
-                }
-            }
-            None => None,
-        };
+        let path = path.and_then(|p| self.absolute(files, dir, p));
         let file = self.new_file(
             fd,
             What::File {
                 path,
                 writes,
                 // If it is not known, it may be one all the same.
-                folder: flags.is_some_and(|f| f & libc::O_DIRECTORY != 0),
+                folder: flags.is_some_and(|f| f & libc::O_TMPFILE == libc::O_DIRECTORY),
             },
         );
         if let Some(again) = again {
             file.borrow_mut().opens_again(&again);
         }
         file.borrow_mut().next = Some(0);
+        file.borrow_mut().flags = flags;
         file.borrow_mut().appends = flags.map(|f| f & libc::O_APPEND != 0);
         // If it is not known, the next program may have it.
         let on_exec = flags.is_some_and(|f| f & libc::O_CLOEXEC != 0);
         Ok((file, on_exec))
+    }
+
+    /// A path as it is from the root on, as far as that is known. It is told relative to a folder's descriptor.
+    pub fn absolute(&mut self, files: &Files, dir: i32, path: Vec<u8>) -> Option<Vec<u8>> {
+        if dir == libc::AT_FDCWD || path.first() == Some(&b'/') {
+            let folder = files.borrow().folder.clone();
+            return joined(folder.as_deref(), path.clone()).or(Some(path));
+        }
+        let folder = self.file(files, dir);
+        match &folder.borrow().what {
+            What::File {
+                path: Some(folder), ..
+            } => joined(Some(folder), path.clone()).or(Some(path)),
+            _ => None,
+        }
     }
 }
 

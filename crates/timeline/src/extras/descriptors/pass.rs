@@ -2,9 +2,10 @@
 
 use super::effects::{Effect, Parts, Place, Way, effect, place};
 use super::opening::joined;
+use super::received::receives;
 use super::table::{Found, OpenFile, Shared, Table, What};
 use super::{Flow, Mapped, Paths, Transfer, Unseen, addresses, number, path};
-use crate::extras::system::Seen;
+use crate::extras::system::{ERRORS, Seen};
 use crate::scan::{Raw, Scan};
 use crate::{Cursor, Position, Result, ThreadId, Timeline};
 use std::cell::RefCell;
@@ -27,11 +28,11 @@ type Moment = Reverse<(Position, bool, ThreadId, usize)>;
 /// A call that is being looked at.
 #[derive(Clone, Copy)]
 pub struct Call {
-    thread: ThreadId,
-    count: u64,
-    number: u64,
-    args: [u64; 6],
-    result: Option<u64>,
+    pub thread: ThreadId,
+    pub count: u64,
+    pub number: u64,
+    pub args: [u64; 6],
+    pub result: Option<u64>,
 }
 
 impl Call {
@@ -39,21 +40,21 @@ impl Call {
         (self.thread, self.count)
     }
 
-    fn effect(&self) -> Effect {
+    pub fn effect(&self) -> Effect {
         effect(self.number, &self.args, self.result)
     }
 }
 
 pub struct Pass {
-    timeline: Timeline,
+    pub timeline: Timeline,
     pub cursor: Cursor,
     pub paths: Paths,
     /// The tables of the threads that go on.
-    tables: HashMap<ThreadId, Files>,
+    pub tables: HashMap<ThreadId, Files>,
     /// The table with which a program image began last. Threads whose making is not recorded have it.
     images: HashMap<u32, Files>,
     /// The tables of children that have not begun, by their ids.
-    children: HashMap<i32, Files>,
+    pub children: HashMap<i32, Files>,
     /// The tables of processes that are about to load another program, by their ids.
     loading: HashMap<i32, Files>,
     /// What the first programs began with.
@@ -62,6 +63,10 @@ pub struct Pass {
     met: u64,
     pipes: u64,
     unseen: Unseen,
+    /// Other calls are visited too.
+    pub tells: bool,
+    /// What has happened at the instant itself counts: the calls that return there.
+    pub inclusive: bool,
 }
 
 impl Pass {
@@ -79,6 +84,8 @@ impl Pass {
             met: 0,
             pipes: 0,
             unseen: Unseen::default(),
+            tells: false,
+            inclusive: false,
         })
     }
 
@@ -105,8 +112,12 @@ impl Pass {
             push(&mut heap, *t, scan, 0);
         }
         while let Some(Reverse((position, behind, thread, i))) = heap.pop() {
-            if until.is_some_and(|u| u <= position) {
+            if until.is_some_and(|u| u < position || u == position && !self.inclusive) {
                 break;
+            }
+            // What begins there has not happened yet. Others may return there.
+            if until == Some(position) && !behind {
+                continue;
             }
             let scan = &scans[&thread];
             let (
@@ -174,6 +185,10 @@ impl Pass {
                     pid: self.pid(call.thread),
                     fd,
                     file: file.borrow().clone(),
+                    address: call.result.unwrap_or(0),
+                    len: call.args[1],
+                    flags: call.args[3] as u32,
+                    offset: call.args[5],
                 };
                 visit(&mut self.cursor, Flow::Mapped(&mapped))?;
             }
@@ -281,6 +296,10 @@ impl Pass {
                     what => What::Other(what),
                 };
                 let file = self.new_file(fd, what);
+                if file.borrow().what == What::Other("memfd") {
+                    file.borrow_mut().next = Some(0);
+                    file.borrow_mut().appends = Some(false);
+                }
                 files.borrow_mut().put(fd, file, on_exec);
             }
             Effect::Pair { at, pipe, on_exec } => self.pair(call, &files, at, pipe, on_exec)?,
@@ -326,7 +345,20 @@ impl Pass {
             }
             _ => {}
         }
-        Ok(())
+        let succeeded = call.result.is_some_and(|r| r < ERRORS);
+        if succeeded
+            && (call.number as i64, call.args[1] as i32) == (libc::SYS_fcntl, libc::F_SETFL)
+        {
+            let file = self.file(&files, call.args[0] as i32);
+            file.borrow_mut().appends = Some(call.args[2] as i32 & libc::O_APPEND != 0);
+        }
+        if succeeded && !self.unseen.received {
+            self.unseen.received = receives(&mut self.cursor, &call)?;
+        }
+        match self.tells {
+            true => self.tell(call, &files, visit),
+            false => Ok(()),
+        }
     }
 
     /// What a call says of sockets and their addresses.
@@ -397,6 +429,10 @@ impl Pass {
                 },
             };
             let file = self.new_file(fd as i32, what);
+            if pipe {
+                let given = call.number as i64 == libc::SYS_pipe2;
+                file.borrow_mut().flags = Some(if given { call.args[1] as i32 } else { 0 });
+            }
             files.borrow_mut().put(fd as i32, file, on_exec);
         }
         Ok(())
@@ -477,13 +513,13 @@ impl Pass {
         file
     }
 
-    fn pid(&self, thread: ThreadId) -> i32 {
+    pub fn pid(&self, thread: ThreadId) -> i32 {
         let info = self.timeline.0.trace.stream_info(thread.0);
         info.map_or(0, |i| i.pid)
     }
 
     /// The table of a thread. A thread that has just begun gets it from whoever made it.
-    fn files(&mut self, thread: ThreadId) -> Result<Files> {
+    pub fn files(&mut self, thread: ThreadId) -> Result<Files> {
         if let Some(files) = self.tables.get(&thread) {
             return Ok(Rc::clone(files));
         }

@@ -21,6 +21,8 @@ pub struct OpenFile {
     pub(super) next: Option<u64>,
     /// Whether all is written at the end. `None`: that is not known.
     pub(super) appends: Option<bool>,
+    /// The flags with which its path was opened or the pipe was made. `None`: they are not known, or it is neither.
+    pub(super) flags: Option<i32>,
     /// The open file of which this is another opening: the program opened `/dev/stdout`, `/dev/fd/N` or the like. That one
     /// is no other opening itself.
     again: Option<Shared>,
@@ -36,8 +38,20 @@ impl OpenFile {
             moved: false,
             next: None,
             appends: None,
+            flags: None,
             again: None,
         }
+    }
+
+    /// Where in the file the next bytes are read or written. `None`: that is not known, or it has no place.
+    pub fn place(&self) -> Option<u64> {
+        self.next
+    }
+
+    /// The flags with which its path was opened or the pipe was made, as `open` takes them. `None`: they are not known, or it
+    /// is neither.
+    pub fn flags(&self) -> Option<i32> {
+        self.flags
     }
 
     /// Notes that this is another opening of that. A program can go on with openings of openings for ever, so that the first
@@ -201,6 +215,12 @@ impl Table {
         for e in Rc::make_mut(&mut self.entries).range_mut(first..=last) {
             e.1.on_exec = close;
         }
+    }
+
+    /// What is open, in order: the descriptor, what it leads to, and whether the next program does not get it.
+    pub fn open(&self) -> impl Iterator<Item = (i32, &Shared, bool)> {
+        let all = self.entries.iter();
+        all.filter_map(|(fd, e)| Some((*fd, e.file.as_ref()?, e.on_exec)))
     }
 
     /// What another program gets that is loaded in place of this one.

@@ -1,0 +1,576 @@
+//! The recorded system calls that say what the kernel kept for a process.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use super::calls::{ADVICE, BASES, HARMLESS, REGISTERS, is_question, telling};
+use super::{ProcessState, ThreadState};
+use crate::Result;
+use hindsight_timeline::{
+    Cursor, Filter, Happening, Kind, KindOf, Position, Thread, ThreadId, Timeline, syscall_name,
+};
+use libc::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub const ERRORS: u64 = -4095i64 as u64;
+/// Calls behind which paths may lead elsewhere than for others.
+const MOVING: [i64; 10] = [
+    SYS_chroot,
+    SYS_pivot_root,
+    SYS_setns,
+    SYS_mount,
+    SYS_umount2,
+    SYS_move_mount,
+    SYS_fsmount,
+    SYS_open_tree,
+    SYS_fsopen,
+    SYS_mount_setattr,
+];
+/// Flags of `clone` and `unshare` that give new namespaces.
+const APART: u64 = (CLONE_NEWNS
+    | CLONE_NEWCGROUP
+    | CLONE_NEWUTS
+    | CLONE_NEWIPC
+    | CLONE_NEWUSER
+    | CLONE_NEWPID
+    | CLONE_NEWNET) as u64;
+/// `CLONE_CLEAR_SIGHAND`: the new process has no handlers.
+const CLEARS_HANDLERS: u64 = 1 << 32;
+/// The same of `unshare` alone.
+const NEW_TIME: u64 = 0x80;
+/// `SS_AUTODISARM`.
+const AUTODISARM: u64 = 1 << 31;
+/// The most generations of processes that are followed back.
+const GENERATIONS: usize = 1 << 16;
+
+/// A call that has succeeded, or a signal.
+#[derive(Clone, Copy, Debug)]
+pub struct Past {
+    pub thread: ThreadId,
+    pub count: u64,
+    pub position: Position,
+    pub what: Did,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Did {
+    Call {
+        number: i64,
+        args: [u64; 6],
+        result: Option<u64>,
+    },
+    Signal(u8),
+}
+
+/// Where a thread came from. Calls come with the number of their generation.
+pub enum Origin {
+    /// This call made it.
+    Made(usize, Past),
+    /// This call loaded its program.
+    Loaded(usize, Past),
+    /// The recording begins with it.
+    First,
+    Unknown,
+}
+
+/// The past of a process, in order of time.
+pub struct History {
+    /// What happened in the process and, before it was made, in those that it comes from: program image by program image, the
+    /// first one first. Each with whether it came by `execve`.
+    pub generations: Vec<(bool, Vec<Past>)>,
+    pub pid: i32,
+    /// Signals that arrive at the instant itself: neither are they over, nor do they come again by themselves.
+    pub arriving: Vec<u8>,
+    /// Of each process that was forked it is known which call did that, so what its parent did then is no past of it.
+    pub is_cut: bool,
+    threads: BTreeMap<ThreadId, Thread>,
+}
+
+impl History {
+    pub fn new(cursor: &Cursor, own: &Thread) -> Result<History> {
+        let timeline = cursor.timeline().clone();
+        let here = cursor.position()?;
+        let processes = timeline.processes()?;
+        let threads: BTreeMap<ThreadId, Thread> =
+            timeline.threads()?.into_iter().map(|t| (t.id, t)).collect();
+        let (mut image, mut pid, mut until) = (own.image, own.pid, here);
+        let mut generations = Vec::new();
+        let mut arriving = Vec::new();
+        // The id of the process that was forked from the one that is looked at.
+        let mut child: Option<i32> = None;
+        let mut is_cut = true;
+        for _ in 0..GENERATIONS {
+            let found = processes.iter().find(|p| p.image == image);
+            let by_exec = found.is_none_or(|p| p.by_exec || p.parent == 0);
+            let filter = Filter {
+                image: Some(image),
+                until: None,
+                kinds: vec![KindOf::Syscall, KindOf::Signal],
+                syscalls: telling(),
+                ..Filter::default()
+            };
+            let events = timeline.events(&filter)?;
+            let mut counts = BTreeMap::new();
+            let mut past = Vec::new();
+            for h in events {
+                if h.position > until {
+                    break;
+                }
+                let is_own = threads.get(&h.thread).is_some_and(|t| t.pid == pid);
+                if !is_own {
+                    continue;
+                }
+                // What loads a program never returns, so it stands at the end of its thread.
+                let loads = !generations.is_empty() && is_load(&h.kind);
+                if !loads && !is_before(&timeline, &h, until, &mut counts)? {
+                    if let Kind::Signal { number, .. } = h.kind
+                        && generations.is_empty()
+                        && counts.get(&h.thread) == Some(&h.count)
+                        && !h.kind.is_exception()
+                    {
+                        arriving.push(number);
+                    }
+                    continue;
+                }
+                past.extend(past_of(&h));
+            }
+            if let Some(child) = child {
+                is_cut &= cut(&mut past, child);
+            }
+            generations.push((by_exec, past));
+            let Some(p) = found.filter(|p| p.parent != 0) else {
+                break;
+            };
+            let parent = processes.iter().find(|q| q.image == p.parent);
+            (image, until) = (p.parent, p.begin);
+            child = (!p.by_exec).then_some(pid);
+            pid = match (p.by_exec, parent) {
+                (true, _) => p.pid,
+                (false, Some(q)) => q.pid,
+                (false, None) => break,
+            };
+        }
+        generations.reverse();
+        Ok(History {
+            generations,
+            pid: own.pid,
+            arriving,
+            threads,
+            is_cut,
+        })
+    }
+
+    /// What happened in the program of a generation, since it was loaded: also before the process was forked.
+    pub fn since_loaded(&self, generation: usize) -> impl DoubleEndedIterator<Item = &Past> {
+        let until = &self.generations[..self.generations.len().min(generation + 1)];
+        let first = until.iter().rposition(|g| g.0).unwrap_or(0);
+        until[first..].iter().flat_map(|g| &g.1)
+    }
+
+    /// All that happened.
+    pub fn all(&self) -> impl DoubleEndedIterator<Item = &Past> {
+        self.generations.iter().flat_map(|g| &g.1)
+    }
+
+    /// What one thread of the process did.
+    pub fn of(&self, thread: ThreadId) -> impl DoubleEndedIterator<Item = &Past> {
+        let last = self.generations.last().map_or(&[][..], |g| &g.1);
+        last.iter().filter(move |p| p.thread == thread)
+    }
+
+    /// Where a thread of a generation came from.
+    pub fn origin(&self, thread: ThreadId, generation: usize) -> Origin {
+        let own = self.generations.get(generation);
+        let (Some(t), Some((by_exec, past))) = (self.threads.get(&thread), own) else {
+            return Origin::Unknown;
+        };
+        let makes = |p: &&Past| {
+            let made = matches!(p.what, Did::Call { number, result, .. }
+                if [SYS_clone, SYS_clone3, SYS_fork, SYS_vfork].contains(&number)
+                    && result == Some(t.tid as u64));
+            made && p.position <= t.first
+        };
+        if let Some(m) = past.iter().rev().find(makes) {
+            return Origin::Made(generation, *m);
+        }
+        if t.tid != t.pid {
+            return Origin::Unknown;
+        }
+        let Some(before) = generation.checked_sub(1) else {
+            return Origin::First;
+        };
+        let past = &self.generations[before].1;
+        if !by_exec {
+            let made = past.iter().rev().find(makes);
+            return made.map_or(Origin::Unknown, |m| Origin::Made(before, *m));
+        }
+        // Of several threads that were about to load a program, nobody knows which one did.
+        let loads = |p: &&Past| {
+            matches!(p.what, Did::Call { number, .. }
+                if [SYS_execve, SYS_execveat].contains(&number))
+        };
+        let mut all = past.iter().filter(loads);
+        match (all.next(), all.next()) {
+            (Some(p), None) => Origin::Loaded(before, *p),
+            _ => Origin::Unknown,
+        }
+    }
+
+    /// The call that made a thread of a generation, if it is known. Who loaded a program has not made it.
+    fn maker(&self, thread: ThreadId, generation: usize) -> Option<Past> {
+        match self.origin(thread, generation) {
+            Origin::Made(_, m) => Some(m),
+            _ => None,
+        }
+    }
+
+    /// The number of the last generation.
+    pub fn last(&self) -> usize {
+        self.generations.len().saturating_sub(1)
+    }
+
+    /// What calls say of the process.
+    pub fn calls(&self, cursor: &mut Cursor, state: &mut ProcessState) -> Result<()> {
+        let (mut first, mut last) = (None, None);
+        for p in self.since_loaded(self.last()) {
+            if let Did::Call {
+                number: SYS_brk,
+                result: Some(r),
+                ..
+            } = p.what
+            {
+                first.get_or_insert(r);
+                last = Some(r);
+            }
+        }
+        state.heap = first.zip(last).filter(|(a, b)| a <= b);
+        if self.since_loaded(self.last()).any(|p| mirrors(&p.what)) {
+            let why = "it mapped memory a second time, or in another order (`mremap`, `remap_file_pages`), which is not done again";
+            state.refused.push(why.into());
+        }
+        let mut told = BTreeSet::new();
+        let (mut timers, mut alarm) = (0i64, [false; 4]);
+        for p in self.all() {
+            let Did::Call {
+                number,
+                args,
+                result: Some(_),
+            } = p.what
+            else {
+                continue;
+            };
+            match number {
+                SYS_umask => state.umask = Some(args[0] as u32 & 0o777),
+                SYS_timer_create => timers += 1,
+                SYS_timer_delete => timers -= 1,
+                SYS_alarm => alarm[3] = args[0] as u32 != 0,
+                SYS_setitimer => {
+                    let value = bytes(cursor, p, args[1].wrapping_add(16), 16)?;
+                    let on = value.is_none_or(|v| v.iter().any(|b| *b != 0));
+                    alarm[args[0] as usize % 3] = on && args[1] != 0;
+                }
+                SYS_prlimit64 if args[2] == 0 => {}
+                SYS_ptrace if args[0] as u32 != PTRACE_TRACEME => {}
+                SYS_prctl if HARMLESS.contains(&(args[0] as i32)) => {}
+                SYS_prctl if (args[0] as i32) < 60 && is_question(args[0] as i32) => {}
+                SYS_prctl => {
+                    told.insert(format!("what `prctl` option {} chose", args[0]));
+                }
+                SYS_personality if args[0] == 0xffff_ffff => {}
+                SYS_madvise if ADVICE.contains(&(args[2] as i32)) => {}
+                SYS_membarrier if args[0] & REGISTERS == 0 => {}
+                SYS_arch_prctl if BASES.contains(&args[0]) => {}
+                // What these leave behind is restored or told.
+                SYS_rt_sigaction | SYS_rt_sigprocmask | SYS_rt_sigreturn | SYS_sigaltstack
+                | SYS_rt_sigsuspend | SYS_ppoll | SYS_pselect6 | SYS_epoll_pwait
+                | SYS_epoll_pwait2 | SYS_set_robust_list | SYS_set_tid_address | SYS_clone
+                | SYS_clone3 | SYS_fork | SYS_vfork | SYS_execve | SYS_execveat | SYS_brk
+                | SYS_rseq | SYS_mremap => {}
+                _ => {
+                    told.insert(format!("what `{}` did", syscall_name(number as u64)));
+                }
+            }
+        }
+        if timers > 0 || alarm.iter().any(|a| *a) {
+            state
+                .lost
+                .push("timers that send signals: none is set".into());
+        }
+        state.lost.extend(told);
+        let children = self.all().any(|p| {
+            matches!(p.what, Did::Call { number, args, result: Some(r) }
+                if r != 0 && match number {
+                    SYS_fork | SYS_vfork => true,
+                    SYS_clone => args[0] as i32 & CLONE_THREAD == 0,
+                    SYS_clone3 => !self.threads.values().any(|t| t.pid == self.pid && t.tid as u64 == r),
+                    _ => false,
+                })
+        });
+        if children {
+            state.lost.push(
+                "processes that it had started are not there: waiting for them fails with ECHILD"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
+    /// What calls say of a thread.
+    pub fn thread(
+        &self,
+        cursor: &mut Cursor,
+        id: ThreadId,
+        to: &mut ThreadState,
+        refused: &mut Vec<String>,
+    ) -> Result<()> {
+        if let Some(m) = self.maker(id, self.last())
+            && let Did::Call { number, args, .. } = m.what
+        {
+            let clears = |flags: u64| flags & CLONE_CHILD_CLEARTID as u64 != 0;
+            match number {
+                SYS_clone if clears(args[0]) => to.clears = args[3],
+                SYS_clone3 => {
+                    if let Some(b) = bytes(cursor, &m, args[0], 24)?
+                        && clears(word(&b, 0))
+                    {
+                        to.clears = word(&b, 16);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for p in self.of(id) {
+            let Did::Call {
+                number,
+                args,
+                result: Some(_),
+            } = p.what
+            else {
+                continue;
+            };
+            match number {
+                SYS_set_tid_address => to.clears = args[0],
+                SYS_set_robust_list => to.robust = [args[0], args[1]],
+                _ => {}
+            }
+        }
+        if let Some((p, args)) =
+            self.latest(cursor, id, |n, a| n == SYS_sigaltstack && a[0] != 0)?
+        {
+            match bytes(cursor, &p, args[0], 24)? {
+                // Within a handler the kernel has taken such a stack away, and gives it back when the handler returns.
+                Some(b) if word(&b, 8) & AUTODISARM != 0 => {
+                    refused.push("its alternate stack for signals is one that handlers take away (`SS_AUTODISARM`), which is not done again".into());
+                }
+                Some(b) => {
+                    to.alternate = Some([word(&b, 0), word(&b, 8) & 0xffff_ffff, word(&b, 16)]);
+                }
+                None => refused.push("its alternate stack for signals is not known".into()),
+            }
+        }
+        if let Some((_, args)) = self.latest(cursor, id, |n, _| n == SYS_rseq)? {
+            let registers = args[2] == 0;
+            to.rseq = registers.then(|| [args[0], args[1] & 0xffff_ffff, args[3] & 0xffff_ffff]);
+        }
+        Ok(())
+    }
+
+    /// The last call of this kind of a thread since its program was loaded, or of the thread from which its process was forked.
+    fn latest(
+        &self,
+        cursor: &mut Cursor,
+        thread: ThreadId,
+        is: impl Fn(i64, &[u64; 6]) -> bool,
+    ) -> Result<Option<(Past, [u64; 6])>> {
+        let of = |p: &Past| match p.what {
+            Did::Call {
+                number,
+                args,
+                result: Some(_),
+            } if is(number, &args) => Some((*p, args)),
+            _ => None,
+        };
+        if let Some(found) = self.of(thread).rev().find_map(of) {
+            return Ok(Some(found));
+        }
+        let (mut thread, mut before) = (thread, None);
+        for (n, generation) in self.generations.iter().enumerate().rev() {
+            if let Some(until) = before {
+                let own = generation.1.iter().rev();
+                let mut own = own.filter(|p| p.thread == thread && p.position < until);
+                if let Some(found) = own.find_map(of) {
+                    return Ok(Some(found));
+                }
+            }
+            match self.maker(thread, n) {
+                Some(m) if !shares_memory(cursor, &m)? => {
+                    (thread, before) = (m.thread, Some(m.position))
+                }
+                _ => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether paths, ids or others lead elsewhere for the process than for others: it has a root of its own, mounts or other
+    /// namespaces. Also whether it was made without the handlers that its parent had.
+    pub fn is_apart(&self, cursor: &mut Cursor, own: &Thread) -> Result<bool> {
+        let moves = |p: &Past| {
+            matches!(p.what, Did::Call { number, args, result: Some(_) }
+                if MOVING.contains(&number) || number == SYS_unshare && args[0] & (APART | NEW_TIME) != 0)
+        };
+        if self.all().any(moves) {
+            return Ok(true);
+        }
+        let (mut of, mut generation, mut loaded) = (own.id, self.last(), false);
+        for _ in 0..GENERATIONS {
+            match self.origin(of, generation) {
+                Origin::Made(before, p) => {
+                    // A program that is loaded then has no handlers anyway.
+                    let not = if loaded {
+                        APART
+                    } else {
+                        APART | CLEARS_HANDLERS
+                    };
+                    if flags(cursor, &p)?.is_none_or(|f| f & not != 0) {
+                        return Ok(true);
+                    }
+                    (of, generation) = (p.thread, before);
+                }
+                Origin::Loaded(before, p) => {
+                    (of, generation, loaded) = (p.thread, before, true);
+                }
+                Origin::First | Origin::Unknown => break,
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the process was made so that it shares its memory with its parent (`vfork`), and has not loaded a program since.
+    pub fn is_borrower(&self, cursor: &mut Cursor, own: &Thread) -> Result<bool> {
+        let forked = self.generations.last().is_some_and(|g| !g.0);
+        match self.maker(own.id, self.last()).filter(|_| forked) {
+            Some(m) => shares_memory(cursor, &m),
+            None => Ok(false),
+        }
+    }
+}
+
+/// Leaves what a process did until it forked the one with this id. What it did later, before the other one began, is not the
+/// past of that. False: which call forked it is not known.
+fn cut(past: &mut Vec<Past>, child: i32) -> bool {
+    let forks = |p: &Past| {
+        matches!(p.what, Did::Call { number, result: Some(r), .. }
+            if [SYS_clone, SYS_clone3, SYS_fork, SYS_vfork].contains(&number) && r == child as u64)
+    };
+    let Some(maker) = past.iter().rfind(|p| forks(p)).copied() else {
+        return false;
+    };
+    past.retain(|p| match p.thread == maker.thread {
+        true => p.count <= maker.count,
+        false => p.position <= maker.position,
+    });
+    true
+}
+
+/// Whether a call has made memory appear twice, or in another order than in its file. Mappings do not tell that.
+fn mirrors(did: &Did) -> bool {
+    match did {
+        Did::Call {
+            number: SYS_mremap,
+            args,
+            ..
+        } => args[1] == 0 || args[3] as i32 & MREMAP_DONTUNMAP != 0,
+        Did::Call { number, .. } => *number == SYS_remap_file_pages,
+        Did::Signal(_) => false,
+    }
+}
+
+/// Whether what a call made shares the memory of who made it.
+fn shares_memory(cursor: &mut Cursor, maker: &Past) -> Result<bool> {
+    Ok(flags(cursor, maker)?.is_none_or(|f| f & CLONE_VM as u64 != 0))
+}
+
+/// With which flags of `clone` a call made a process or thread. `None`: they are not known.
+fn flags(cursor: &mut Cursor, maker: &Past) -> Result<Option<u64>> {
+    let Did::Call { number, args, .. } = maker.what else {
+        return Ok(Some(0));
+    };
+    Ok(match number {
+        SYS_vfork => Some(CLONE_VM as u64),
+        SYS_clone => Some(args[0] & 0xffff_ffff),
+        SYS_clone3 => bytes(cursor, maker, args[0], 8)?.map(|b| word(&b, 0)),
+        _ => Some(0),
+    })
+}
+
+/// Whether it is a call that loads a program and did not return.
+fn is_load(kind: &Kind) -> bool {
+    matches!(kind, Kind::Syscall { number, result: None, .. }
+        if [SYS_execve, SYS_execveat].contains(&(*number as i64)))
+}
+
+/// Whether a happening was over at an instant.
+fn is_before(
+    timeline: &Timeline,
+    h: &Happening,
+    at: Position,
+    counts: &mut BTreeMap<ThreadId, u64>,
+) -> Result<bool> {
+    let count = match counts.get(&h.thread) {
+        Some(c) => *c,
+        None => {
+            let c = timeline.count_at(h.thread, at)?.unwrap_or(0);
+            counts.insert(h.thread, c);
+            c
+        }
+    };
+    Ok(h.count < count)
+}
+
+fn past_of(h: &Happening) -> Option<Past> {
+    let what = match h.kind {
+        Kind::Syscall {
+            number,
+            args,
+            result,
+        } => {
+            // Calls that do not return count, and those that succeed. A call that waits with another mask may fail.
+            let waits = [
+                SYS_rt_sigsuspend,
+                SYS_ppoll,
+                SYS_pselect6,
+                SYS_epoll_pwait,
+                SYS_epoll_pwait2,
+            ];
+            if result.is_some_and(|r| r >= ERRORS) && !waits.contains(&(number as i64)) {
+                return None;
+            }
+            Did::Call {
+                number: number as i64,
+                args,
+                result,
+            }
+        }
+        Kind::Signal { number, .. } => Did::Signal(number),
+        _ => return None,
+    };
+    Some(Past {
+        thread: h.thread,
+        count: h.count,
+        position: h.position,
+        what,
+    })
+}
+
+/// Memory before a call, if all of it is known.
+pub fn bytes(cursor: &mut Cursor, p: &Past, address: u64, len: usize) -> Result<Option<Vec<u8>>> {
+    let found = cursor.around_call((p.thread, p.count), (address, len), false)?;
+    let whole: Option<Vec<u8>> = found.into_iter().collect();
+    Ok(whole.filter(|b| b.len() == len))
+}
+
+/// Eight bytes of what was read.
+pub fn word(bytes: &[u8], at: usize) -> u64 {
+    let part = bytes.get(at..at + 8);
+    part.and_then(|b| b.try_into().ok())
+        .map_or(0, u64::from_le_bytes)
+}
