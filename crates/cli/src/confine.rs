@@ -49,7 +49,7 @@ pub fn allowed(recording: &Path) -> Allowed {
 }
 
 /// Whether a file has the content of this name.
-fn is_called(file: &File, name: &[u8; 16]) -> bool {
+pub fn is_called(file: &File, name: &[u8; 16]) -> bool {
     let mut hash = xxhash_rust::xxh3::Xxh3Default::new();
     let mut left = hindsight_trace::chunk::MAX_MODULE;
     let (mut file, mut part) = (file, vec![0; 1 << 20]);

@@ -226,9 +226,23 @@ pub struct Breakpath {
     /// instructions count.
     #[arg(long, value_name = "N", default_value_t = 16_000_000)]
     pub limit: u64,
+    /// Start the recorded program under gdb, as it was recorded, and bring it to the place. Shows what would be executed, and asks. At a
+    /// terminal gdb stays there; otherwise it says where the program arrived. Exit status then: 0: there; 1: this run is not like
+    /// the recorded one; 2: an error.
+    #[arg(long, conflicts_with_all = ["gdb", "lldb"])]
+    pub run: bool,
+    /// Do not ask. Only for recordings that you trust as you trust a program.
+    #[arg(long, requires = "run")]
+    pub yes: bool,
+    /// Say where the program arrived and end it, also at a terminal.
+    #[arg(long, requires = "run")]
+    pub batch: bool,
     /// For scripts.
     #[arg(long)]
     pub json: bool,
+    /// Options of gdb.
+    #[arg(last = true, value_name = "GDB OPTIONS", requires = "run")]
+    pub options: Vec<OsString>,
 }
 
 #[derive(ClapArgs)]

@@ -1,0 +1,160 @@
+//! What a debugger is told: the way, how the recorded program began, and what it has at its end. The process that plays the
+//! recording makes this, and another one may make a script of it, which a debugger executes. So it holds data only.
+
+use super::begin::Begin;
+use anyhow::{Result, bail};
+use hindsight_inspect::mappings;
+use hindsight_isa::regs;
+use hindsight_text::line;
+use hindsight_timeline::{Mapping, Position, Route, Timeline};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Debuggers count the stops of a setting up to here.
+const MOST_HITS: u64 = i32::MAX as u64;
+
+/// An offset in a file, which has this number in [`Way::files`]. It counts from the file's first mapping.
+pub type InFile = (usize, u64);
+
+/// The way to a position.
+#[derive(Serialize, Deserialize)]
+pub struct Way {
+    pub position: String,
+    /// The number of stops of all parts.
+    pub stops: u64,
+    /// Paths.
+    pub files: Vec<String>,
+    pub parts: Vec<Part>,
+    pub begin: Begin,
+    /// The registers at the end of which it is known what a live program must have in them.
+    pub registers: Vec<(String, Value)>,
+}
+
+/// Something that is set, until it has stopped the program so many times.
+#[derive(Serialize, Deserialize)]
+pub struct Part {
+    /// A word of eight bytes that is read or written. Otherwise it is an instruction.
+    pub data: bool,
+    pub at: InFile,
+    pub hits: u64,
+    /// Where the next instruction then is, if it is in a file.
+    pub pc: Option<InFile>,
+}
+
+/// What a register holds.
+#[derive(Serialize, Deserialize, PartialEq, Eq, Debug)]
+pub enum Value {
+    File(InFile),
+    /// An address on the stack, as the recorded program had it.
+    Stack(u64),
+    Number(u64),
+}
+
+/// Numbers paths.
+#[derive(Default)]
+struct Files(Vec<String>, BTreeMap<String, usize>);
+
+impl Files {
+    fn number(&mut self, path: &str) -> usize {
+        if let Some(n) = self.1.get(path) {
+            return *n;
+        }
+        self.0.push(path.to_owned());
+        self.1.insert(path.to_owned(), self.0.len() - 1);
+        self.0.len() - 1
+    }
+}
+
+impl Way {
+    /// # Errors
+    /// A setting stops more often than debuggers count, or the recording does not answer.
+    pub fn new(timeline: &Timeline, route: &Route, to: Position) -> Result<Way> {
+        let (mut files, mut parts) = (Files::default(), Vec::new());
+        for h in &route.halts {
+            let s = &h.setting;
+            if h.hits > MOST_HITS {
+                bail!(
+                    "{}+{:#x} stops {} times: debuggers count up to {MOST_HITS}",
+                    line(&s.module),
+                    s.offset,
+                    h.hits
+                );
+            }
+            parts.push(Part {
+                data: s.data,
+                at: (files.number(&s.module), s.offset),
+                hits: h.hits,
+                pc: h.at.as_ref().map(|(path, o)| (files.number(path), *o)),
+            });
+        }
+        let registers = registers(timeline, route, &mut files)?;
+        Ok(Way {
+            position: to.to_string(),
+            stops: route.stops,
+            files: files.0,
+            parts,
+            begin: Begin::new(timeline)?,
+            registers,
+        })
+    }
+}
+
+/// What a live program must have in its registers at the end. Left out are values that may be others in each run: addresses
+/// elsewhere and halves of addresses, ids, and r11, in which a system call leaves flags that may come from comparing
+/// addresses.
+fn registers(
+    timeline: &Timeline,
+    route: &Route,
+    files: &mut Files,
+) -> Result<Vec<(String, Value)>> {
+    let mut cursor = timeline.cursor()?;
+    cursor.seek_count(route.thread, route.steps)?;
+    let maps = mappings(&mut cursor)?;
+    let pid = u64::from(timeline.thread(route.thread)?.pid.unsigned_abs());
+    let all = cursor.registers()?;
+    let gpr = regs::NAMES.iter().zip(all.gpr);
+    let all = gpr.chain([(&"rip", all.rip)]);
+    let mut out = Vec::new();
+    for (name, value) in all.filter(|r| *r.0 != "r11") {
+        let known = match maps.iter().find(|m| (m.start..m.end).contains(&value)) {
+            Some(m) if m.path.starts_with('/') => {
+                let of = maps.iter().filter(|n| n.path == m.path);
+                let first = of.map(|n| n.start).min().unwrap_or(m.start);
+                Some(Value::File((files.number(&m.path), value - first)))
+            }
+            Some(m) if m.path == "[stack]" => Some(Value::Stack(value)),
+            Some(_) => None,
+            None => is_plain(value, pid, &maps).then_some(Value::Number(value)),
+        };
+        out.extend(known.map(|v| ((*name).to_owned(), v)));
+    }
+    Ok(out)
+}
+
+/// Whether a value can only be a number, and not an id or a half of an address.
+fn is_plain(value: u64, pid: u64, maps: &[Mapping]) -> bool {
+    let low = |a: u64| a & u64::from(u32::MAX);
+    let half = |m: &Mapping| (low(m.start)..=low(m.end - 1)).contains(&value);
+    value <= u64::from(u32::MAX) && value != pid && !maps.iter().any(half)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_of_addresses_and_ids_are_no_plain_numbers() {
+        let map = |start, end| Mapping {
+            start,
+            end,
+            prot: 1,
+            flags: 0,
+            offset: 0,
+            path: String::new(),
+        };
+        let maps = [map(0x7fff_1234_5000, 0x7fff_1234_6000)];
+        let plain = |value| is_plain(value, 4711, &maps);
+        assert!(plain(0) && plain(42) && plain(0x1234_6000));
+        assert!(!plain(0x1234_5678) && !plain(4711) && !plain(1 << 40));
+    }
+}

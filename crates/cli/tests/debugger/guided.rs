@@ -1,0 +1,141 @@
+//! Live programs that gdb leads to a place of their recording: they begin as the recorded ones did, and where they part is said.
+
+use crate::breakpath::{arrive, ask, call, route};
+use crate::common::compile;
+use hindsight_lab::Scene;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// What it does depends on what is in a file.
+const READER: &str = r#"
+#include <stdio.h>
+static int first(int n) { return n + 1; }
+static int second(int n) { return n + 2; }
+int main(int argc, char **argv) {
+    FILE *f = fopen(argv[1], "r");
+    int n = 0;
+    for (int i = 0, c; (c = getc(f)) != EOF; i++) {
+        if (c == 'x') __asm__ volatile("int3");
+        n = c == 'a' ? first(n) : second(n);
+    }
+    printf("%d\n", n);
+    return 0;
+}
+"#;
+
+/// What it shows is the same in a run that begins as the recorded one did, wherever its stack is.
+const BEGIN: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+static int after(int n) { return n + 1; }
+int main(int argc, char **argv) {
+    char folder[4096];
+    for (int i = 0; i < argc; i++) printf("[%s] %ld\n", argv[i], (long)argv[i] & 4095);
+    printf("%s %s\n", getenv("KEPT"), getcwd(folder, sizeof folder));
+    printf("%ld %ld\n", (long)&argc & 4095, (long)getenv("KEPT") & 4095);
+    unsigned char *random = (unsigned char *)getauxval(AT_RANDOM);
+    for (int i = 0; i < 16; i++) printf("%02x", random[i]);
+    printf(" %s\n", (char *)getauxval(AT_EXECFN));
+    fflush(stdout);
+    printf("behind %d\n", after(argc));
+    return 0;
+}
+"#;
+
+/// Has `hindsight` lead a live program.
+fn lead(s: &Scene, trace: &Path, place: &str) -> (Option<i32>, Value, String) {
+    ask(s, trace, place, &["--run", "--yes", "--limit", "100000"])
+}
+
+/// A recorded program, the file that it reads, and the third call of `second`.
+fn reader(s: &Scene) -> (PathBuf, PathBuf, String) {
+    let text = s.path("text");
+    let program = compile(s, "program", READER, &[]);
+    std::fs::write(&text, "abaabbab").unwrap();
+    let (_, trace) = s.record(&[&program, &text]);
+    let place = call(s, &trace, "second", 2);
+    (trace, text, place)
+}
+
+#[test]
+fn a_program_is_led_there_and_begins_as_it_did() {
+    let s = Scene::new();
+    let program = compile(&s, "program", BEGIN, &[]);
+    let trace = s.path("begin.hst");
+    let mut record = s.recording(
+        &trace,
+        &[program.to_str().unwrap(), "a b", "", "it's\n$HOME"],
+    );
+    let recorded = s.run(record.env("KEPT", "a 'value'"));
+    let place = call(&s, &trace, "after", 0);
+    let stops = route(&s, &trace, &place, &[])["stops"].clone();
+    let (status, json, told) = lead(&s, &trace, &place);
+    assert_eq!(status, Some(0), "{json} {told}");
+    assert_eq!((&json["reached"], &json["stops"]), (&true.into(), &stops));
+    assert_eq!(json["difference"], Value::Null);
+    let shown = recorded.text();
+    let (shown, _) = shown.split_once("behind").unwrap();
+    assert!(shown.contains("a 'value'"), "{shown}");
+    assert!(told.contains(shown), "{told}\nis without\n{shown}");
+}
+
+#[test]
+fn a_run_that_differs_says_where() {
+    let s = Scene::new();
+    let (trace, text, place) = reader(&s);
+    let (status, json, told) = lead(&s, &trace, &place);
+    assert_eq!(status, Some(0), "{json} {told}");
+    // There is no such call now.
+    for (content, live) in [
+        ("aaaaaaaa", "ended in part"),
+        ("abaaxbab", "something else stopped it"),
+    ] {
+        std::fs::write(&text, content).unwrap();
+        let (status, json, told) = lead(&s, &trace, &place);
+        assert_eq!(status, Some(1), "{json} {told}");
+        assert_eq!(json["reached"], false);
+        let now = json["difference"]["live"].as_str().unwrap();
+        assert!(now.contains(live), "{json}");
+        // The script says it, too.
+        let told = arrive(&s, &trace, &place, &["program"], &[]).unwrap_err();
+        assert!(
+            told.contains(live) && told.contains("not like the recorded one"),
+            "{told}"
+        );
+    }
+    // As many calls, with another number: the place is right, and a register is not.
+    std::fs::write(&text, "bbb").unwrap();
+    let (status, json, told) = lead(&s, &trace, &place);
+    assert_eq!(status, Some(1), "{json} {told}");
+    let what = json["difference"]["what"].as_str().unwrap();
+    assert!(what.starts_with("register "), "{json}");
+    // What people get.
+    let mut command = s.hindsight(&["breakpath", "--run", "--yes"]);
+    let done = s.run(command.arg(&trace).arg(&place));
+    assert_eq!(done.status.code(), Some(1));
+    assert!(done.messages().contains(what), "{}", done.messages());
+}
+
+#[test]
+fn only_the_recorded_program_is_run_and_only_if_asked_to() {
+    let s = Scene::new();
+    let (trace, _, place) = reader(&s);
+    let refuses = |command: &mut std::process::Command, why: &str| {
+        let done = s.run(command.arg(&trace).arg(&place));
+        assert_eq!(done.status.code(), Some(2), "{}", done.messages());
+        assert!(done.messages().contains(why), "{}", done.messages());
+    };
+    // Nobody can be asked.
+    let run = || s.hindsight(&["breakpath", "--run"]);
+    refuses(&mut run(), "--yes does it");
+    refuses(
+        run().arg("--yes").env("PATH", s.path(".")),
+        "gdb is not installed",
+    );
+    compile(&s, "program", "int main(void) { return 3; }", &[]);
+    refuses(run().arg("--yes"), "not on this machine as it was recorded");
+    std::fs::remove_file(s.path("program")).unwrap();
+    refuses(run().arg("--yes"), "not on this machine as it was recorded");
+}
