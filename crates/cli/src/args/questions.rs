@@ -211,7 +211,7 @@ pub struct Breakpath {
         help = recording_and_place!("")
     )]
     pub words: Vec<String>,
-    /// Print a script for gdb that does it: `gdb -x SCRIPT --args PROGRAM ARGUMENTS`.
+    /// Print a script for gdb that does it: `gdb -x SCRIPT PROGRAM`. It holds the recorded environment.
     #[arg(long, conflicts_with_all = ["lldb", "json"])]
     pub gdb: bool,
     /// Print a script for lldb that does it: `lldb -o "command script import ./SCRIPT.py" -- PROGRAM ARGUMENTS`.

@@ -36,6 +36,10 @@ def answer(text):
 def run():
     """Goes the whole way, and says whether it has arrived."""
     same()
+    if BATCH:
+        # gdb would end with status 0, as if the program had arrived. The kernel ends the program with it.
+        for number in signal.SIGTERM, signal.SIGHUP:
+            signal.signal(number, signal.SIG_DFL)
     difference, stops = None, 0
     try:
         stack()
@@ -45,8 +49,9 @@ def run():
         difference = unlike()
     except Unlike as e:
         difference = e
-    for command in SIGNALS:
-        gdb.execute(command, to_string=True)
+    finally:
+        for command in SIGNALS:
+            gdb.execute(command, to_string=True)
     if OUT is not None:
         said = None if difference is None else difference.difference
         answer(json.dumps({"position": POSITION, "reached": said is None, "stops": stops,

@@ -159,12 +159,20 @@ fn command(begin: &Begin) -> String {
     }
 }
 
-/// What one environment has and the other has not, in lines.
+/// Variables that tell the loader which code to load, and the C library which code to run.
+const LOADS: [&str; 2] = ["LD_", "GLIBC_TUNABLES="];
+
+/// What one environment has and the other has not, in lines. What loads code is first.
 fn differences(recorded: &[Vec<u8>], own: &[Vec<u8>]) -> Vec<String> {
     let mut out = Vec::new();
     for (sign, these, those) in [("+", recorded, own), ("-", own, recorded)] {
         let those: std::collections::HashSet<&[u8]> = those.iter().map(|t| t.as_slice()).collect();
-        for text in these.iter().filter(|t| !those.contains(t.as_slice())) {
+        let mut new: Vec<&Vec<u8>> = these
+            .iter()
+            .filter(|t| !those.contains(t.as_slice()))
+            .collect();
+        new.sort_by_key(|t| !LOADS.iter().any(|l| t.starts_with(l.as_bytes())));
+        for text in new {
             let text = shown(text);
             let cut: String = text.chars().take(VARIABLE).collect();
             let more = if cut.len() < text.len() { "…" } else { "" };
@@ -244,5 +252,7 @@ mod tests {
         assert_eq!(shown, r"'/bin/busybox' '-rf' 'a b' 'it'\''s\n' (as 'rm')");
         let found = differences(&list(&["A=1", "B=2"]), &list(&["B=2", "C=\u{1b}3"]));
         assert_eq!(found, ["+ A=1", r"- C=\u001b3"]);
+        let found = differences(&list(&["A=1", "LD_PRELOAD=x"]), &[]);
+        assert_eq!(found, ["+ LD_PRELOAD=x", "+ A=1"]);
     }
 }

@@ -183,7 +183,7 @@ pub fn run(way: &Way, how: &Run) -> String {
     const RUN: &str = include_str!("run.gdb");
     format!(
         r#"{SETTINGS}python
-import json, os, struct
+import json, os, signal, struct
 {lists}
 {ends}
 {STEPS}

@@ -11,9 +11,9 @@ shift = None
 class Unlike(gdb.GdbError):
     """The live program is not where the recorded one was, or holds something else."""
 
-    def __init__(self, part, what, recorded, live, verb="is "):
-        super().__init__("%s %s%s after part %d, in the recording %s: %s"
-                         % (what, verb, live, part, recorded, UNLIKE))
+    def __init__(self, part, what, recorded, live, message=None):
+        message = message or "%s is %s after part %d, in the recording %s" % (what, live, part, recorded)
+        super().__init__("%s: %s" % (message, UNLIKE))
         self.difference = {"part": part, "what": what, "recorded": recorded, "live": live}
 
 
@@ -124,7 +124,7 @@ def go(part, kind, file, offset, hits, pc_file, pc_offset):
     """Sets something, runs until it has stopped so many times, and takes it away."""
     first = base(file)
     if first is None:
-        raise Unlike(part - 1, FILES[file], "it is", "not mapped")
+        raise Unlike(part - 1, FILES[file], "mapped", "not mapped")
     address = first + offset
     if kind == "break":
         stop = gdb.Breakpoint("*%#x" % address, internal=True)
@@ -135,15 +135,15 @@ def go(part, kind, file, offset, hits, pc_file, pc_offset):
         stop.ignore_count = hits - 1
         gdb.execute("continue", to_string=True)
         if not gdb.selected_inferior().pid:
-            raise Unlike(part - 1, "the program", "running", "ended in part %d" % part, "")
+            raise Unlike(part, "the program", "running", "ended", "the program ended in part %d" % part)
         count, pc = stop.hit_count, register("pc")
     finally:
         if stop.is_valid():
             stop.delete()
     if count != hits:
-        raise Unlike(part - 1, "the program", "%d times" % hits,
-                     "at %s has come to what was set %d times, and something else stopped it"
-                     % (place(pc), count), "")
+        live = "%d, and something else stopped it at %s" % (count, place(pc))
+        raise Unlike(part, "stops", str(hits), live, "something else stopped the program at %s, "
+                     "behind %d of %d stops of part %d" % (place(pc), count, hits, part))
     if pc_file is not None and (base(pc_file) is None or pc != base(pc_file) + pc_offset):
         raise Unlike(part, "the program", "at %s+%#x" % (FILES[pc_file], pc_offset), "at " + place(pc))
 

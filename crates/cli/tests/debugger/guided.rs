@@ -89,8 +89,8 @@ fn a_run_that_differs_says_where() {
     assert_eq!(status, Some(0), "{json} {told}");
     // There is no such call now.
     for (content, live) in [
-        ("aaaaaaaa", "ended in part"),
-        ("abaaxbab", "something else stopped it"),
+        ("aaaaaaaa", "ended"),
+        ("abaaxbab", "something else stopped"),
     ] {
         std::fs::write(&text, content).unwrap();
         let (status, json, told) = lead(&s, &trace, &place);
@@ -138,4 +138,55 @@ fn only_the_recorded_program_is_run_and_only_if_asked_to() {
     refuses(run().arg("--yes"), "not on this machine as it was recorded");
     std::fs::remove_file(s.path("program")).unwrap();
     refuses(run().arg("--yes"), "not on this machine as it was recorded");
+}
+
+/// A program that waits for ever in the live run.
+#[test]
+fn signals_end_it_with_the_program() {
+    let s = Scene::new();
+    let source = r#"
+#include <stdio.h>
+#include <unistd.h>
+static int end(int n) { return n + 1; }
+int main(int argc, char **argv) {
+    if (access(argv[1], F_OK)) {
+        dprintf(2, "waits %d\n", getpid());
+        pause();
+    }
+    return end(1);
+}
+"#;
+    let program = compile(&s, "program", source, &[]);
+    let go = s.path("go");
+    std::fs::write(&go, "").unwrap();
+    let (_, trace) = s.record(&[&program, &go]);
+    let place = call(&s, &trace, "end", 0);
+    std::fs::remove_file(&go).unwrap();
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut command = s.hindsight(&["breakpath", "--run", "--yes", "--json"]);
+        let running = s.start(command.arg(&trace).arg(&place));
+        let waits = || {
+            let said = running.messages();
+            let (_, rest) = said.split_once("waits ")?;
+            rest.split_once('\n')?.0.parse::<i32>().ok()
+        };
+        let pid = loop {
+            match waits() {
+                Some(pid) => break pid,
+                None => assert!(running.is_running(), "{}", running.messages()),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        assert!(hindsight_lab::kill(running.id(), signal));
+        let done = running.finish();
+        if signal == libc::SIGTERM {
+            assert_eq!(done.status.code(), None, "{}", done.messages());
+        } else {
+            let json: Value = serde_json::from_slice(&done.stdout).unwrap();
+            assert_eq!(done.status.code(), Some(1), "{json}");
+            let live = json["difference"]["live"].as_str().unwrap();
+            assert!(live.contains("something else stopped"), "{json}");
+        }
+        hindsight_lab::await_end(pid);
+    }
 }
