@@ -6,7 +6,7 @@ use hindsight_lab::{Done, Scene};
 use serde_json::Value;
 use std::path::Path;
 
-const PROGRAM: &str = r#"
+pub const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <string.h>
 long cell, other[40]; char text[64];

@@ -1,6 +1,6 @@
 //! Live programs that gdb leads to a place of their recording: they begin as the recorded ones did, and where they part is said.
 
-use crate::breakpath::{arrive, ask, call, route};
+use crate::breakpath::{PROGRAM, arrive, ask, call, route};
 use crate::common::compile;
 use hindsight_lab::Scene;
 use serde_json::Value;
@@ -189,4 +189,62 @@ int main(int argc, char **argv) {
         }
         hindsight_lab::await_end(pid);
     }
+}
+
+/// Debian's lldb does not find its own module by itself.
+fn module_of_lldb() -> PathBuf {
+    let inside = |folder: &Path, begins: &str| -> Vec<PathBuf> {
+        let all = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let named = all.filter(|e| e.file_name().to_string_lossy().starts_with(begins));
+        named.map(|e| e.path()).collect()
+    };
+    let versions = inside(Path::new("/usr/lib"), "llvm-");
+    let pythons = versions
+        .iter()
+        .flat_map(|v| inside(&v.join("lib"), "python3"));
+    let mut all = pythons.map(|p| p.join("dist-packages"));
+    all.find(|p| p.join("lldb/embedded_interpreter.py").exists())
+        .expect("python3-lldb-14 is missing: scripts/setup installs it")
+}
+
+#[test]
+fn lldb_arrives_too() {
+    let s = Scene::new();
+    let program = compile(&s, "program", PROGRAM, &[]);
+    let (_, trace) = s.record(&[&program]);
+    let mut kinds = std::collections::BTreeSet::new();
+    let places = [
+        "94%".to_owned(),
+        "97%".to_owned(),
+        call(&s, &trace, "deep", 20),
+    ];
+    for place in places {
+        let way = route(&s, &trace, &place, &[]);
+        let settings = way["settings"].as_array().unwrap();
+        kinds.extend(
+            settings
+                .iter()
+                .map(|h| h["kind"].as_str().unwrap().to_owned()),
+        );
+        let script = s.run(
+            s.hindsight(&["breakpath", "--lldb"])
+                .arg(&trace)
+                .arg(&place),
+        );
+        std::fs::write(s.path("way.py"), script.stdout).unwrap();
+        let mut lldb = s.command("lldb");
+        lldb.args(["-x", "-b", "-o", "command script import ./way.py", "--"])
+            .arg(&program)
+            .env("PYTHONPATH", module_of_lldb());
+        let done = s.run(&mut lldb);
+        let (position, stops) = (way["position"].as_str().unwrap(), &way["stops"]);
+        let arrived = format!("position {position} after {stops} stops");
+        assert!(
+            done.text().contains(&arrived),
+            "{} {}",
+            done.text(),
+            done.messages()
+        );
+    }
+    assert_eq!(kinds.len(), 2, "only {kinds:?}");
 }
