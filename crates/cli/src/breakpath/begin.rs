@@ -13,6 +13,9 @@ const PLATFORM: u64 = 15;
 const BASE_PLATFORM: u64 = 24;
 const RANDOM: u64 = 25;
 const EXECFN: u64 = 31;
+/// Files whose contents are looked at.
+const MODULES: usize = 1024;
+const PROT_EXEC: u32 = 4;
 /// Bytes of all texts that are read from the recorded stack.
 const MOST: usize = 1 << 21;
 const WORD: u64 = 8;
@@ -29,6 +32,8 @@ pub struct Begin {
     pub program: Vec<u8>,
     /// The name of its content, and its size. `None`: the recording does not have it.
     pub content: Option<(ModuleHash, u64)>,
+    /// The other files whose code the program had mapped at any time: paths, names of contents and sizes.
+    pub code: Vec<(String, ModuleHash, u64)>,
     pub folder: Vec<u8>,
     pub args: Vec<Vec<u8>>,
     pub env: Vec<Vec<u8>>,
@@ -67,14 +72,7 @@ impl Begin {
         let Some(first) = timeline.processes()?.into_iter().next() else {
             return Ok(out);
         };
-        let modules = timeline.modules(first.image)?;
-        let is_program = |path: &str| path.as_bytes() == out.program;
-        if let Some(m) = modules.iter().find(|m| is_program(&m.path))
-            && let Some(hash) = m.hash
-            && let Ok(bytes) = timeline.module_bytes(hash)
-        {
-            out.content = Some((hash, bytes.len() as u64));
-        }
+        out.contents(timeline, first.image)?;
         let Some(s) = initial_stack(timeline, &first)? else {
             return Ok(out);
         };
@@ -94,6 +92,26 @@ impl Begin {
         let execfn = header.execfn.as_bytes().to_vec();
         out.stack = out.place(&mut cursor, &s, execfn)?;
         Ok(out)
+    }
+
+    /// What the program's file and others contain.
+    fn contents(&mut self, timeline: &Timeline, image: u32) -> Result<()> {
+        for m in timeline.modules(image)?.iter().take(MODULES) {
+            let is_code = m.parts.iter().any(|p| p.prot & PROT_EXEC != 0);
+            let Some(hash) = m.hash.filter(|_| is_code) else {
+                continue;
+            };
+            let Ok(bytes) = timeline.module_bytes(hash) else {
+                continue;
+            };
+            let size = bytes.len() as u64;
+            if m.path.as_bytes() != self.program {
+                self.code.push((m.path.clone(), hash, size));
+            } else if self.content.is_none() {
+                self.content = Some((hash, size));
+            }
+        }
+        Ok(())
     }
 
     /// Whether these are as many texts as there are on the stack.

@@ -68,4 +68,4 @@ def run():
 
 
 SIGNALS = quiet()
-folder()
+prepare()

@@ -12,6 +12,7 @@ use crate::{args, confine, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_guard::outside;
 use hindsight_text::bytes;
+use hindsight_trace::ModuleHash;
 use std::ffi::OsStr;
 use std::io::{IsTerminal, Read, Write};
 use std::net::Shutdown;
@@ -60,6 +61,12 @@ pub fn run(a: &args::Breakpath, file: Option<&Path>, wanted: &Wanted) -> Result<
         }
         let way: Way = serde_json::from_slice(&text).context("the way that was found")?;
         let identity = is_recorded(&way.begin)?;
+        if let Some(other) = first_other(&way.begin) {
+            say(&format!(
+                "not as recorded: {} is another file on this machine",
+                hindsight_text::line(other)
+            ));
+        }
         if !a.yes && !ask(&way.begin)? {
             say("nothing was run");
             return Ok(2);
@@ -112,6 +119,15 @@ fn is_recorded(begin: &Begin) -> Result<Identity> {
         time(m.mtime(), m.mtime_nsec()),
         time(m.ctime(), m.ctime_nsec()),
     ))
+}
+
+/// The first of the other files with code that this machine does not have as it was recorded.
+fn first_other(begin: &Begin) -> Option<&str> {
+    let is_other = |(path, hash, size): &&(String, ModuleHash, u64)| {
+        let same = |f: &std::fs::File| confine::is_called(f, &hash.0);
+        outside::open_same(Path::new(path), *size, &hash.0, same).is_none()
+    };
+    begin.code.iter().find(is_other).map(|c| c.0.as_str())
 }
 
 /// Shows what would be executed, and asks.

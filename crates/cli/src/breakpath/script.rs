@@ -142,7 +142,7 @@ import os, struct
 {lists}
 {ends}
 {STEPS}
-folder()
+prepare()
 end
 starti
 python

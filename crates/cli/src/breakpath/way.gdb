@@ -4,6 +4,8 @@ MACHINE = {6: "AT_PAGESZ", 11: "AT_UID", 12: "AT_EUID", 13: "AT_GID", 14: "AT_EG
            17: "AT_CLKTCK", 23: "AT_SECURE", 26: "AT_HWCAP2", 29: "AT_HWCAP3", 51: "AT_MINSIGSTKSZ"}
 # An entry that says nothing.
 IGNORE = 1
+# Bytes of a variable, which may have 128 KiB. The kernel leaves as many as that below what it lays on a stack.
+ROOM = 1 << 16
 # How far the live program's stack is from the recorded one, once it is known.
 shift = None
 
@@ -50,8 +52,12 @@ def register(name):
     return int(gdb.parse_and_eval("$" + name)) % 2**64
 
 
-def folder():
-    """Has the program start where the recorded one did."""
+def prepare():
+    """Has the program start where the recorded one did, with enough room on its stack for what that had there."""
+    if STACK is not None:
+        for i in range((STACK["end"] - STACK["pointer"]) // ROOM):
+            # What it gets then takes the place of this.
+            gdb.execute("set environment HINDSIGHT_%d %s" % (i, ROOM * "x"))
     path = os.fsdecode(FOLDER)
     if not os.path.isdir(path):
         tell("there is no directory %r" % path)

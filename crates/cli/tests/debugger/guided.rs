@@ -140,6 +140,36 @@ fn only_the_recorded_program_is_run_and_only_if_asked_to() {
     refuses(run().arg("--yes"), "not on this machine as it was recorded");
 }
 
+#[test]
+fn another_library_is_named_at_once() {
+    let s = Scene::new();
+    let shared = ["-shared", "-fPIC"];
+    let extra = compile(
+        &s,
+        "extra.so",
+        "int extra(int n) { return n + 1; }",
+        &shared,
+    );
+    let source = "int extra(int n); int main(void) { return extra(41) != 42; }";
+    let program = compile(&s, "program", source, &[extra.to_str().unwrap()]);
+    // More than the kernel leaves below a small environment.
+    let trace = s.path("large.hst");
+    let mut record = s.recording(&trace, &[&program]);
+    for n in 0..3 {
+        record.env(format!("LARGE{n}"), "x".repeat(100_000));
+    }
+    assert_eq!(s.run(&mut record).status.code(), Some(0));
+    let place = call(&s, &trace, "extra", 0);
+    let (status, json, told) = lead(&s, &trace, &place);
+    assert_eq!(status, Some(0), "{json} {told}");
+    assert!(!told.contains("not as recorded"), "{told}");
+    let other = "int extra(int n) { return n + 1; } int more(int n) { return n * n; }";
+    compile(&s, "extra.so", other, &shared);
+    let (_, _, told) = lead(&s, &trace, &place);
+    assert!(told.contains("not as recorded"), "{told}");
+    assert!(told.contains("extra.so is another file"), "{told}");
+}
+
 /// A program that waits for ever in the live run.
 #[test]
 fn signals_end_it_with_the_program() {
