@@ -58,6 +58,8 @@ pub struct InitialStack {
     pub environment: Vec<Option<u64>>,
     /// The auxiliary vector, without its end: kinds and values.
     pub auxiliary: Vec<(u64, Option<u64>)>,
+    /// All entries are known up to the last one.
+    pub is_whole: bool,
 }
 
 impl InitialStack {
@@ -105,10 +107,11 @@ fn parse(pointer: u64, words: &[Option<u64>]) -> Option<InitialStack> {
     }
     let environment = words[begin..at].to_vec();
     at += 1;
-    let mut auxiliary = Vec::new();
+    let (mut auxiliary, mut is_whole) = (Vec::new(), false);
     // The program reads the kinds of all entries, but only some values.
     while let (Some(Some(kind)), Some(value)) = (words.get(at), words.get(at + 1)) {
         if *kind == AT_NULL {
+            is_whole = true;
             break;
         }
         auxiliary.push((*kind, *value));
@@ -119,6 +122,7 @@ fn parse(pointer: u64, words: &[Option<u64>]) -> Option<InitialStack> {
         arguments,
         environment,
         auxiliary,
+        is_whole,
     })
 }
 
@@ -205,6 +209,7 @@ mod tests {
         assert_eq!(partly.known(), [(6, 4096)]);
         assert_eq!(partly.environment, [Some(0x20), None]);
         assert_eq!(partly.auxiliary, [(6, Some(4096)), (7, None)]);
+        assert!(partly.is_whole && !parse(&[0, 0, 0, 6, 1].map(Some)).unwrap().is_whole);
         assert_eq!(parse(&[None, None]), None);
         assert_eq!(parse(&[Some(u64::MAX)]), None);
     }

@@ -227,8 +227,8 @@ pub struct Breakpath {
     #[arg(long, value_name = "N", default_value_t = 16_000_000)]
     pub limit: u64,
     /// Start the recorded program under gdb, as it was recorded, and bring it to the place. Shows what would be executed, and asks. At a
-    /// terminal gdb stays there; otherwise it says where the program arrived. Exit status then: 0: there; 1: this run is not like
-    /// the recorded one; 2: an error.
+    /// terminal gdb stays there. With `--batch`, `--json`, or without a terminal, it says where the program arrived; exit status 0:
+    /// there; 1: this run is not like the recorded one; 2: another error.
     #[arg(long, conflicts_with_all = ["gdb", "lldb"])]
     pub run: bool,
     /// Do not ask. Only for recordings that you trust as you trust a program.
@@ -240,7 +240,7 @@ pub struct Breakpath {
     /// For scripts.
     #[arg(long)]
     pub json: bool,
-    /// Options of gdb.
+    /// Options of gdb, which count at the place, such as `-ex bt`.
     #[arg(last = true, value_name = "GDB OPTIONS", requires = "run")]
     pub options: Vec<OsString>,
 }

@@ -13,6 +13,14 @@ const PLATFORM: u64 = 15;
 const BASE_PLATFORM: u64 = 24;
 const RANDOM: u64 = 25;
 const EXECFN: u64 = 31;
+const POINTERS: [u64; 4] = [PLATFORM, BASE_PLATFORM, RANDOM, EXECFN];
+/// The kind of entries that say nothing.
+const IGNORE: u64 = 1;
+/// The kernel has some twenty.
+const ENTRIES: usize = 64;
+const RANDOM_LEN: usize = 16;
+/// Bytes from the first word to the last text. The kernel allows six mebibytes of texts.
+const LARGEST: u64 = 8 << 20;
 /// Files whose contents are looked at.
 const MODULES: usize = 1024;
 const PROT_EXEC: u32 = 4;
@@ -34,6 +42,8 @@ pub struct Begin {
     pub content: Option<(ModuleHash, u64)>,
     /// The other files whose code the program had mapped at any time: paths, names of contents and sizes.
     pub code: Vec<(String, ModuleHash, u64)>,
+    /// The path that was executed. For a script it is the script.
+    pub executed: Vec<u8>,
     pub folder: Vec<u8>,
     pub args: Vec<Vec<u8>>,
     pub env: Vec<Vec<u8>>,
@@ -64,6 +74,7 @@ impl Begin {
         let texts = |list: &[Text]| list.iter().map(|t| t.as_bytes().to_vec()).collect();
         let mut out = Begin {
             program: header.exe.as_bytes().to_vec(),
+            executed: header.execfn.as_bytes().to_vec(),
             folder: header.cwd.as_bytes().to_vec(),
             args: texts(&header.argv),
             env: texts(&header.env),
@@ -89,8 +100,7 @@ impl Begin {
             };
             (out.args, out.env) = (args, env);
         }
-        let execfn = header.execfn.as_bytes().to_vec();
-        out.stack = out.place(&mut cursor, &s, execfn)?;
+        out.stack = out.place(&mut cursor, &s)?;
         Ok(out)
     }
 
@@ -120,12 +130,7 @@ impl Begin {
     }
 
     /// Where everything is. `None`: not where the kernel would lay it.
-    fn place(
-        &self,
-        cursor: &mut Cursor,
-        s: &InitialStack,
-        execfn: Vec<u8>,
-    ) -> Result<Option<Stack>> {
+    fn place(&self, cursor: &mut Cursor, s: &InitialStack) -> Result<Option<Stack>> {
         if s.pointer > TOP {
             return Ok(None);
         }
@@ -150,18 +155,18 @@ impl Begin {
         let mut pointed = Vec::new();
         for (kind, value) in &s.auxiliary {
             let bytes = match *kind {
-                EXECFN => Some(with_end(execfn.clone())),
-                PLATFORM | BASE_PLATFORM => match value {
-                    Some(at) => text(cursor, *at, MOST)?.map(with_end),
-                    None => None,
-                },
+                EXECFN => Some(with_end(self.executed.clone())),
+                // That of this machine: the loader may look for libraries by it.
+                PLATFORM | BASE_PLATFORM => None,
                 RANDOM => match value {
-                    Some(at) => cursor.known_memory(*at, 16)?.whole(),
+                    Some(at) => cursor.known_memory(*at, RANDOM_LEN)?.whole(),
                     None => None,
                 },
                 _ => continue,
             };
-            let room = bytes.as_ref().map_or(16, |b| b.len() as u64);
+            if pointed.len() == POINTERS.len() {
+                return Ok(None);
+            }
             let at = match value {
                 Some(at) if (s.pointer..end).contains(at) => *at,
                 // The recorder lays one elsewhere. It keeps its place in a page.
@@ -169,22 +174,73 @@ impl Begin {
                 // The program did not read the pointer.
                 None => end,
             };
-            end = end.max(at + room);
+            end = end.max(at + room(&bytes));
             pointed.push((*kind, at, bytes));
         }
-        let words = 1 + self.args.len() + 1 + self.env.len() + 1 + 2 * (s.auxiliary.len() + 1);
-        let words = s.pointer.checked_add(WORD * words as u64);
-        let lowest = pointed.iter().map(|p| p.1).min().unwrap_or(texts);
-        Ok(words
-            .filter(|above| *above <= texts.min(lowest))
-            .map(|_| Stack {
-                pointer: s.pointer,
-                texts,
-                auxiliary: s.auxiliary.clone(),
-                pointed,
-                end,
-            }))
+        let stack = Stack {
+            pointer: s.pointer,
+            texts,
+            auxiliary: s.auxiliary.clone(),
+            pointed,
+            end,
+        };
+        Ok(Some(stack).filter(|stack| s.is_whole && stack.is_sound(self)))
     }
+}
+
+/// Bytes for something that a pointer of the auxiliary vector leads to.
+fn room(bytes: &Option<Vec<u8>>) -> u64 {
+    bytes.as_ref().map_or(RANDOM_LEN, |b| b.len()) as u64
+}
+
+impl Stack {
+    /// Whether everything has a place of its own, as the kernel would lay it. Otherwise one thing could take the place of another
+    /// one, which was shown.
+    pub fn is_sound(&self, begin: &Begin) -> bool {
+        let kinds: Vec<u64> = self.auxiliary.iter().map(|e| e.0).collect();
+        let pointers: Vec<u64> = self.pointed.iter().map(|p| p.0).collect();
+        if kinds.len() > ENTRIES
+            || !are_different(kinds.iter().filter(|k| **k != IGNORE))
+            || !are_different(&pointers)
+            || !pointers.iter().all(|k| POINTERS.contains(k))
+            || !pointers.iter().all(|k| kinds.contains(k))
+        {
+            return false;
+        }
+        let fits = |(kind, _, bytes): &(u64, u64, Option<Vec<u8>>)| match (*kind, bytes) {
+            (RANDOM, Some(b)) => b.len() == RANDOM_LEN,
+            (EXECFN, Some(b)) => b.iter().position(|b| *b == 0) == Some(b.len() - 1),
+            (_, bytes) => bytes.is_none(),
+        };
+        if !self.pointed.iter().all(fits) || self.pointer > TOP || self.end > TOP {
+            return false;
+        }
+        let texts = begin.args.iter().chain(&begin.env);
+        if texts.clone().any(|t| t.contains(&0)) {
+            return false;
+        }
+        let words = 1 + begin.args.len() + 1 + begin.env.len() + 1 + 2 * (kinds.len() + 1);
+        let len: u64 = texts.map(|t| t.len() as u64 + 1).sum();
+        let mut parts = vec![(self.pointer, WORD * words as u64), (self.texts, len)];
+        let pointed = self.pointed.iter().map(|(_, at, b)| (*at, room(b)));
+        parts.extend(pointed);
+        parts.sort_unstable();
+        let mut above = self.pointer;
+        for (at, len) in parts {
+            // Both are far below the largest number.
+            if at < above || at > TOP {
+                return false;
+            }
+            above = at + len;
+        }
+        above <= self.end && self.end - self.pointer <= LARGEST
+    }
+}
+
+/// Whether no number is there twice.
+fn are_different<'a>(all: impl IntoIterator<Item = &'a u64>) -> bool {
+    let mut seen = std::collections::BTreeSet::new();
+    all.into_iter().all(|n| seen.insert(n))
 }
 
 fn with_end(mut text: Vec<u8>) -> Vec<u8> {
@@ -223,4 +279,62 @@ fn text_list(cursor: &mut Cursor, pointers: &[Option<u64>]) -> Result<Option<Vec
         out.push(found);
     }
     Ok(Some(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin() -> (Begin, Stack) {
+        let begin = Begin {
+            args: vec![b"sh".to_vec(), b"-c".to_vec(), b"true      ".to_vec()],
+            env: vec![b"A=1".to_vec()],
+            ..Begin::default()
+        };
+        let stack = Stack {
+            pointer: 0x7000,
+            texts: 0x7800,
+            auxiliary: vec![
+                (6, Some(4096)),
+                (RANDOM, None),
+                (EXECFN, None),
+                (IGNORE, None),
+                (IGNORE, None),
+            ],
+            pointed: vec![
+                (RANDOM, 0x7700, Some(vec![1; 16])),
+                (EXECFN, 0x7900, Some(b"/bin/sh\0".to_vec())),
+            ],
+            end: 0x7a00,
+        };
+        (begin, stack)
+    }
+
+    #[test]
+    fn nothing_takes_the_place_of_something_else() {
+        let sound = |change: &dyn Fn(&mut Stack)| {
+            let (begin, mut stack) = begin();
+            change(&mut stack);
+            stack.is_sound(&begin)
+        };
+        assert!(sound(&|_| {}));
+        let changes: [&dyn Fn(&mut Stack); 12] = [
+            // What was executed would be written over an argument, or over the words.
+            &|s| s.pointed[1].1 = 0x7806,
+            &|s| s.pointed[1].1 = 0x7010,
+            &|s| s.pointed[1].1 = s.pointed[0].1 + 8,
+            &|s| s.pointed[1].1 = 0x79ff,
+            &|s| s.pointed[1].1 = u64::MAX,
+            &|s| s.texts = 0x7008,
+            &|s| s.pointed.push((EXECFN, 0x7980, Some(b"x\0".to_vec()))),
+            &|s| s.pointed[0].0 = 9,
+            &|s| s.pointed[0].2 = Some(vec![1; 17]),
+            &|s| s.auxiliary.push((6, None)),
+            &|s| s.end = 0x7000 + LARGEST + 1,
+            &|s| s.pointed[1].2 = Some(b"a\0b\0".to_vec()),
+        ];
+        for (i, change) in changes.into_iter().enumerate() {
+            assert!(!sound(change), "{i}");
+        }
+    }
 }

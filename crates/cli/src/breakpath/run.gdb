@@ -33,25 +33,8 @@ def answer(text):
         data = data[os.write(OUT, data):]
 
 
-def run():
-    """Goes the whole way, and says whether it has arrived."""
-    same()
-    if BATCH:
-        # gdb would end with status 0, as if the program had arrived. The kernel ends the program with it.
-        for number in signal.SIGTERM, signal.SIGHUP:
-            signal.signal(number, signal.SIG_DFL)
-    difference, stops = None, 0
-    try:
-        stack()
-        for i, part in enumerate(WAY):
-            go(i + 1, *part)
-            stops += part[3]
-        difference = unlike()
-    except Unlike as e:
-        difference = e
-    finally:
-        for command in SIGNALS:
-            gdb.execute(command, to_string=True)
+def say(difference, stops):
+    """Says where the program has arrived."""
     if OUT is not None:
         said = None if difference is None else difference.difference
         answer(json.dumps({"position": POSITION, "reached": said is None, "stops": stops,
@@ -60,12 +43,57 @@ def run():
         gdb.write("position %s after %d stops\n" % (POSITION, stops))
     else:
         gdb.write("hindsight: position %s: %s\n" % (POSITION, difference), gdb.STDERR)
+
+
+def end():
+    """Ends the program."""
+    gdb.flush()
+    if gdb.selected_inferior().pid:
+        gdb.execute("kill", to_string=True)
+
+
+def go_all():
+    """Goes the whole way. Returns what differs, and the number of stops."""
+    stops = 0
+    try:
+        stack()
+        for i, part in enumerate(WAY):
+            go(i + 1, *part)
+            stops += part[3]
+        return unlike(), stops
+    except Unlike as e:
+        return e, stops
+
+
+def run():
+    """Has the program started, goes the way, and says whether it has arrived."""
+    try:
+        gdb.execute("starti", to_string=True)
+        same()
+        if BATCH:
+            # gdb would end with status 0, as if the program had arrived. The kernel ends the program with it.
+            for number in signal.SIGTERM, signal.SIGHUP:
+                signal.signal(number, signal.SIG_DFL)
+        difference, stops = go_all()
+    except KeyboardInterrupt:
+        if BATCH:
+            end()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        raise gdb.GdbError("interrupted")
+    finally:
+        for command in SIGNALS:
+            gdb.execute(command, to_string=True)
+        for name, on in zip(("confirm", "pagination"), ASKS):
+            gdb.execute("set %s %s" % (name, "on" if on else "off"))
+    say(difference, stops)
     if BATCH:
-        gdb.flush()
-        if gdb.selected_inferior().pid:
-            gdb.execute("kill", to_string=True)
+        end()
         gdb.execute("quit %d" % (difference is not None))
+    if gdb.selected_inferior().pid:
+        gdb.execute("frame")
 
 
 SIGNALS = quiet()
 prepare()
+run()

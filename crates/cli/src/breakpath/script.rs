@@ -130,10 +130,19 @@ const STEPS: &str = include_str!("way.gdb");
 pub fn gdb(way: &Way) -> String {
     let (stops, to) = (way.stops, &way.position);
     let (lists, ends) = (lists(way), ends(way));
+    let begins = match way.begin.stack {
+        Some(_) => {
+            "# Use: gdb -x THIS-FILE PROGRAM
+# The program gets the recorded arguments, environment and directory."
+        }
+        None => {
+            "# Use: gdb -x THIS-FILE --args PROGRAM ARGUMENTS
+# How the recorded program began is not known: give it the environment that it had."
+        }
+    };
     format!(
         r#"# Brings a live program to position {to} of its recording in {stops} stops.
-# Use: gdb -x THIS-FILE PROGRAM
-# The program gets the recorded arguments, environment and directory.
+{begins}
 # Where the program reads a file as its input: gdb -ex "set args < INPUT" -x THIS-FILE PROGRAM
 # What gdb itself gets as input, it takes for commands.
 {SETTINGS}handle all nostop noprint pass
@@ -149,9 +158,11 @@ python
 stack()
 for i, part in enumerate(WAY):
     go(i + 1, *part)
-print("position {to} after %d stops" % sum(part[3] for part in WAY))
-if unlike():
-    print(unlike())
+difference = unlike()
+if difference is None:
+    print("position {to} after %d stops" % sum(part[3] for part in WAY))
+else:
+    print("%d stops as promised, but %s" % (sum(part[3] for part in WAY), difference))
 end
 frame
 "#
@@ -182,8 +193,13 @@ pub fn run(way: &Way, how: &Run) -> String {
     let script = how.script;
     const RUN: &str = include_str!("run.gdb");
     format!(
-        r#"{SETTINGS}python
+        r#"python
 import json, os, signal, struct
+ASKS = gdb.parameter("confirm"), gdb.parameter("pagination")
+end
+{SETTINGS}set startup-with-shell off
+unset exec-wrapper
+python
 {lists}
 {ends}
 {STEPS}
@@ -192,13 +208,6 @@ PROGRAM = ({dev}, {ino}, {size}, {changed}, {touched})
 BATCH, OUT, SCRIPT = {batch}, {json}, {script}
 {RUN}
 end
-starti
-python
-run()
-end
-frame
-set confirm on
-set pagination on
 "#
     )
 }
@@ -216,15 +225,20 @@ import lldb
 UNLIKE = "this run is not like the recorded one"
 
 
+def shown(text):
+    """A text that may say anything, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def base(process, number):
     """The lowest address at which the live program has a file mapped."""
     maps = "/proc/%d/maps" % process.GetProcessID()
-    with open(maps, encoding="utf-8", errors="surrogateescape") as maps:
+    with open(maps, encoding="utf-8", errors="surrogateescape", newline="\n") as maps:
         for line in maps:
-            words = line.rstrip("\n").split(None, 5)
+            words = line[:-1].split(None, 5)
             if len(words) == 6 and words[5].replace("\\012", "\n") == FILES[number]:
                 return int(words[0].split("-")[0], 16)
-    raise RuntimeError("%s is not mapped: %s" % (FILES[number], UNLIKE))
+    raise RuntimeError("%s is not mapped: %s" % (shown(FILES[number]), UNLIKE))
 
 
 def go(process, target, part, kind, file, offset, hits, pc_file, pc_offset):
@@ -256,7 +270,7 @@ def go(process, target, part, kind, file, offset, hits, pc_file, pc_offset):
                            "something else stopped it" % (pc, part, count, hits))
     if pc_file is not None and pc != base(process, pc_file) + pc_offset:
         raise RuntimeError("the program stands at %#x after part %d, not at %s+%#x: %s"
-                           % (pc, part, FILES[pc_file], pc_offset, UNLIKE))
+                           % (pc, part, shown(FILES[pc_file]), pc_offset, UNLIKE))
 
 
 def __lldb_init_module(debugger, names):

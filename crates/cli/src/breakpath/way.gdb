@@ -10,13 +10,23 @@ ROOM = 1 << 16
 shift = None
 
 
+# Why the program has stopped, as gdb tells it.
+stopped = []
+gdb.events.stop.connect(stopped.append)
+
+
 class Unlike(gdb.GdbError):
     """The live program is not where the recorded one was, or holds something else."""
 
-    def __init__(self, part, what, recorded, live, message=None):
+    def __init__(self, part, what, recorded, live, message=None, why=UNLIKE):
         message = message or "%s is %s after part %d, in the recording %s" % (what, live, part, recorded)
-        super().__init__("%s: %s" % (message, UNLIKE))
+        super().__init__("%s: %s" % (message, why))
         self.difference = {"part": part, "what": what, "recorded": recorded, "live": live}
+
+
+def shown(text):
+    """A text that may say anything, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def tell(text):
@@ -27,9 +37,9 @@ def tell(text):
 def mapped():
     """What the live program has mapped: the first address, the end, and the path."""
     pid = gdb.selected_inferior().pid
-    with open("/proc/%d/maps" % pid, encoding="utf-8", errors="surrogateescape") as maps:
+    with open("/proc/%d/maps" % pid, encoding="utf-8", errors="surrogateescape", newline="\n") as maps:
         for line in maps:
-            words = line.rstrip("\n").split(None, 5)
+            words = line[:-1].split(None, 5)
             begin, end = words[0].split("-")
             path = words[5].replace("\\012", "\n") if len(words) == 6 else ""
             yield int(begin, 16), int(end, 16), path
@@ -44,12 +54,12 @@ def place(address):
     """An address in words."""
     for begin, end, path in mapped():
         if begin <= address < end and path.startswith("/"):
-            return "%s+%#x" % (path, address - min(m[0] for m in mapped() if m[2] == path))
+            return "%s+%#x" % (shown(path), address - min(m[0] for m in mapped() if m[2] == path))
     return "%#x" % address
 
 
 def register(name):
-    return int(gdb.parse_and_eval("$" + name)) % 2**64
+    return int(gdb.newest_frame().read_register(name)) % 2**64
 
 
 def prepare():
@@ -60,9 +70,9 @@ def prepare():
             gdb.execute("set environment HINDSIGHT_%d %s" % (i, ROOM * "x"))
     path = os.fsdecode(FOLDER)
     if not os.path.isdir(path):
-        tell("there is no directory %r" % path)
+        tell("there is no directory %s" % shown(path))
     elif path != path.strip() or not path.isprintable():
-        tell("gdb cannot be told to start it in the directory %r" % path)
+        tell("gdb cannot be told to start it in the directory %s" % shown(path))
     else:
         gdb.execute("set cwd " + path)
 
@@ -99,15 +109,10 @@ def stack():
 
     def put(at, data):
         at -= STACK["pointer"]
+        if at < 0 or at + len(data) > len(block):
+            raise gdb.GdbError("the recorded stack is not as it should be")
         block[at:at + len(data)] = data
 
-    out, at = [len(ARGUMENTS)], STACK["texts"]
-    for texts in ARGUMENTS, ENVIRONMENT:
-        for text in texts:
-            put(at, text + b"\0")
-            out.append(at - delta)
-            at += len(text) + 1
-        out.append(0)
     pointed = {}
     for kind, to, data in STACK["pointed"]:
         if data is None and kind in live:
@@ -115,6 +120,13 @@ def stack():
         if data is not None:
             put(to, data)
         pointed[kind] = to - delta
+    out, at = [len(ARGUMENTS)], STACK["texts"]
+    for texts in ARGUMENTS, ENVIRONMENT:
+        for text in texts:
+            put(at, text + b"\0")
+            out.append(at - delta)
+            at += len(text) + 1
+        out.append(0)
     for kind, _ in AUXILIARY:
         if kind == IGNORE:
             out += [IGNORE, 0]
@@ -130,7 +142,7 @@ def go(part, kind, file, offset, hits, pc_file, pc_offset):
     """Sets something, runs until it has stopped so many times, and takes it away."""
     first = base(file)
     if first is None:
-        raise Unlike(part - 1, FILES[file], "mapped", "not mapped")
+        raise Unlike(part - 1, shown(FILES[file]), "mapped", "not mapped")
     address = first + offset
     if kind == "break":
         stop = gdb.Breakpoint("*%#x" % address, internal=True)
@@ -139,33 +151,40 @@ def go(part, kind, file, offset, hits, pc_file, pc_offset):
                               wp_class=gdb.WP_ACCESS, internal=True)
     try:
         stop.ignore_count = hits - 1
+        stopped.clear()
         gdb.execute("continue", to_string=True)
         if not gdb.selected_inferior().pid:
             raise Unlike(part, "the program", "running", "ended", "the program ended in part %d" % part)
-        count, pc = stop.hit_count, register("pc")
+        count, pc = stop.hit_count, register("rip")
     finally:
         if stop.is_valid():
             stop.delete()
+    signals = [s.stop_signal for s in stopped if isinstance(s, gdb.SignalEvent)]
+    if "SIGINT" in signals:
+        raise KeyboardInterrupt
     if count != hits:
         live = "%d, and something else stopped it at %s" % (count, place(pc))
         raise Unlike(part, "stops", str(hits), live, "something else stopped the program at %s, "
                      "behind %d of %d stops of part %d" % (place(pc), count, hits, part))
     if pc_file is not None and (base(pc_file) is None or pc != base(pc_file) + pc_offset):
-        raise Unlike(part, "the program", "at %s+%#x" % (FILES[pc_file], pc_offset), "at " + place(pc))
+        raise Unlike(part, "the program", "at %s+%#x" % (shown(FILES[pc_file]), pc_offset), "at " + place(pc))
+
+
+MAYBE = "it may be another moment, or a value that is another one in each run, such as a time"
 
 
 def unlike():
     """The first register that does not hold what it held in the recording, as an error. Not all can be compared."""
     for name, kind, file, value in REGISTERS:
-        live, recorded = register(name), "%#x" % value
+        live, recorded, why = register(name), "%#x" % value, UNLIKE
         if kind == "file":
             first = base(file)
-            wanted, recorded = None if first is None else first + value, "%s+%#x" % (FILES[file], value)
+            wanted, recorded = None if first is None else first + value, "%s+%#x" % (shown(FILES[file]), value)
         elif kind == "stack":
             wanted = live if shift is None else value - shift
         else:
-            wanted = value
+            wanted, why = value, MAYBE
         if live != wanted:
-            shown = "the stack %+d bytes away" % (live - wanted) if kind == "stack" else place(live)
-            return Unlike(len(WAY), "register " + name, recorded, shown)
+            now = "the stack %+d bytes away" % (live - wanted) if kind == "stack" else place(live)
+            return Unlike(len(WAY), "register " + name, recorded, now, why=why)
     return None

@@ -65,7 +65,29 @@ impl Files {
     }
 }
 
+/// Parts of a way, as `Timeline::route` has them at most, and files.
+const MOST: usize = 200_000;
+
 impl Way {
+    /// Whether everything is what it should be, in the process that has not made it: that may be in the hands of whoever made
+    /// the recording.
+    pub fn is_sound(&self) -> bool {
+        let file = |f: &InFile| f.0 < self.files.len();
+        let part =
+            |p: &Part| file(&p.at) && p.pc.iter().all(file) && (1..=MOST_HITS).contains(&p.hits);
+        let register = |(name, value): &(String, Value)| {
+            let known = name == "rip" || regs::NAMES.contains(&name.as_str());
+            known && !matches!(value, Value::File(f) if !file(f))
+        };
+        let b = &self.begin;
+        self.position.parse::<Position>().is_ok()
+            && self.parts.len().max(self.files.len()).max(b.code.len()) <= MOST
+            && self.parts.iter().all(part)
+            && self.registers.len() <= 1 + regs::NAMES.len()
+            && self.registers.iter().all(register)
+            && b.stack.iter().all(|s| s.is_sound(b))
+    }
+
     /// # Errors
     /// A setting stops more often than debuggers count, or the recording does not answer.
     pub fn new(timeline: &Timeline, route: &Route, to: Position) -> Result<Way> {
@@ -131,10 +153,18 @@ fn registers(
     Ok(out)
 }
 
-/// Whether a value can only be a number, and not an id or a half of an address.
+/// Whether a value can only be a number, and not the process's id or a half of an address.
 fn is_plain(value: u64, pid: u64, maps: &[Mapping]) -> bool {
-    let low = |a: u64| a & u64::from(u32::MAX);
-    let half = |m: &Mapping| (low(m.start)..=low(m.end - 1)).contains(&value);
+    let half = |m: &Mapping| {
+        let last = m.end - 1;
+        let high = m.start >> 32..=last >> 32;
+        // The low half of an address of this mapping, below each high one that it has.
+        let low = || {
+            let mut all = (m.start >> 32..=last >> 32).take(2);
+            all.any(|h| (m.start..=last).contains(&(h << 32 | value)))
+        };
+        high.contains(&value) || low()
+    };
     value <= u64::from(u32::MAX) && value != pid && !maps.iter().any(half)
 }
 
@@ -155,6 +185,45 @@ mod tests {
         let maps = [map(0x7fff_1234_5000, 0x7fff_1234_6000)];
         let plain = |value| is_plain(value, 4711, &maps);
         assert!(plain(0) && plain(42) && plain(0x1234_6000));
-        assert!(!plain(0x1234_5678) && !plain(4711) && !plain(1 << 40));
+        assert!(!plain(0x1234_5678) && !plain(4711) && !plain(1 << 40) && !plain(0x7fff));
+        // One that goes over a multiple of 4 GiB.
+        let maps = [map(0x1_ffff_f000, 0x2_0000_1000)];
+        let plain = |value| is_plain(value, 4711, &maps);
+        assert!(!plain(0xffff_f008) && !plain(0x800) && plain(0x5000));
+    }
+
+    #[test]
+    fn what_another_process_says_is_checked() {
+        let way = || Way {
+            position: "1:2A".into(),
+            stops: 3,
+            files: vec!["/bin/a".into()],
+            parts: vec![Part {
+                data: false,
+                at: (0, 8),
+                hits: 3,
+                pc: Some((0, 8)),
+            }],
+            begin: Begin::default(),
+            registers: vec![
+                ("rax".into(), Value::Number(1)),
+                ("rip".into(), Value::File((0, 8))),
+            ],
+        };
+        assert!(way().is_sound());
+        let changes: [&dyn Fn(&mut Way); 7] = [
+            &|w| w.position = "1:2A\u{1b}".into(),
+            &|w| w.parts[0].at.0 = 1,
+            &|w| w.parts[0].pc = Some((7, 0)),
+            &|w| w.parts[0].hits = 0,
+            &|w| w.registers[0].0 = "rip + system(0)".into(),
+            &|w| w.registers[0].0 = "_shell(\"true\")".into(),
+            &|w| w.registers[1].1 = Value::File((1, 0)),
+        ];
+        for (i, change) in changes.into_iter().enumerate() {
+            let mut way = way();
+            change(&mut way);
+            assert!(!way.is_sound(), "{i}");
+        }
     }
 }
