@@ -235,11 +235,12 @@ fn real_programs_arrive_in_as_many_stops_as_promised() {
         "s=0; for (i = 0; i < 300; i++) s = s + i * i; s; quit\n",
     )
     .unwrap();
-    let lua = "local s = 0 for i = 1, 3000 do s = s + i % 7 end print(s)";
+    let sed = ["-n", "s/\\([a-z]*\\) \\([a-z]*\\)/\\2 \\1/p"];
+    // None that makes hashes of the time, as Lua does.
     for argv in [
         &["/usr/bin/gzip", "-c", text.to_str().unwrap()][..],
         &["/usr/bin/bc", "-q", sum.to_str().unwrap()],
-        &["/usr/bin/lua5.4", "-e", lua],
+        &["/usr/bin/sed", sed[0], sed[1], text.to_str().unwrap()],
     ] {
         if argv[0] == "/usr/bin/bc" && !Path::new(argv[0]).exists() {
             // Not all machines have it.
