@@ -1,7 +1,10 @@
 //! `hindsight breakpath`: how to bring a live program to a place of its recording in the fewest stops.
 
+mod begin;
 mod candidates;
+mod run;
 mod script;
+mod way;
 
 use crate::hex::hex;
 use crate::out::println;
@@ -13,6 +16,7 @@ use hindsight_timeline::{Cancel, Halt, Options, Place, Position, Route, RouteLim
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::Path;
+use way::Way;
 
 /// Bytes of memory for each instruction that is looked at with its data.
 const PER_INSTRUCTION: u64 = 16;
@@ -25,6 +29,9 @@ const RUNS: u64 = 768 << 20;
 pub fn run(a: &args::Breakpath, file: Option<&Path>) -> Result<i32> {
     // The process that plays the recording opens no files.
     let wanted = Wanted::read(&a.candidates)?;
+    if a.run {
+        return run::run(a, file, &wanted);
+    }
     confine::run(file, || show(a, &wanted))
 }
 
@@ -48,8 +55,8 @@ fn find(a: &args::Breakpath, wanted: &Wanted) -> Result<(Timeline, Position, Rou
 fn show(a: &args::Breakpath, wanted: &Wanted) -> Result<i32> {
     let (timeline, to, route) = find(a, wanted)?;
     let out = match (a.gdb, a.lldb, a.json) {
-        (true, ..) => script::gdb(&route, to)?,
-        (_, true, _) => script::lldb(&route, to)?,
+        (true, ..) => script::gdb(&Way::new(&timeline, &route, to)?),
+        (_, true, _) => script::lldb(&Way::new(&timeline, &route, to)?),
         (.., true) => serde_json::to_string_pretty(&as_json(&timeline, &route, to)?)?,
         _ => text(&timeline, &route, to, (a, wanted))?,
     };

@@ -229,7 +229,7 @@ fn client(a: &args::Gdbserver, path: &Path, stream: TcpStream) -> Result<()> {
 }
 
 /// A file without a name.
-fn memory_file(text: &str) -> Result<std::fs::File> {
+pub fn memory_file(text: &str) -> Result<std::fs::File> {
     // SAFETY: a constant name; the descriptor is checked, and owned from then on.
     let fd = unsafe {
         let fd = libc::memfd_create(c"hindsight.gdb".as_ptr(), libc::MFD_CLOEXEC);

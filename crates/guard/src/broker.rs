@@ -281,7 +281,7 @@ fn forward(pid: libc::pid_t) {
         // SAFETY: the kernel has filled in the structure, and `errno` is restored.
         unsafe {
             let errno = *libc::__errno_location();
-            if (*info).si_code <= 0 {
+            if (*info).si_code <= 0 && FORWARD.load(Relaxed) > 0 {
                 libc::kill(FORWARD.load(Relaxed), signal);
             }
             *libc::__errno_location() = errno;
@@ -299,6 +299,22 @@ fn forward(pid: libc::pid_t) {
             // Whoever started this process made it ignore this signal.
             if old.sa_sigaction == libc::SIG_IGN {
                 libc::sigaction(signal, &old, std::ptr::null_mut());
+            }
+        }
+    }
+}
+
+/// From now on signals that would end this process do so: the process to which they were passed on is gone. Those that are
+/// ignored stay so.
+pub fn end_forwarding() {
+    FORWARD.store(0, Relaxed);
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+        // SAFETY: plain system calls; the structure is filled in before it is read.
+        unsafe {
+            let mut now: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut now);
+            if now.sa_sigaction != libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_DFL);
             }
         }
     }

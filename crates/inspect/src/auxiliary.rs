@@ -22,7 +22,7 @@ const AT_ENTRY: u64 = 9;
 pub fn auxiliary_vector(timeline: &Timeline, image: u32) -> Result<Vec<u8>> {
     let processes = timeline.processes()?;
     let mut out = match processes.iter().find(|p| p.image == image) {
-        Some(p) => on_stack(timeline, p)?,
+        Some(p) => initial_stack(timeline, p)?.map_or(Vec::new(), |s| s.known()),
         None => Vec::new(),
     };
     let program = Program::of(timeline, image);
@@ -46,11 +46,38 @@ pub fn auxiliary_vector(timeline: &Timeline, image: u32) -> Result<Vec<u8>> {
     Ok(words.flat_map(u64::to_le_bytes).collect())
 }
 
-/// Its entries on the stack. There are none if the recording does not have the program's first instant: what is on the
-/// stack later is something else.
-fn on_stack(timeline: &Timeline, process: &Process) -> Result<Vec<(u64, u64)>> {
+/// What the kernel lays on the stack of a program before its first instruction. Words that the program did not read are not
+/// known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InitialStack {
+    /// The address of its first word, the number of arguments.
+    pub pointer: u64,
+    /// The addresses of the arguments.
+    pub arguments: Vec<Option<u64>>,
+    /// The addresses of the environment's texts.
+    pub environment: Vec<Option<u64>>,
+    /// The auxiliary vector, without its end: kinds and values.
+    pub auxiliary: Vec<(u64, Option<u64>)>,
+    /// All entries are known up to the last one.
+    pub is_whole: bool,
+}
+
+impl InitialStack {
+    /// The entries of the auxiliary vector whose values are known.
+    fn known(&self) -> Vec<(u64, u64)> {
+        let entries = self.auxiliary.iter();
+        entries.filter_map(|(k, v)| Some((*k, (*v)?))).collect()
+    }
+}
+
+/// The first stack of a program image. `None`: the recording does not have the program's first instant (what is on the stack
+/// later is something else), or not enough of the stack is known.
+///
+/// # Errors
+/// The recording does not answer.
+pub fn initial_stack(timeline: &Timeline, process: &Process) -> Result<Option<InitialStack>> {
     if !process.is_whole {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let mut cursor = timeline.cursor()?;
     cursor.seek(process.begin)?;
@@ -65,30 +92,38 @@ fn on_stack(timeline: &Timeline, process: &Process) -> Result<Vec<(u64, u64)>> {
                 .try_fold(0u64, |acc, b| Some(acc << 8 | b.as_ref()?.value as u64))
         })
         .collect();
-    Ok(parse(&words).unwrap_or_default())
+    Ok(parse(sp, &words))
 }
 
-fn parse(words: &[Option<u64>]) -> Option<Vec<(u64, u64)>> {
-    let arguments = usize::try_from((*words.first()?)?).ok()?;
+fn parse(pointer: u64, words: &[Option<u64>]) -> Option<InitialStack> {
+    let count = usize::try_from((*words.first()?)?).ok()?;
+    let arguments = words.get(1..count.checked_add(1)?)?.to_vec();
     // The count, the arguments and their null pointer.
-    let mut at = arguments.checked_add(2)?;
+    let begin = count.checked_add(2)?;
+    let mut at = begin;
     // The environment. A pointer that is not known does not end it.
     while *words.get(at)? != Some(0) {
         at += 1;
     }
+    let environment = words[begin..at].to_vec();
     at += 1;
-    let mut out = Vec::new();
+    let (mut auxiliary, mut is_whole) = (Vec::new(), false);
     // The program reads the kinds of all entries, but only some values.
     while let (Some(Some(kind)), Some(value)) = (words.get(at), words.get(at + 1)) {
         if *kind == AT_NULL {
+            is_whole = true;
             break;
         }
-        if let Some(value) = value {
-            out.push((*kind, *value));
-        }
+        auxiliary.push((*kind, *value));
         at += 2;
     }
-    Some(out)
+    Some(InitialStack {
+        pointer,
+        arguments,
+        environment,
+        auxiliary,
+        is_whole,
+    })
 }
 
 /// Where the program itself lies.
@@ -161,12 +196,20 @@ mod tests {
 
     #[test]
     fn lies_behind_the_environment() {
+        let parse = |words: &[Option<u64>]| parse(0x100, words);
         let words = [1, 0x10, 0, 0x20, 0x21, 0, 6, 4096, 0, 0].map(Some);
-        assert_eq!(parse(&words), Some(vec![(6, 4096)]));
+        let whole = parse(&words).unwrap();
+        assert_eq!(whole.known(), [(6, 4096)]);
+        assert_eq!((whole.pointer, whole.arguments), (0x100, vec![Some(0x10)]));
+        assert_eq!(whole.environment, [Some(0x20), Some(0x21)]);
         let mut partly = [1, 0x10, 0, 0x20, 0x21, 0, 6, 4096, 7, 9, 0, 0].map(Some);
         partly[4] = None;
         partly[9] = None;
-        assert_eq!(parse(&partly), Some(vec![(6, 4096)]));
+        let partly = parse(&partly).unwrap();
+        assert_eq!(partly.known(), [(6, 4096)]);
+        assert_eq!(partly.environment, [Some(0x20), None]);
+        assert_eq!(partly.auxiliary, [(6, Some(4096)), (7, None)]);
+        assert!(partly.is_whole && !parse(&[0, 0, 0, 6, 1].map(Some)).unwrap().is_whole);
         assert_eq!(parse(&[None, None]), None);
         assert_eq!(parse(&[Some(u64::MAX)]), None);
     }

@@ -50,7 +50,7 @@ mod waits;
 
 pub use arguments::Callee;
 pub use assets::{Asset, Assets, Content, Uses, assets};
-pub use auxiliary::{auxiliary_vector, dynamic};
+pub use auxiliary::{InitialStack, auxiliary_vector, dynamic, initial_stack};
 pub use carried::{Carried, Declarations, Fault, PassedGap, Rule};
 pub use coredump::{CoreDump, core_dump};
 pub use expression::{Evaluated, Named};

@@ -212,7 +212,7 @@ pub struct Breakpath {
         help = recording_and_place!("")
     )]
     pub words: Vec<String>,
-    /// Print a script for gdb that does it: `gdb -x SCRIPT --args PROGRAM ARGUMENTS`.
+    /// Print a script for gdb that does it: `gdb -x SCRIPT PROGRAM`. It holds the recorded environment.
     #[arg(long, conflicts_with_all = ["lldb", "json"])]
     pub gdb: bool,
     /// Print a script for lldb that does it: `lldb -o "command script import ./SCRIPT.py" -- PROGRAM ARGUMENTS`.
@@ -227,9 +227,23 @@ pub struct Breakpath {
     /// instructions count.
     #[arg(long, value_name = "N", default_value_t = 16_000_000)]
     pub limit: u64,
+    /// Start the recorded program under gdb, as it was recorded, and bring it to the place. Shows what would be executed, and asks. At a
+    /// terminal gdb stays there. With `--batch`, `--json`, or without a terminal, it says where the program arrived; exit status 0:
+    /// there; 1: this run is not like the recorded one; 2: another error.
+    #[arg(long, conflicts_with_all = ["gdb", "lldb"])]
+    pub run: bool,
+    /// Do not ask. Only for recordings that you trust as you trust a program.
+    #[arg(long, requires = "run")]
+    pub yes: bool,
+    /// Say where the program arrived and end it, also at a terminal.
+    #[arg(long, requires = "run")]
+    pub batch: bool,
     /// For scripts.
     #[arg(long)]
     pub json: bool,
+    /// Options of gdb, which count at the place, such as `-ex bt`.
+    #[arg(last = true, value_name = "GDB OPTIONS", requires = "run")]
+    pub options: Vec<OsString>,
 }
 
 #[derive(ClapArgs)]

@@ -217,9 +217,17 @@ impl Item {
                     end.is_some_and(|before| before.is_empty() || before.ends_with('/'))
                 };
                 let all = timeline.modules(image)?;
-                let Some(m) = all.iter().find(|m| named(&m.path)) else {
+                let mut found = all.iter().filter(|m| named(&m.path));
+                let Some(m) = found.next() else {
                     bail!("the program has no file {module}");
                 };
+                if let Some(other) = found.find(|o| o.path != m.path) {
+                    bail!(
+                        "the program has {} and {}: give more of the path than {module}",
+                        hindsight_text::line(&m.path),
+                        hindsight_text::line(&other.path)
+                    );
+                }
                 // The file may be mapped elsewhere, too, behind this position.
                 let now = timeline.mappings(image, at)?;
                 let now = (now.iter()).filter(|n| n.path == m.path && n.start >= m.start);

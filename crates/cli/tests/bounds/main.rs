@@ -38,6 +38,8 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["writes", f, "0x10000", "8"],
         &["breakpath", f, "end"],
         &["breakpath", "--limit", "1", f, "end"],
+        &["breakpath", "--gdb", f, "end"],
+        &["breakpath", "--run", f, "end"],
         &["breakpath", "--candidates", "lines", f, "end"],
         &["origin", f, "end", "0x10000", "8"],
         &["origin", f, "end", "$rsp", "64"],

@@ -6,7 +6,7 @@ use hindsight_lab::{Done, Scene};
 use serde_json::Value;
 use std::path::Path;
 
-const PROGRAM: &str = r#"
+pub const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <string.h>
 long cell, other[40]; char text[64];
@@ -38,21 +38,21 @@ int main(int argc, char **argv) {
 "#;
 
 /// What `breakpath` says of a place, and its exit status.
-fn ask(s: &Scene, trace: &Path, place: &str, options: &[&str]) -> (Option<i32>, Value, String) {
+pub fn ask(s: &Scene, trace: &Path, place: &str, options: &[&str]) -> (Option<i32>, Value, String) {
     let mut command = s.hindsight(&["breakpath", "--json"]);
     let done = s.run(command.arg(trace).arg(place).args(options));
     let json = serde_json::from_slice(&done.stdout).unwrap_or_default();
     (done.status.code(), json, done.messages())
 }
 
-fn route(s: &Scene, trace: &Path, place: &str, options: &[&str]) -> Value {
+pub fn route(s: &Scene, trace: &Path, place: &str, options: &[&str]) -> Value {
     let (status, json, told) = ask(s, trace, place, options);
     assert_eq!(status, Some(0), "{place} {options:?}: {told}");
     json
 }
 
 /// Leads a live program to a place.
-fn arrive(
+pub fn arrive(
     s: &Scene,
     trace: &Path,
     place: &str,
@@ -89,7 +89,7 @@ fn arrives(s: &Scene, trace: &Path, place: &str, argv: &[&str], options: &[&str]
 }
 
 /// The position of a call of a function, counted from 0.
-fn call(s: &Scene, trace: &Path, function: &str, number: usize) -> String {
+pub fn call(s: &Scene, trace: &Path, function: &str, number: usize) -> String {
     let done = s.run(s.hindsight(&["calls", "--json"]).arg(trace).arg(function));
     let calls: Value = serde_json::from_slice(&done.stdout).unwrap();
     let list = calls["calls"].as_array().unwrap();
@@ -235,11 +235,12 @@ fn real_programs_arrive_in_as_many_stops_as_promised() {
         "s=0; for (i = 0; i < 300; i++) s = s + i * i; s; quit\n",
     )
     .unwrap();
-    let lua = "local s = 0 for i = 1, 3000 do s = s + i % 7 end print(s)";
+    let sed = ["-n", "s/\\([a-z]*\\) \\([a-z]*\\)/\\2 \\1/p"];
+    // None that makes hashes of the time, as Lua does.
     for argv in [
         &["/usr/bin/gzip", "-c", text.to_str().unwrap()][..],
         &["/usr/bin/bc", "-q", sum.to_str().unwrap()],
-        &["/usr/bin/lua5.4", "-e", lua],
+        &["/usr/bin/sed", sed[0], sed[1], text.to_str().unwrap()],
     ] {
         if argv[0] == "/usr/bin/bc" && !Path::new(argv[0]).exists() {
             // Not all machines have it.
@@ -261,35 +262,6 @@ fn real_programs_arrive_in_as_many_stops_as_promised() {
         }
         assert!(reached >= 3, "{argv:?}: {reached}");
     }
-}
-
-/// Such a run is not led to another place in silence.
-#[test]
-fn a_script_says_that_a_run_is_not_like_the_recorded_one() {
-    let s = Scene::new();
-    let source = r#"
-#include <stdio.h>
-static int first(int n) { return n + 1; }
-static int second(int n) { return n + 2; }
-int main(int argc, char **argv) {
-    if (argv[1][0] == 'x') __asm__ volatile("int3");
-    int n = 0;
-    for (char *c = argv[1]; *c; c++) n = *c == 'a' ? first(n) : second(n);
-    printf("%d\n", n);
-    return 0;
-}
-"#;
-    let program = compile(&s, "program", source, &[]);
-    let program = program.to_str().unwrap();
-    let (_, trace) = s.record(&[program, "abaabbab"]);
-    let place = call(&s, &trace, "second", 2);
-    let goes = |argument: &str| arrive(&s, &trace, &place, &[program, argument], &[]);
-    assert!(goes("abaabbab").is_ok());
-    let told = goes("aaaaaaaa").unwrap_err();
-    assert!(told.contains("the program ended in part"), "{told}");
-    assert!(told.contains("not like the recorded one"), "{told}");
-    let told = goes("xbaabbab").unwrap_err();
-    assert!(told.contains("something else stopped it"), "{told}");
 }
 
 /// Other code is executed at the addresses of a file that was unloaded.

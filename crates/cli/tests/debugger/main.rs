@@ -7,6 +7,7 @@ mod cores;
 mod ends;
 mod everybody;
 mod frames;
+mod guided;
 mod kernel;
 mod living;
 mod moved;
