@@ -8,6 +8,7 @@ mod rerun;
 mod resume;
 mod tables;
 mod values;
+mod whole;
 
 use clap::{Parser, Subcommand};
 pub use diff::*;
@@ -18,6 +19,7 @@ pub use rerun::*;
 pub use resume::*;
 pub use tables::*;
 use values::bytes;
+pub use whole::*;
 
 /// A time-travel debugger: record a program once, go back in it as often as you like.
 #[derive(Parser)]

@@ -249,3 +249,44 @@ fn a_gap_that_becomes_wider_is_one() {
     let begun = report["events"]["gap begin"].as_u64().unwrap();
     assert!(begun > small + big, "{report:#}");
 }
+
+#[test]
+fn memory_is_carried_over_calls_whose_functions_are_declared() {
+    let scene = Scene::new();
+    let program = scene.compile("carried.c", &["-O1", "-fno-builtin"]);
+    let window = ["--only-module", "carried"];
+    let (done, trace) = record(&scene, &window, &words(&program, &[]));
+    assert!(done.status.success(), "{}", done.messages());
+    let mem = |options: &[&str]| {
+        let mut command = scene.hindsight(&["mem"]);
+        command
+            .arg(&trace)
+            .args(["50%", "text", "17"])
+            .args(options);
+        scene.run(&mut command)
+    };
+    // Where half of the instructions are done, the text was written, or its first calls were made.
+    let shown = mem(&[]);
+    assert!(shown.status.success(), "{}", shown.messages());
+    let json: Value = serde_json::from_str(&mem(&["--json"]).text()).unwrap();
+    assert!(json["carried"].is_array() && json["bytes"].as_array().unwrap().len() == 17);
+    let file = scene.path("declared");
+    std::fs::write(&file, "[libc.so]\nstrlen(w:0)\n").unwrap();
+    let wrong = mem(&["--declared", file.to_str().unwrap()]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(
+        wrong
+            .messages()
+            .contains("line 2, column 8: w:0 is none of"),
+        "{}",
+        wrong.messages()
+    );
+    let missing = mem(&["--declared", "/nonexistent"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(
+        missing.messages().contains("/nonexistent"),
+        "{}",
+        missing.messages()
+    );
+    assert_eq!(mem(&["--assume", "everything"]).status.code(), Some(2));
+}
