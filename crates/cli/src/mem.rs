@@ -54,11 +54,7 @@ fn show(a: &args::Mem, declarations: &Declarations) -> Result<i32> {
         .inspector
         .carried(&mut spot.cursor, &m, declarations, straight)?;
     println(&match a.json {
-        true => {
-            let mut json = travel::memory_json(&m);
-            json["carried"] = carried.iter().map(as_json).collect();
-            serde_json::to_string_pretty(&json)?
-        }
+        true => serde_json::to_string_pretty(&memory_json(&m, &carried))?,
         false => text(&m, &carried).trim_end().into(),
     });
     Ok(0)
@@ -141,6 +137,13 @@ fn over(c: &Carried) -> String {
         n => format!("{n} gaps"),
     };
     format!(", {gaps} away: {}", said.join(", "))
+}
+
+/// What is known of memory, and what is carried to it.
+pub fn memory_json(m: &Memory, carried: &[Carried]) -> Json {
+    let mut json = travel::memory_json(m);
+    json["carried"] = carried.iter().map(as_json).collect();
+    json
 }
 
 fn as_json(c: &Carried) -> Json {

@@ -4,7 +4,8 @@ use super::context::Context;
 use super::{Fail, Fields, shapes};
 use crate::hex::hex;
 use crate::symbol::{Answer, address};
-use crate::{at, info as whole, maps as mapped, travel, words};
+use crate::{at, info as whole, maps as mapped, mem, travel, words};
+use hindsight_inspect::Declarations;
 use hindsight_timeline::Cursor;
 use serde_json::{Value as Json, json};
 
@@ -151,17 +152,20 @@ impl Context<'_> {
 pub fn memory(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
     let bytes = f.bytes()?;
     let candidates = f.flag("candidates")?;
+    let carried = f.flag("carried")?;
     shown(c, f, |c, frame| {
         let (address, length) = c.bytes(&bytes, frame)?;
         let look = match candidates {
             true => Cursor::memory,
             false => Cursor::known_memory,
         };
-        Ok(travel::memory_json(&look(
-            c.cursor,
-            address,
-            length as usize,
-        )?))
+        let m = look(c.cursor, address, length as usize)?;
+        if !carried {
+            return Ok(travel::memory_json(&m));
+        }
+        let usual = Declarations::usual();
+        let found = c.inspector.carried(c.cursor, &m, &usual, false)?;
+        Ok(mem::memory_json(&m, &found))
     })
 }
 

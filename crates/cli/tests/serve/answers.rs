@@ -30,7 +30,7 @@ fn they_are_those_of_the_commands() {
     let names = json!({"names": ["sum", "0x401136"]});
     assert_eq!(c.ask("symbol", names), symbols["answers"]);
     let memory = command(&s, &["mem", "--json", file, "crash", "nodes", "64"]);
-    let ask = json!({"at": "crash", "address": "nodes", "length": 64, "candidates": true});
+    let ask = json!({"at": "crash", "address": "nodes", "length": 64, "candidates": true, "carried": true});
     assert_eq!(c.ask("memory", ask), memory);
 
     let events = command(
