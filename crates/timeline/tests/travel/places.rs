@@ -1,7 +1,9 @@
 //! Events, and the names of places.
 
 use hindsight_lab::Scene;
-use hindsight_timeline::{Error, Filter, Kind, KindOf, Options, Place, Position, Timeline};
+use hindsight_timeline::{
+    Error, Filter, Ground, Kind, KindOf, KnownByte, Options, Place, Position, Timeline,
+};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -59,10 +61,13 @@ fn every_end_of_a_gap_is_a_place_to_go_on_from() {
         let wanted = look(&t, &[1]);
         assert_eq!(look(&t, &[1 << 14, 1]), wanted, "{end:?}");
         assert_eq!(look(&fine, &[1]), wanted, "{end:?}");
-        // Nothing from before the gap is known: not at its end, and not within.
+        // Nothing from before the gap is known: not at its end, and not within. What is read behind it is known at its end.
         let at_once = look(&t, &[1 << 14, 0]);
         assert_eq!(look(&fine, &[0]), at_once, "{end:?}");
-        assert!(at_once.2.iter().all(Option::is_none), "{at_once:?}");
+        c.seek_count(end.thread, end.count).unwrap();
+        let m = c.memory(at_once.1.gpr[4], 64).unwrap();
+        let behind = |k: &KnownByte| k.ground == Ground::Exposed;
+        assert!(m.bytes.iter().flatten().all(behind), "{end:?}\n{m}");
         c.seek_count(end.thread, end.count - 1).unwrap();
         let m = c.memory(at_once.1.gpr[4], 64).unwrap();
         assert!(m.bytes.iter().all(Option::is_none), "{end:?}\n{m}");
