@@ -60,12 +60,12 @@ mod tests {
 
     #[test]
     fn a_path_moves_with_each_of_its_parts() {
-        assert_eq!(last(b"../work//"), Some(&b"work"[..]));
+        assert_eq!(last(b"../place//"), Some(&b"place"[..]));
         assert_eq!((last(b"a/.."), last(b"/"), last(b".")), (None, None, None));
         let mut renamed = Renamed::default();
-        renamed.names.insert(b"work".to_vec());
-        assert!(renamed.may_move(b"/home/work/in"));
-        assert!(!renamed.may_move(b"/home/works"));
+        renamed.names.insert(b"place".to_vec());
+        assert!(renamed.may_move(b"/home/place/in"));
+        assert!(!renamed.may_move(b"/home/places"));
         renamed.unknown = true;
         assert!(renamed.may_move(b"/home"));
     }
