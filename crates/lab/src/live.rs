@@ -131,11 +131,13 @@ impl State {
         Some((name, address - same.map(|m| m.0).min()?))
     }
 
-    /// Whether a value may be an address outside of files, a half of an address, or an id.
+    /// Whether a value may be an address outside of files, a half of an address, or an id. Of a half, the upper bits
+    /// suffice: bit fields that are set in memory which held an address leave the rest of it.
     fn may_differ(&self, value: u64) -> bool {
-        let low = |a: u64| a & u64::from(u32::MAX);
-        let half = |m: &Map| (low(m.0)..=low(m.1 - 1)).contains(&value);
-        value > u64::from(u32::MAX) || value == self.pid || self.maps.iter().any(half)
+        let upper = |a: u64| (a & u64::from(u32::MAX)) >> 20;
+        let half = |m: &Map| (upper(m.0)..=upper(m.1 - 1)).contains(&upper(value));
+        let rest = upper(value) != 0 && self.maps.iter().any(half);
+        value > u64::from(u32::MAX) || value == self.pid || rest
     }
 
     /// The registers that hold another thing there: another address in a file, or another small number. Each with both

@@ -344,8 +344,10 @@ fn commands_that_move_choose_the_thread() {
     let s = Scene::new();
     let trace = record(
         &s,
+        // It has a cache line of its own: `main` would be told of the whole line when it reads another part of it, and
+        // then nothing says whether that was before the write.
         r#"#include <pthread.h>
-volatile int shared;
+_Alignas(4096) volatile int shared; char rest[4096];
 void *work(void *p) { shared = 7; return 0; }
 void after(void) {}
 int main(void) { pthread_t t; pthread_create(&t, 0, work, 0); pthread_join(t, 0); after(); return 0; }"#,
