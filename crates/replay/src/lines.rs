@@ -1,15 +1,17 @@
 //! The content of a window, or of its access marks, in compact form. With it a machine can return to an
 //! earlier state.
 
+mod bytes;
 mod dirty;
 mod laid;
 
+pub use bytes::SharedPage;
 pub(crate) use dirty::Dirty;
 
 use crate::Error;
 use crate::memory::MemoryFile;
 use crate::window::{AccessKind, MarkPage, Window};
-use std::ops::Deref;
+use bytes::Bytes;
 use std::sync::Arc;
 
 const PAGE: usize = 4096;
@@ -28,34 +30,9 @@ pub struct Lines {
     bytes: Bytes,
 }
 
-/// The bytes of lines.
-#[derive(Clone)]
-enum Bytes {
-    Held(Vec<u8>),
-    /// Whole pages. A window can have them without a copy.
-    File(Arc<MemoryFile>),
-}
-
-impl Default for Bytes {
-    fn default() -> Self {
-        Bytes::Held(Vec::new())
-    }
-}
-
-impl Deref for Bytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Bytes::Held(bytes) => bytes,
-            Bytes::File(file) => file.bytes(),
-        }
-    }
-}
-
 impl PartialEq for Lines {
     fn eq(&self, other: &Lines) -> bool {
-        self.pages == other.pages && *self.bytes == *other.bytes
+        self.pages == other.pages && self.parts().eq(other.parts())
     }
 }
 
@@ -85,48 +62,75 @@ impl Lines {
             })
     }
 
-    /// The bytes of all lines, one behind the other, to be used again. Those of a file are none.
+    /// All lines of some pages, which others may have, too: nothing is copied. A page that is `None` has no lines. `None` if the
+    /// pages do not ascend.
+    pub fn shared(pages: impl Iterator<Item = (u32, Option<SharedPage>)>) -> Option<Lines> {
+        let (mut list, mut held) = (Vec::new(), Vec::new());
+        for (page, its) in pages {
+            list.push((page, if its.is_some() { u64::MAX } else { 0 }));
+            held.extend(its);
+        }
+        let ascend = list.is_sorted_by(|a, b| a.0 < b.0);
+        (ascend && list.last().is_none_or(|p| p.0 < 1 << 20)).then_some(Lines {
+            pages: list,
+            bytes: Bytes::Shared(held.into()),
+        })
+    }
+
+    /// The bytes of all lines, one behind the other, to be used again. Those of a file, or of pages that others have, are none.
     pub fn into_bytes(self) -> Vec<u8> {
         match self.bytes {
             Bytes::Held(bytes) => bytes,
-            Bytes::File(_) => Vec::new(),
+            Bytes::File(_) | Bytes::Shared(_) => Vec::new(),
         }
     }
 
     /// The file that has the pages, if it is that.
     fn file(&self) -> Option<&Arc<MemoryFile>> {
         match &self.bytes {
-            Bytes::Held(_) => None,
+            Bytes::Held(_) | Bytes::Shared(_) => None,
             Bytes::File(file) => Some(file),
         }
     }
 
-    /// Adds bytes behind the last ones.
-    fn extend(&mut self, part: &[u8]) {
-        match &mut self.bytes {
-            Bytes::Held(bytes) => bytes.extend_from_slice(part),
-            Bytes::File(file) => {
-                let mut bytes = file.bytes().to_vec();
-                bytes.extend_from_slice(part);
-                self.bytes = Bytes::Held(bytes);
-            }
-        }
+    /// Each page that has a line: its number, the mask of its lines, and their bytes.
+    fn parts(&self) -> impl Iterator<Item = (u32, u64, &[u8])> {
+        let mut at = 0;
+        let some = self.pages.iter().filter(|p| p.1 != 0);
+        some.map(move |(page, mask)| {
+            let len = mask.count_ones() as usize * LINE;
+            at += len;
+            (*page, *mask, self.bytes.part(at - len, len))
+        })
     }
 
     /// Passes each page that has a line to `show`: its number, ascending, and its content.
     pub fn each(&self, show: &mut dyn FnMut(u32, &[u8; PAGE])) {
-        let mut rest = &self.bytes[..];
         let mut now = NONE;
-        for (page, mask) in self.pages.iter().filter(|p| p.1 != 0) {
-            let (lines, behind) = rest.split_at(mask.count_ones() as usize * LINE);
+        for (page, mask, lines) in self.parts() {
+            if let (u64::MAX, Ok(whole)) = (mask, lines.try_into()) {
+                show(page, whole);
+                continue;
+            }
             now.fill(0);
-            lay(&mut now, *mask, lines);
-            show(*page, &now);
-            rest = behind;
+            lay(&mut now, mask, lines);
+            show(page, &now);
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// The same with pages to keep. They are copied only if they are not shared yet.
+    pub fn each_shared(&self, take: &mut dyn FnMut(u32, SharedPage)) {
+        match &self.bytes {
+            Bytes::Shared(pages) => {
+                let numbers = self.pages.iter().filter(|p| p.1 != 0);
+                let both = numbers.zip(pages.iter());
+                both.for_each(|(page, its)| take(page.0, Arc::clone(its)));
+            }
+            _ => self.each(&mut |page, bytes| take(page, Arc::new(*bytes))),
+        }
+    }
+
+    /// Bytes of memory that it takes, shared pages included.
     pub fn size(&self) -> usize {
         self.pages.len() * size_of::<(u32, u64)>() + self.bytes.len()
     }
@@ -140,7 +144,7 @@ impl Lines {
             let first = rest.trailing_zeros() as usize;
             let run = (rest >> first).trailing_ones() as usize;
             let part = &content[first * LINE..(first + run) * LINE];
-            self.extend(part);
+            self.bytes.extend(part);
             rest &= u64::MAX.checked_shl((first + run) as u32).unwrap_or(0);
         }
     }
@@ -149,6 +153,7 @@ impl Lines {
         Reader {
             pages: &self.pages,
             bytes: &self.bytes,
+            at: 0,
         }
     }
 }
@@ -156,7 +161,9 @@ impl Lines {
 /// Reads lines page by page.
 struct Reader<'a> {
     pages: &'a [(u32, u64)],
-    bytes: &'a [u8],
+    bytes: &'a Bytes,
+    /// Where the lines of the first of the pages are.
+    at: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -165,10 +172,10 @@ impl<'a> Reader<'a> {
         while let Some(((p, mask), rest)) = self.pages.split_first()
             && *p <= page
         {
-            let (lines, behind) = self.bytes.split_at(mask.count_ones() as usize * LINE);
-            (self.pages, self.bytes) = (rest, behind);
+            let (at, len) = (self.at, mask.count_ones() as usize * LINE);
+            (self.pages, self.at) = (rest, at + len);
             if *p == page {
-                return (*mask, lines);
+                return (*mask, self.bytes.part(at, len));
             }
         }
         (0, &[])
@@ -286,18 +293,14 @@ impl Window {
             pages.dedup();
         }
         self.in_use.extend(lines.pages.iter().map(|p| p.0));
-        let mut rest = lines.bytes.as_chunks::<LINE>().0.iter();
-        for (page, mask) in lines.pages.iter().filter(|p| p.1 != 0) {
-            let to = self.page_mut(*page).as_chunks_mut::<LINE>().0;
-            for (_, to) in to
-                .iter_mut()
-                .enumerate()
-                .filter(|(i, _)| mask & 1 << i != 0)
-            {
+        for (page, mask, its) in lines.parts() {
+            let to = self.page_mut(page).as_chunks_mut::<LINE>().0;
+            let there = to.iter_mut().enumerate();
+            let there = there.filter(|(i, _)| mask & 1 << i != 0);
+            for ((_, to), line) in there.zip(its.as_chunks::<LINE>().0) {
                 // Writing zeros would allocate memory.
-                match rest.next() {
-                    Some(line) if !same(to, line) => *to = *line,
-                    _ => {}
+                if !same(to, line) {
+                    *to = *line;
                 }
             }
         }
@@ -390,7 +393,7 @@ impl Window {
                     Some(last) if last.0 == part.page => last.1 |= mask,
                     _ => out.pages.push((part.page, mask)),
                 }
-                out.extend(line);
+                out.bytes.extend(line);
             }
         }
         Ok(out)
@@ -405,11 +408,10 @@ impl Window {
                 self.part_mut(kind, &part).fill([0; LINE]);
             }
         }
-        let mut rest = lines.bytes.chunks_exact(LINE);
-        for (page, mask) in &lines.pages {
+        for (page, mask, its) in lines.parts() {
             let all = (0..64u64).filter(|i| mask & (1 << i) != 0);
-            for (i, line) in all.zip(&mut rest) {
-                self.write_marks(kind, *page as u64 * PAGE as u64 + i * LINE as u64, line);
+            for (i, line) in all.zip(its.chunks_exact(LINE)) {
+                self.write_marks(kind, page as u64 * PAGE as u64 + i * LINE as u64, line);
             }
         }
         Ok(())

@@ -39,7 +39,7 @@ mod tracks;
 pub use budget::Budget;
 pub use build::{Progress, Start, build, start_of};
 pub use by_page::SECTION;
-pub use codec::{LINE, PAGE, Page};
+pub use codec::{LINE, PAGE};
 pub use draft::Draft;
 pub use frame::IndexFrame;
 pub use page_access::PageAccess;

@@ -1,7 +1,8 @@
 //! Content in a file in memory, which a window takes over without a copy: the file lies over its cells, and a page is copied
 //! when it is written to.
 
-use super::{Bytes, Lines, NONE, PAGE, union};
+use super::bytes::Bytes;
+use super::{Lines, NONE, PAGE, union};
 use crate::Error;
 use crate::memory::MemoryFile;
 use crate::window::Window;
@@ -37,7 +38,7 @@ impl Window {
             at += run.len() * PAGE;
         }
         if first == 1 {
-            self.page_mut(0).copy_from_slice(&lines.bytes[..PAGE]);
+            self.page_mut(0).copy_from_slice(lines.bytes.part(0, PAGE));
         }
         Ok(true)
     }
@@ -97,7 +98,7 @@ mod tests {
     use crate::window::AccessKind;
     use hindsight_isa::observe::MARK;
 
-    /// Content that lies in a file does the same as a copy of it.
+    /// Content that lies in a file, or in pages that others have, does the same as a copy of it.
     #[test]
     fn content_of_another_window_needs_no_copy() {
         let mut from = Window::new(hindsight_isa::Predictor::WINDOW).unwrap();
@@ -115,19 +116,25 @@ mod tests {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(99);
             (seed >> 33) % n
         };
-        let mut both = [(); 2].map(|_| Window::observed().unwrap());
-        let bases = [&copy, &file];
-        let mut kept: Vec<[[Lines; 3]; 2]> = Vec::new();
+        let mut pages = vec![(5, None)];
+        file.each_shared(&mut |page, its| pages.push((page, Some(its))));
+        pages.sort_by_key(|p| p.0);
+        assert!(Lines::shared(pages.iter().rev().cloned()).is_none());
+        let shared = Lines::shared(pages.iter().cloned()).unwrap();
+        assert!(shared.parts().eq(file.parts()));
+        let mut windows = [(); 3].map(|_| Window::observed().unwrap());
+        let bases = [&copy, &file, &shared];
+        let mut kept: Vec<[[Lines; 3]; 3]> = Vec::new();
         for round in 0..300 {
             if round % 60 == 0 {
-                for (w, base) in both.iter_mut().zip(bases) {
+                for (w, base) in windows.iter_mut().zip(bases) {
                     w.begin_anywhere(base).unwrap();
                 }
                 kept.clear();
             }
             let (at, len, what) = (random(32) * 4096 + random(4096), random(9000), random(5));
             let byte = random(256) as u8;
-            for w in &mut both {
+            for w in &mut windows {
                 match what {
                     0 => w.zero(at, len).unwrap(),
                     1 => w.set_marks(AccessKind::Writes, at, len, MARK),
@@ -135,25 +142,34 @@ mod tests {
                     _ => w.write(at, &vec![byte; len as usize % 300]),
                 }
             }
-            let [a, b] = &mut both;
             match random(4) {
-                0 => kept.push([diff(a, bases[0]), diff(b, bases[1])]),
+                0 => kept.push([0, 1, 2].map(|n| diff(&mut windows[n], bases[n]))),
                 1 if !kept.is_empty() => {
-                    let [of_a, of_b] = &kept[random(kept.len() as u64) as usize];
-                    take_up(a, bases[0], of_a);
-                    take_up(b, bases[1], of_b);
+                    let its = &kept[random(kept.len() as u64) as usize];
+                    let each = windows.iter_mut().zip(bases).zip(its);
+                    each.for_each(|((w, base), its)| take_up(w, base, its));
                 }
                 _ => {}
             }
-            assert!(all(a) == all(b), "round {round}");
-            let whole = [&*a, &*b].map(|w| w.beyond(&Lines::default()).unwrap());
+            let held = windows.each_ref().map(all);
+            assert!(held[0] == held[1] && held[0] == held[2], "round {round}");
+            let whole = windows
+                .each_ref()
+                .map(|w| w.beyond(&Lines::default()).unwrap());
             assert!(whole[0] == whole[1], "round {round}");
+            assert!(whole[0] == whole[2], "round {round}");
         }
         // What another window begins with has nothing of it.
-        let [a, mut b] = both;
-        drop(a);
+        let [a, mut b, c] = windows;
+        drop((a, c));
         b.begin_with(&Lines::default()).unwrap();
         assert!(all(&b).iter().all(|b| *b == 0));
-        assert!(file.bytes.iter().any(|b| *b != 0));
+        assert!(file.parts().any(|p| p.2.iter().any(|b| *b != 0)));
+        assert!(shared.parts().eq(file.parts()));
+        // Adding to them makes a copy.
+        let mut longer = shared.clone();
+        longer.push((1 << 20) - 1, 1, &[3; PAGE]);
+        assert_eq!(longer.size(), shared.size() + 16 + 64);
+        assert_eq!(longer.into_bytes()[..PAGE], *shared.bytes.part(0, PAGE));
     }
 }

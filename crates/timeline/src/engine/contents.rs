@@ -3,9 +3,9 @@
 
 use super::Engine;
 use crate::base::sync::{joined, lock};
-use crate::index::{self, IndexPart, IntervalSummary, LINE, Opened, PAGE, Page, PartRange, Start};
+use crate::index::{self, IndexPart, IntervalSummary, LINE, Opened, PAGE, PartRange, Start};
 use crate::{Error, Result, ThreadId};
-use hindsight_replay::{Lines, State};
+use hindsight_replay::{Lines, SharedPage, State};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::sync_channel;
 
 /// Pages of the window, by number.
-type Pages = BTreeMap<u32, Box<Page>>;
+type Pages = BTreeMap<u32, SharedPage>;
 
 /// What memory holds at a border.
 #[derive(Clone)]
@@ -26,8 +26,8 @@ pub struct AtBorder {
     pages: Pages,
 }
 
-/// Other borders are remembered as long as all of them together have at most `MOST` bytes and are `MANY`. Several players, each at
-/// another place, then do not take the content from each other.
+/// Several borders are remembered, as long as all but the largest have at most `MOST` bytes together and are at most `MANY`.
+/// Several players, each at another place, then do not take the content from each other.
 const MOST: usize = 256 << 20;
 const MANY: usize = 16;
 
@@ -195,10 +195,9 @@ impl Engine {
                 .collect::<Result<Vec<Pages>>>()
         })?;
         for (page, differs) in all.into_iter().flatten() {
-            let page = some.entry(page).or_insert_with(|| Box::new([0; PAGE]));
-            page.iter_mut()
-                .zip(differs.iter())
-                .for_each(|(b, d)| *b ^= d);
+            let page = some.entry(page).or_insert_with(|| Arc::new([0; PAGE]));
+            let page = Arc::make_mut(page).iter_mut();
+            page.zip(differs.iter()).for_each(|(b, d)| *b ^= d);
         }
         Ok(Some(some))
     }
@@ -211,18 +210,27 @@ impl Engine {
         ask: impl FnOnce(&Pages) -> T,
     ) -> Result<T> {
         let mut held = lock(&self.at_border);
-        let size: usize = held.iter().map(AtBorder::size).sum();
+        let beside = |all: &[AtBorder], one| {
+            let sizes = || all.iter().map(AtBorder::size).chain([one]);
+            sizes().sum::<usize>() - sizes().max().unwrap_or(0)
+        };
         let target = |h: &AtBorder| h.border.clamp(*borders.start(), *borders.end());
         let far = |h: &AtBorder| target(h).abs_diff(h.border);
         let nearest = (0..held.len()).filter(|i| held[*i].is_of(part));
         let mut now = match nearest.min_by_key(|i| far(&held[*i])) {
             // The one used last is the last one.
-            Some(i) if far(&held[i]) > 1 && held.len() < MANY && size + held[i].size() <= MOST => {
+            Some(i)
+                if far(&held[i]) > 1
+                    && held.len() < MANY
+                    && beside(&held, held[i].size()) <= MOST =>
+            {
                 held[i].clone()
             }
             Some(i) if far(&held[i]) <= *borders.start() => held.remove(i),
             _ => {
-                if size > MOST {
+                // It may become as large as they are. At the part's beginning it does not.
+                let all: usize = held.iter().map(AtBorder::size).sum();
+                if *borders.start() > 0 && all > MOST {
                     held.clear();
                 }
                 AtBorder {
@@ -237,9 +245,7 @@ impl Engine {
         self.lead(part, &mut now, to)?;
         let answer = ask(&now.pages);
         held.push(now);
-        while held.len() > MANY
-            || held.len() > 1 && held.iter().map(AtBorder::size).sum::<usize>() > MOST
-        {
+        while held.len() > MANY || beside(&held, 0) > MOST {
             held.remove(0);
         }
         Ok(answer)
@@ -287,29 +293,16 @@ impl Engine {
         let mut pages = Pages::new();
         if self.scan(range.thread)?.is_based(range.from) {
             let start = index::start_of(&self.recording, range)?;
-            let mut put = |page, bytes: &Page| {
-                pages.insert(page, Box::new(*bytes));
+            let mut put = |page, its| {
+                pages.insert(page, its);
             };
-            start.content.each(&mut put);
+            start.content.each_shared(&mut put);
         }
         Ok(pages)
     }
 }
 
-/// These pages, with their lines that are not zero.
+/// These pages. Those that are not held are zero.
 fn lines_of(pages: &Pages, accessed: impl Iterator<Item = u32>) -> Lines {
-    let (mut masks, mut bytes) = (Vec::new(), Vec::new());
-    for page in accessed {
-        let mut mask = 0u64;
-        for (i, line) in
-            (pages.get(&page).iter()).flat_map(|held| held.as_chunks::<LINE>().0.iter().enumerate())
-        {
-            if *line != [0; LINE] {
-                mask |= 1 << i;
-                bytes.extend_from_slice(line);
-            }
-        }
-        masks.push((page, mask));
-    }
-    Lines::new(masks, bytes).unwrap_or_default()
+    Lines::shared(accessed.map(|page| (page, pages.get(&page).cloned()))).unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use super::budget::Budget;
 use super::by_page::Generating;
 use super::coarse::Coarse;
-use super::codec::{LINE, PAGE, Page, bits};
+use super::codec::{LINE, PAGE, bits};
 use super::draft::Draft;
 use super::maker::STEPS;
 use super::packer::{Left, Packer};
@@ -76,10 +76,10 @@ pub fn build(
     });
     let mut shadow = HashMap::new();
     if let (Some(c), None) = (content, &coarse) {
-        let mut put = |page, bytes: &Page| {
-            shadow.insert(page, Box::new(*bytes));
+        let mut put = |page, its| {
+            shadow.insert(page, its);
         };
-        c.each(&mut put);
+        c.each_shared(&mut put);
     }
     // What a coarse interval left may be much.
     let waiting = if coarse.is_some() { 0 } else { WAITING };
@@ -207,7 +207,7 @@ fn play(
                 Left::Change(Box::new(c.finish(&m, state, changed, &mut some)))
             }
             None => {
-                let whole = changed.iter().map(|p| (*p, Box::new(*m.window_page(*p))));
+                let whole = changed.iter().map(|p| (*p, Arc::new(*m.window_page(*p))));
                 raw.changed.extend(whole);
                 raw.state = Some(state);
                 buffers.away += 1;

@@ -4,7 +4,7 @@
 //! interval is. What they said is kept as bits.
 
 use super::build::LOOK;
-use super::codec::{LEVEL, LINE, PAGE, Page, bits};
+use super::codec::{LEVEL, LINE, PAGE, bits};
 use super::draft::Interval;
 use super::frame::IndexFrame;
 use super::history::History;
@@ -19,7 +19,7 @@ use crate::Result;
 use crate::base::sync::lock;
 use crate::recording::Recording;
 use crate::scan::Scan;
-use hindsight_replay::{LineMarks, Lines, Machine, State, page_faults};
+use hindsight_replay::{LineMarks, Lines, Machine, SharedPage, State, page_faults};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
@@ -45,7 +45,7 @@ const PAGES: u64 = 1 << 20;
 /// Gathers what intervals leave, one after the other.
 pub struct Coarse {
     /// What pages held at the last border.
-    shadow: HashMap<u32, Box<Page>>,
+    shadow: HashMap<u32, SharedPage>,
     touched: BTreeMap<u32, Box<Touched>>,
     /// To be used again: to get memory takes long.
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
@@ -119,11 +119,11 @@ impl Coarse {
     /// `content` is what memory holds at the beginning, as far as that is known.
     pub fn new(content: Option<&Lines>, recording: &Recording, least: u64) -> Coarse {
         let mut shadow = HashMap::new();
-        let mut put = |page, bytes: &Page| {
-            shadow.insert(page, Box::new(*bytes));
+        let mut put = |page, its| {
+            shadow.insert(page, its);
         };
         if let Some(c) = content {
-            c.each(&mut put);
+            c.each_shared(&mut put);
         }
         Coarse {
             shadow,
@@ -292,7 +292,7 @@ impl Coarse {
         // Returns which of the lines that are wanted the frame has.
         let mut change = |page, lines, wanted: u64| {
             let held = shadow.entry(page);
-            let held = held.or_insert_with(|| Box::new([0; PAGE]));
+            let held = held.or_insert_with(|| Arc::new([0; PAGE]));
             let mut mask = 0;
             for i in bits(wanted) {
                 let line = &held.as_chunks::<LINE>().0[i];
@@ -301,7 +301,7 @@ impl Coarse {
                     frame.extend_from_slice(line);
                 }
             }
-            summary.changed(page, lines, held, m.window_page(page));
+            summary.changed(page, lines, Arc::make_mut(held), m.window_page(page));
             if summary.bytes.len() >= SOME {
                 let mut next = spare.take();
                 next.extend_from_slice(&summary.bytes[SOME..]);

@@ -3,7 +3,7 @@
 use super::budget::Budget;
 use super::by_page::{Generating, Generations};
 use super::coarse::{Change, Differences};
-use super::codec::{LEVEL, LINE, PAGE, Page, bits};
+use super::codec::{LEVEL, LINE, PAGE, bits};
 use super::draft::{Draft, Interval};
 use super::frame::IndexFrame;
 use super::history::History;
@@ -17,8 +17,9 @@ use super::steps::{Gathered, Raw};
 use super::summary::{FinalLine, words};
 use crate::Result;
 use crate::scan::Scan;
-use hindsight_replay::State;
+use hindsight_replay::{SharedPage, State};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 
 /// The size of the whole is predicted only after this many intervals.
@@ -67,7 +68,7 @@ pub(super) enum Left {
 pub(super) struct Packer<'a> {
     pub(super) part: Draft,
     /// What pages held when they were last accessed or changed.
-    shadow: HashMap<u32, Box<Page>>,
+    shadow: HashMap<u32, SharedPage>,
     /// The lines of a frame while it is made. Then the differences.
     bodies: Vec<u8>,
     differences: Vec<u8>,
@@ -102,7 +103,7 @@ impl<'a> Packer<'a> {
         range: PartRange,
         budget: &'a Budget,
         spans: &'a Spans,
-        shadow: HashMap<u32, Box<Page>>,
+        shadow: HashMap<u32, SharedPage>,
     ) -> Packer<'a> {
         Packer {
             part: Draft {
@@ -280,7 +281,7 @@ impl Packer<'_> {
             at += n;
             let mut touched = PageAccess::of(page, lines, marks);
             let old = self.shadow.entry(page);
-            let old = old.or_insert_with(|| Box::new([0; PAGE]));
+            let old = old.or_insert_with(|| Arc::new([0; PAGE]));
             let mut wanted = 0u64;
             for i in bits(touched.reads) {
                 let line = &old.as_chunks::<LINE>().0[i];
@@ -296,7 +297,10 @@ impl Packer<'_> {
                 bytes: cells[rank(i)],
             });
             for (i, now) in bits(lines).zip(cells) {
-                old[i * LINE..(i + 1) * LINE].copy_from_slice(now);
+                // Others may have the page, too. What does not change is not copied.
+                if old.as_chunks().0[i] != *now {
+                    Arc::make_mut(old).as_chunks_mut().0[i] = *now;
+                }
             }
             history.push(&touched);
         }

@@ -1,7 +1,7 @@
 //! Steps of an interval, where threads share memory. A step is a further place from which replay can begin. It says how
 //! memory changed since the step before.
 
-use super::codec::{LEVEL_STEPS, LINE, PAGE, Page, bits};
+use super::codec::{LEVEL_STEPS, LINE, PAGE, bits};
 use super::draft::Interval;
 use super::frame::IndexFrame;
 use super::history::History;
@@ -10,8 +10,9 @@ use super::page_access::PageAccess;
 use super::summary::{covered, words};
 use crate::scan::Scan;
 use crate::{Error, Result};
-use hindsight_replay::{LineMarks, State};
+use hindsight_replay::{LineMarks, SharedPage, State};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// What an interval or a step left, as the machine tells it.
 #[derive(Default)]
@@ -26,7 +27,7 @@ pub struct Raw {
     pub marks: Vec<LineMarks>,
     pub cells: Vec<[u8; LINE]>,
     /// Pages that something else changed, and their contents.
-    pub changed: Vec<(u32, Box<Page>)>,
+    pub changed: Vec<(u32, SharedPage)>,
 }
 
 /// A buffer is large if it has this many lines. Together with their marks they take 96 MiB.
@@ -54,8 +55,8 @@ struct StepPageAccess {
     lines: u64,
     marks: Box<[LineMarks; 64]>,
     /// The contents of the lines before and now.
-    before: Box<Page>,
-    now: Box<Page>,
+    before: SharedPage,
+    now: SharedPage,
 }
 
 /// How a line was accessed in two steps together. `given` is a mask of the bytes in words that the second step changed.
@@ -89,7 +90,7 @@ impl Gathered {
         state: State,
         raw: &mut Raw,
         scan: &Scan,
-        shadow: &mut HashMap<u32, Box<Page>>,
+        shadow: &mut HashMap<u32, SharedPage>,
     ) {
         let from = state.position;
         if self.begin.is_none() {
@@ -102,7 +103,7 @@ impl Gathered {
                 self.wipe(address, len);
             }
         }
-        let mut changed: Vec<(u32, Box<Page>)> = raw.changed.drain(..).collect();
+        let mut changed: Vec<(u32, SharedPage)> = raw.changed.drain(..).collect();
         // A page may be there several times. Each has the content at the step's end.
         changed.sort_by_key(|c| c.0);
         changed.dedup_by_key(|c| c.0);
@@ -153,12 +154,12 @@ impl Gathered {
         page: u32,
         lines: u64,
         (marks, cells): (&[LineMarks], &[[u8; LINE]]),
-        other: Option<Box<Page>>,
-        shadow: &HashMap<u32, Box<Page>>,
+        other: Option<SharedPage>,
+        shadow: &HashMap<u32, SharedPage>,
     ) {
         let t = self.pages.entry(page).or_insert_with(|| {
             let held = shadow.get(&page).cloned();
-            let held = held.unwrap_or_else(|| Box::new([0; PAGE]));
+            let held = held.unwrap_or_else(|| Arc::new([0; PAGE]));
             StepPageAccess {
                 lines: 0,
                 marks: Box::new([LineMarks::default(); 64]),
@@ -187,11 +188,11 @@ impl Gathered {
                 (None, Some(page)) => &page[part.clone()],
                 (None, None) => continue,
             };
-            let had = &mut t.now[part];
-            if had == now {
+            if t.now[part.clone()] == *now {
                 new &= !(1 << i);
                 continue;
             }
+            let had = &mut Arc::make_mut(&mut t.now)[part];
             differences.extend(had.iter().zip(now).map(|(a, b)| a ^ b));
             had.copy_from_slice(now);
         }
@@ -199,8 +200,9 @@ impl Gathered {
             // Lines that were not accessed must have their new content when they are accessed later.
             for i in bits(!t.lines) {
                 let part = i * LINE..(i + 1) * LINE;
-                t.now[part.clone()].copy_from_slice(&other[part.clone()]);
-                t.before[part.clone()].copy_from_slice(&other[part]);
+                for held in [&mut t.now, &mut t.before] {
+                    Arc::make_mut(held)[part.clone()].copy_from_slice(&other[part.clone()]);
+                }
             }
         }
         let its = Accesses {
@@ -211,7 +213,7 @@ impl Gathered {
     }
 
     /// Something else changed a page that the step did not access.
-    fn change(&mut self, page: u32, now: Box<Page>, shadow: &mut HashMap<u32, Box<Page>>) {
+    fn change(&mut self, page: u32, now: SharedPage, shadow: &mut HashMap<u32, SharedPage>) {
         match self.pages.contains_key(&page) {
             true => self.touch(page, 0, (&[], &[]), Some(now), shadow),
             false => {
@@ -221,7 +223,7 @@ impl Gathered {
     }
 
     /// Ends the interval at `to`. Its frame gets the lines that were accessed, with their contents at the start.
-    pub fn finish(&mut self, to: u64, shadow: &mut HashMap<u32, Box<Page>>) -> Result<Interval> {
+    pub fn finish(&mut self, to: u64, shadow: &mut HashMap<u32, SharedPage>) -> Result<Interval> {
         let missing = || Error::Unsupported("an interval ends that has not begun".into());
         let state = self.begin.take().ok_or_else(missing)?;
         let mut history = History::of(self.pages.len());

@@ -13,7 +13,7 @@ use super::codec::{LINE, PAGE, Page, Reader, bits};
 use super::frame::{Framed, state_of, unpack_parts};
 use super::pieces::Pieces;
 use crate::base::sync::lock;
-use hindsight_replay::State;
+use hindsight_replay::{SharedPage, State};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -278,17 +278,18 @@ impl IntervalSummary {
     /// Changes pages from what they hold at the interval's beginning to what they hold at its end, or back. Only for the
     /// coarse level, whose summaries tell all that changes. `differences` are its [`IntervalSummary::differences`]. `None`: the
     /// data is damaged.
-    pub fn toggle(&self, differences: &[u8], pages: &mut BTreeMap<u32, Box<Page>>) -> Option<()> {
+    pub fn toggle(&self, differences: &[u8], pages: &mut BTreeMap<u32, SharedPage>) -> Option<()> {
         let mut rest = differences.as_chunks::<LINE>().0.iter();
         let all = self.steps.iter().flat_map(|s| &s.pages);
         for changed in all.filter(|c| c.new != 0) {
             let page = pages.entry(changed.page);
-            let page = page.or_insert_with(|| Box::new([0; PAGE]));
+            let page = page.or_insert_with(|| Arc::new([0; PAGE]));
+            let page = Arc::make_mut(page);
             for i in bits(changed.new) {
                 let line = page[i * LINE..(i + 1) * LINE].iter_mut();
                 line.zip(rest.next()?).for_each(|(b, d)| *b ^= d);
             }
-            if **page == [0; PAGE] {
+            if *page == [0; PAGE] {
                 pages.remove(&changed.page);
             }
         }

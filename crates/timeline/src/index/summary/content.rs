@@ -1,10 +1,11 @@
 //! What memory holds at the beginning of a step.
 
-use super::super::codec::{LINE, PAGE, Page, bits};
+use super::super::codec::{LINE, PAGE, bits};
 use super::super::pieces::Opened;
 use super::{Changed, IntervalSummary};
-use hindsight_replay::Lines as Content;
+use hindsight_replay::{Lines as Content, SharedPage};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What is unpacked of an interval: lines of its frame, and differences.
 #[derive(Default)]
@@ -92,7 +93,7 @@ impl IntervalSummary {
         &self,
         wanted: &[u32],
         opened: &mut Opened,
-        pages: &mut BTreeMap<u32, Box<Page>>,
+        pages: &mut BTreeMap<u32, SharedPage>,
     ) -> Option<()> {
         let is_wanted = |c: &&Changed| c.new != 0 && wanted.binary_search(&c.page).is_ok();
         let all = self.steps.iter().flat_map(|s| &s.pages);
@@ -101,7 +102,7 @@ impl IntervalSummary {
         self.lines.open(opened, all.iter().map(|c| its(c)))?;
         for changed in all {
             let page = pages.entry(changed.page);
-            let page = page.or_insert_with(|| Box::new([0; PAGE]));
+            let page = Arc::make_mut(page.or_insert_with(|| Arc::new([0; PAGE])));
             let (at, len) = its(changed);
             let lines = self.lines.some(opened, at, len)?.as_chunks::<LINE>().0;
             for (i, differs) in bits(changed.new).zip(lines) {
