@@ -2,6 +2,9 @@
 
 mod fresh;
 pub mod live;
+mod share;
+
+pub use share::share;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

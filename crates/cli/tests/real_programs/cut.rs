@@ -1,6 +1,6 @@
 //! `hindsight cut`: a part of a recording says the same as the whole.
 
-use hindsight_lab::{Done, Scene};
+use hindsight_lab::{Done, Scene, share};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
@@ -72,7 +72,7 @@ const WORK: &str =
 #[test]
 fn a_part_says_what_the_whole_says() {
     let s = Scene::new();
-    for regime in ["--regime=quiet", "--regime=checked"] {
+    for regime in share(["--regime=quiet", "--regime=checked"], 2) {
         let trace = record(&s, regime, &["python3", "-c", WORK]);
         let [whole, part] = says_the_same(&s, &trace, "40%..60%", &["41%", "50%", "59.9%"]);
         // A checked thread with much memory has few key frames.

@@ -1,6 +1,6 @@
 //! Recordings that do not end yet: questions while they are written.
 
-use hindsight_lab::{Done, Running, Scene, collector_of, kill};
+use hindsight_lab::{Done, Running, Scene, collector_of, kill, share};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ fn told(scene: &Scene, trace: &Path) -> (bool, String) {
 
 #[test]
 fn each_question_finds_the_newest_end() {
-    for options in [&[][..], &["--regime", "checked"]] {
+    for options in share([&[][..], &["--regime", "checked"]], 2) {
         let l = Living::begin(options);
         let (is, words) = told(&l.scene, &l.trace);
         assert!(is && words.starts_with("being recorded"), "{words}");

@@ -1,7 +1,7 @@
 //! A sample of the random questions that `hindsight-bench questions` asks. The programs have threads, signals,
 //! processes and mappings.
 
-use hindsight_lab::Scene;
+use hindsight_lab::{Scene, share};
 use hindsight_oracle::questions::{Plan, run};
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +23,8 @@ const RECORDINGS: [(&str, &[&str]); 6] = [
 fn random_questions_are_answered_as_a_plain_replay_does() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/travel/c");
     let mut wrong = Vec::new();
-    for (i, (source, options)) in RECORDINGS.into_iter().enumerate() {
+    // Each seed belongs to a recording, whichever share it is in.
+    for (i, (source, options)) in share(RECORDINGS.into_iter().enumerate(), 3) {
         let s = Scene::new();
         let (program, trace) = (s.path("program"), s.path("program.hst"));
         let mut gcc = std::process::Command::new("gcc");

@@ -1,7 +1,7 @@
 //! Watched memory that is written but does not change.
 
 use crate::questions::Rng;
-use hindsight_lab::Scene;
+use hindsight_lab::{Scene, share};
 use hindsight_oracle::plain::{self as oracle, Log};
 use hindsight_timeline::{
     Cursor, Direction, Reason, Scope, Stop, Stops, ThreadId, Watch, WatchedValue, Watchpoint,
@@ -46,7 +46,7 @@ fn only_changes_stop() {
     let trace = s.path("t.hst");
     let run = s.run(&mut s.recording(&trace, &[program.as_os_str()]));
     assert!(run.status.success(), "{}", run.messages());
-    for interval in [2000, 0] {
+    for interval in share([2000, 0], 2) {
         let t = crate::open(&trace, interval);
         let log = oracle::play(t.trace(), t.trace().threads()[0]);
         let mut c = t.cursor().unwrap();

@@ -1,6 +1,6 @@
 //! Searches for accesses where the fine level of the index is missing.
 
-use hindsight_lab::Scene;
+use hindsight_lab::{Scene, share};
 use hindsight_timeline::{
     Cancel, Cursor, Depth, Direction, Error, Options, Scope, Stops, ThreadId, Timeline, Watch,
     WatchedValue, Watchpoint, index_path,
@@ -194,34 +194,45 @@ fn nor_on_how_much_memory_the_intervals_access() {
     assert!(intervals[0] < 1.5 && intervals[1] > 2.0, "{intervals:?}");
 }
 
+/// What is there of the index when questions come.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    /// The coarse level. What is made for one question is there for the next one.
+    All,
+    /// The coarse level. Nothing more is there for any of them.
+    Coarse,
+    /// Not even the coarse level, and parts make room for each other.
+    Little,
+}
+
 fn answers_are_the_same_with(cells: u64) {
     let s = Scene::new();
     let trace = record(&s, "320", cells);
     let want = answers(&|| crate::open(&trace, INTERVAL * 4), false);
     assert!(want.contains("Watchpoint"));
-    for jobs in [1, 4] {
+    let kept = [Kept::All, Kept::Coarse, Kept::Little];
+    let cases = kept.into_iter().flat_map(|k| [(k, 1), (k, 4)]);
+    for (kept, jobs) in share(cases, 3) {
         build(&trace);
-        // What is made for one question is there for the next one.
-        let found = answers(&|| Timeline::open(&trace, options(jobs)).unwrap(), false);
-        assert!(found == want, "{jobs}");
-        // Nothing is there for any of them.
-        build(&trace);
-        let bare = Options {
-            unsaved: true,
-            fine_memory: 1,
-            ..options(jobs)
+        let options = match kept {
+            Kept::All => options(jobs),
+            Kept::Coarse => Options {
+                unsaved: true,
+                fine_memory: 1,
+                ..options(jobs)
+            },
+            Kept::Little => {
+                std::fs::remove_file(index_path(&trace)).unwrap();
+                Options {
+                    index_size: 1 << 20,
+                    fine_memory: 1,
+                    ..options(jobs)
+                }
+            }
         };
-        let found = answers(&|| Timeline::open(&trace, bare.clone()).unwrap(), true);
-        assert!(found == want, "{jobs}, apart");
-        // Not even the coarse level, and parts make room for each other.
-        std::fs::remove_file(index_path(&trace)).unwrap();
-        let tight = Options {
-            index_size: 1 << 20,
-            fine_memory: 1,
-            ..options(jobs)
-        };
-        let found = answers(&|| Timeline::open(&trace, tight.clone()).unwrap(), false);
-        assert!(found == want, "{jobs}, tight");
+        let apart = matches!(kept, Kept::Coarse);
+        let open = || Timeline::open(&trace, options.clone()).unwrap();
+        assert!(answers(&open, apart) == want, "{kept:?}, {jobs}");
     }
 }
 
@@ -264,7 +275,7 @@ fn a_search_can_be_cancelled_at_any_time() {
         assert!(all.unwrap().count < end / 100);
         all
     };
-    for after in [1, 5, 25] {
+    for after in share([1, 5, 25], 3) {
         let t = Timeline::open(
             &trace,
             Options {
