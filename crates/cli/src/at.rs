@@ -3,16 +3,18 @@
 use crate::hex::hex;
 use crate::numbers::local_time;
 use crate::out::println;
+use crate::variables::{variable_json, variable_text};
 use crate::words::Spot;
-use crate::{args, travel};
+use crate::{args, carried, confine, travel};
 use anyhow::Result;
-use hindsight_inspect::symbols::{self, CallFrame, InlineFrame, Location};
-use hindsight_inspect::{Inspector, Line, Value};
+use hindsight_inspect::symbols::{self, CallFrame, InlineFrame};
+use hindsight_inspect::{Carried, Carrier, Inspector, Line, Value};
 use hindsight_isa::regs::NAMES;
 use hindsight_text::line;
 use hindsight_timeline::{Cursor, Moment, Position, SystemCall};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
+use std::path::Path;
 
 /// Flags that programs see.
 const FLAGS: [(u32, &str); 9] = [
@@ -28,12 +30,19 @@ const FLAGS: [(u32, &str); 9] = [
 ];
 
 /// Shows registers, source line, instructions, call stack and variables at a position.
-pub fn run(a: &args::At) -> Result<i32> {
+pub fn run(a: &args::At, file: Option<&Path>) -> Result<i32> {
+    // The process that plays the recording opens no files.
+    let mut carrier = carried::carrier(&a.carrying)?;
+    confine::run(file, || show(a, carrier.as_mut()))
+}
+
+fn show(a: &args::At, carrier: Option<&mut Carrier>) -> Result<i32> {
     let mut spot = Spot::open(a.words.first(), &a.at)?;
     let shown = Shown::of(
         &mut spot.inspector,
         &mut spot.cursor,
         (a.instructions, a.at.frame),
+        carrier,
     )?;
     println(&match a.json {
         true => serde_json::to_string_pretty(&shown.json())?,
@@ -128,15 +137,18 @@ pub struct Shown {
     frames: Vec<InlineFrame>,
     code: Vec<Line>,
     stack: Vec<CallFrame>,
+    /// The frames behind them to which what is carried leads, and what that is.
+    carried: (Vec<CallFrame>, Vec<Carried>),
     variables: Vec<Value>,
 }
 
 impl Shown {
-    /// With this many instructions, in a frame of the call stack.
+    /// With this many instructions, in a frame of the call stack. Without a carrier, nothing is carried.
     pub fn of(
         inspector: &mut Inspector,
         cursor: &mut Cursor,
         (instructions, frame): (usize, usize),
+        carrier: Option<&mut Carrier>,
     ) -> Result<Shown> {
         let mut cpu = cursor.registers()?;
         // Of a caller the call that it is in.
@@ -152,6 +164,14 @@ impl Shown {
             0 => cursor.system_call_here()?,
             _ => None,
         };
+        let stack = inspector.backtrace(cursor)?;
+        let (carried, variables) = match carrier {
+            Some(by) => (
+                inspector.backtrace_carried(cursor, &stack, by)?,
+                inspector.variables_carried(cursor, frame, by)?,
+            ),
+            None => (Default::default(), inspector.variables(cursor, frame)?),
+        };
         let timeline = cursor.timeline();
         Ok(Shown {
             call,
@@ -165,8 +185,9 @@ impl Shown {
             location: inspector.location(cursor, look)?,
             frames: inspector.frames(cursor, look)?,
             code: inspector.disassemble(cursor, cpu.rip, instructions)?,
-            stack: inspector.backtrace(cursor)?,
-            variables: inspector.variables(cursor, frame)?,
+            stack,
+            carried,
+            variables,
             cpu,
         })
     }
@@ -224,7 +245,15 @@ impl Shown {
             let _ = writeln!(out, "{:>16x}  {}", l.addr, l.text);
         }
         out += "\ncall stack\n";
-        out += &stack_text(&self.stack, 0);
+        let stack = stack_text(&self.stack, 0);
+        out += &stack;
+        let (frames, from) = &self.carried;
+        for line in stack_text(frames, stack.lines().count()).lines() {
+            let _ = writeln!(out, "{line} ({})", carried::mark(from));
+        }
+        if !from.is_empty() {
+            let _ = writeln!(out, "     {}", carried::over(from));
+        }
         if !self.variables.is_empty() {
             out += "\nvariables\n";
             for v in &self.variables {
@@ -251,6 +280,9 @@ impl Shown {
             "frames": self.frames.iter().map(frame_json).collect::<Vec<_>>(),
             "code": code_json(&self.code),
             "stack": stack_json(&self.stack),
+            "stack_carried": (!self.carried.0.is_empty()).then(|| json!({
+                "frames": stack_json(&self.carried.0), "from": carried::json(&self.carried.1),
+            })),
             "variables": self.variables.iter().map(variable_json).collect::<Vec<_>>(),
         })
     }
@@ -347,52 +379,9 @@ pub fn stack_json(frames: &[CallFrame]) -> Json {
     all.collect()
 }
 
-fn bytes_text(bytes: impl Iterator<Item = Option<u8>>) -> String {
+pub fn bytes_text(bytes: impl Iterator<Item = Option<u8>>) -> String {
     let all: Vec<String> = bytes
         .map(|b| b.map_or("??".into(), |b| format!("{b:02x}")))
         .collect();
     all.join(" ")
-}
-
-fn location(l: &Location) -> String {
-    match l {
-        Location::Memory(a) => format!("at {a:#x}"),
-        Location::Register(n) => format!("in {}", NAMES[*n as usize & 15]),
-        Location::Vector(n) => format!("in xmm{n}"),
-        Location::Value(_) | Location::Bytes(_) => "computed".into(),
-        Location::Pieces(list) => {
-            let parts: Vec<String> = list.iter().map(|p| location(&p.0)).collect();
-            parts.join(", ")
-        }
-        Location::Complex => "in a way not known".into(),
-        Location::OptimizedOut => "optimized out".into(),
-    }
-}
-
-fn variable_text(v: &Value) -> String {
-    let value = match v.bytes.is_empty() {
-        true => String::new(),
-        false => format!(" = {}", line(&v.text)),
-    };
-    let x = &v.variable;
-    let passed = match &v.passed {
-        Some(text) => format!("; {} when it was called", line(text)),
-        None => String::new(),
-    };
-    format!(
-        "{} {}{value}  ({}{passed})",
-        line(&x.type_name),
-        line(&x.name),
-        location(&x.location)
-    )
-}
-
-pub fn variable_json(v: &Value) -> Json {
-    let x = &v.variable;
-    json!({
-        "name": x.name, "type": x.type_name, "size": x.size, "parameter": x.parameter,
-        "location": location(&x.location),
-        "bytes": bytes_text(v.bytes.iter().copied()),
-        "integer": v.integer().map(hex), "text": v.text, "passed": v.passed,
-    })
 }

@@ -130,6 +130,10 @@ pub struct Gdbserver {
 pub struct Serve {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,
+    /// Functions that are not recorded, and what they write, in the format of docs/declared-functions.md. Those of the C library
+    /// need no file.
+    #[arg(long, value_name = "FILE")]
+    pub declared: Vec<PathBuf>,
 }
 
 /// Whose place is meant, where several run at the same time.
@@ -146,6 +150,18 @@ pub struct Within {
     pub frame: usize,
 }
 
+/// By what values are carried over what is not recorded.
+#[derive(ClapArgs)]
+pub struct Carrying {
+    /// Functions that are not recorded, and what they write, in the format of docs/declared-functions.md. Those of the C library
+    /// need no file.
+    #[arg(long, value_name = "FILE")]
+    pub declared: Vec<PathBuf>,
+    /// Which values are shown, too, that are not known but carried over what is not recorded.
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "declared")]
+    pub assume: Assumption,
+}
+
 #[derive(ClapArgs)]
 pub struct At {
     #[arg(
@@ -160,6 +176,8 @@ pub struct At {
     /// Instructions to show.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub instructions: usize,
+    #[command(flatten)]
+    pub carrying: Carrying,
     /// For scripts.
     #[arg(long)]
     pub json: bool,
@@ -429,13 +447,8 @@ pub struct Mem {
     pub words: Vec<String>,
     #[command(flatten)]
     pub at: Within,
-    /// Functions that are not recorded, and what they write, in the format of docs/declared-functions.md. Those of the C library
-    /// need no file.
-    #[arg(long, value_name = "FILE")]
-    pub declared: Vec<PathBuf>,
-    /// Show values, too, that hold only if this is so. `straight`: what is not recorded wrote no memory.
-    #[arg(long, value_name = "WHAT")]
-    pub assume: Option<Assumption>,
+    #[command(flatten)]
+    pub carrying: Carrying,
     /// For scripts.
     #[arg(long)]
     pub json: bool,
@@ -444,7 +457,12 @@ pub struct Mem {
 /// What somebody assumes of stretches that are not recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Assumption {
+    /// Functions write what they are declared to write
+    Declared,
+    /// What is not recorded wrote no memory
     Straight,
+    /// Anything may have been written
+    Off,
 }
 
 #[derive(ClapArgs)]

@@ -289,4 +289,81 @@ fn memory_is_carried_over_calls_whose_functions_are_declared() {
         missing.messages()
     );
     assert_eq!(mem(&["--assume", "everything"]).status.code(), Some(2));
+    let known: Value = serde_json::from_str(&mem(&["--json", "--assume", "off"]).text()).unwrap();
+    assert_eq!(known["carried"], Value::Array(Vec::new()));
+    assert_eq!(known["bytes"], json["bytes"]);
+}
+
+#[test]
+fn variables_are_carried_over_calls_and_say_so() {
+    let scene = Scene::new();
+    let program = scene.compile("carried.c", &["-O0", "-g", "-fno-builtin"]);
+    let window = ["--only-module", "carried"];
+    let (done, trace) = record(&scene, &window, &words(&program, &[]));
+    assert!(done.status.success(), "{}", done.messages());
+    let ask = |command: &str, words: &[&str]| {
+        let mut c = scene.hindsight(&[command]);
+        scene.run(c.arg(&trace).args(words))
+    };
+    let calls: Value = serde_json::from_str(&ask("calls", &["stage", "--json"]).text()).unwrap();
+    let call = calls["calls"].as_array().unwrap().last().unwrap();
+    let place = call["position"].as_str().unwrap();
+    let at = |options: &[&str]| {
+        let done = ask("at", &[&[place, "--frame", "1"][..], options].concat());
+        assert!(done.status.success(), "{}", done.messages());
+        done.text()
+    };
+    let shown = at(&[]);
+    assert!(shown.contains("int kept = 42 (carried)"), "{shown}");
+    assert!(shown.contains(", 1 gap away: strlen())\n"), "{shown}");
+    assert!(
+        shown
+            .lines()
+            .any(|l| l.starts_with("#2") && l.contains("main at") && l.ends_with(" (carried)")),
+        "{shown}"
+    );
+    let off = at(&["--assume", "off"]);
+    assert!(off.contains("int kept = ?  (at 0x"), "{off}");
+    // The program has that name, too.
+    let stack = off.split("call stack").last().unwrap();
+    assert!(
+        !stack.contains("carried)") && !stack.contains("#2"),
+        "{off}"
+    );
+    // Somebody declares another effect: then it is not carried, unless all is assumed.
+    let file = scene.path("declared");
+    let declared = ["--declared", file.to_str().unwrap()];
+    std::fs::write(&file, "[libc.so]\nstrlen(f:0)\n").unwrap();
+    let format = at(&declared);
+    assert!(
+        format.contains("42 (carried)") && format.contains("strlen(f:0)"),
+        "{format}"
+    );
+    std::fs::write(&file, "[ld-]\nstrlen(f:0)\n[libc.so]\nstrlen(w:*0..)\n").unwrap();
+    let unknown = at(&declared);
+    assert!(unknown.contains("int kept = ?  (at 0x"), "{unknown}");
+    let assumed = at(&[&declared[..], &["--assume", "straight"]].concat());
+    assert!(assumed.contains("int kept = 42 (assumed)"), "{assumed}");
+    assert!(
+        assumed.contains("1 gap of which nothing is known"),
+        "{assumed}"
+    );
+
+    let json: Value = serde_json::from_str(&at(&["--json"])).unwrap();
+    let kept = (json["variables"].as_array().unwrap().iter()).find(|v| v["name"] == "kept");
+    let kept = kept.unwrap();
+    assert_eq!(
+        (&kept["text"], &kept["integer"]),
+        (&"?".into(), &Value::Null)
+    );
+    let carried = &kept["carried"];
+    assert_eq!(
+        (&carried["text"], &carried["integer"]),
+        (&"42".into(), &"0x2a".into())
+    );
+    assert_eq!(carried["from"][0]["rule"], "declared");
+    assert_eq!(carried["from"][0]["declarations"][0], "strlen()");
+    let frames = json["stack_carried"]["frames"].as_array().unwrap();
+    assert_eq!(frames[0]["frames"][0]["function"], "main");
+    assert_eq!(json["stack"].as_array().unwrap().len(), 2);
 }

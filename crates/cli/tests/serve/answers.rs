@@ -16,6 +16,8 @@ fn they_are_those_of_the_commands() {
     assert_eq!(c.ask("registers", json!({"at": here})), said["registers"]);
     assert_eq!(c.ask("stack", json!({"at": here})), said["stack"]);
     assert_eq!(c.ask("variables", json!({"at": here})), said["variables"]);
+    let carried = json!({"at": here, "carried": true});
+    assert_eq!(c.ask("variables", carried), said["variables"]);
     assert_eq!(c.ask("code", json!({"at": here})), said["code"]);
     let caller = command(&s, &["at", "--json", "--frame", "1", file, "crash"]);
     let frame = json!({"at": here, "frame": 1});
