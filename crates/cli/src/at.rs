@@ -249,10 +249,10 @@ impl Shown {
         out += &stack;
         let (frames, from) = &self.carried;
         for line in stack_text(frames, stack.lines().count()).lines() {
-            let _ = writeln!(out, "{line} ({})", carried::mark(from));
+            let _ = writeln!(out, "{line} ({})", Carried::mark(from));
         }
         if !from.is_empty() {
-            let _ = writeln!(out, "     {}", carried::over(from));
+            let _ = writeln!(out, "     {}", Carried::over(from));
         }
         if !self.variables.is_empty() {
             out += "\nvariables\n";

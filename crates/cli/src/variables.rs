@@ -4,7 +4,7 @@ use crate::at::bytes_text;
 use crate::carried;
 use crate::hex::hex;
 use hindsight_inspect::symbols::Location;
-use hindsight_inspect::{Completed, Value, integer};
+use hindsight_inspect::{Carried, Completed, Value, integer};
 use hindsight_isa::regs::NAMES;
 use hindsight_text::line;
 use serde_json::{Value as Json, json};
@@ -44,7 +44,7 @@ pub fn variable_text(v: &Value) -> String {
         (Some(_), Some(c)) => format!("; {} when it was called", completed(c)),
     };
     let from = match (&v.carried, &v.passed_carried) {
-        (Some(c), _) | (None, Some(c)) => format!("; {}", carried::from(&c.from)),
+        (Some(c), _) | (None, Some(c)) => format!("; {}", Carried::source(&c.from)),
         (None, None) => String::new(),
     };
     format!(
@@ -56,7 +56,7 @@ pub fn variable_text(v: &Value) -> String {
 }
 
 fn completed(c: &Completed) -> String {
-    format!("{} ({})", line(&c.text), carried::mark(&c.from))
+    format!("{} ({})", line(&c.text), Carried::mark(&c.from))
 }
 
 pub fn variable_json(v: &Value) -> Json {

@@ -10,6 +10,7 @@
 mod call;
 mod declared;
 mod imports;
+mod shown;
 mod view;
 
 pub use declared::{Declarations, Fault};

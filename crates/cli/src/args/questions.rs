@@ -55,6 +55,10 @@ pub struct Replay {
     pub at: Option<Place>,
     #[arg(long, value_name = "IMAGE", conflicts_with = "verify", help = IMAGE_TO_DEBUG)]
     pub process: Option<u32>,
+    /// Functions that are not recorded, and what they write, in the format of docs/declared-functions.md, for `hindsight-assume`.
+    /// Those of the C library need no file.
+    #[arg(long, value_name = "FILE", conflicts_with = "verify")]
+    pub declared: Vec<PathBuf>,
     /// Replay everything and compare. `full` (the default) compares all that was recorded, `digests` only the registers.
     /// Exit status 0: all that is recorded is equal; 1: a difference; 2: the recording cannot be read; 3: it has no
     /// instruction to replay.
@@ -124,6 +128,10 @@ pub struct Gdbserver {
     pub at: Option<Place>,
     #[arg(long, value_name = "IMAGE", help = IMAGE_TO_DEBUG)]
     pub process: Option<u32>,
+    /// Functions that are not recorded, and what they write, in the format of docs/declared-functions.md, for `monitor assume`.
+    /// Those of the C library need no file.
+    #[arg(long, value_name = "FILE")]
+    pub declared: Vec<PathBuf>,
 }
 
 #[derive(ClapArgs)]

@@ -1,6 +1,6 @@
 //! Commands that say where one is, and stops that the other tests do not have.
 
-use crate::common::{compile, expect, gdb, record};
+use crate::common::{compile, expect, gdb, gdb_with, record};
 use hindsight_lab::{Done, Scene};
 use std::path::Path;
 use std::time::Duration;
@@ -219,6 +219,78 @@ fn what_is_known_of_a_variable_is_told() {
             "AT_EXECFN",
         ],
     );
+}
+
+#[test]
+fn memory_is_completed_only_if_somebody_wants_that() {
+    let s = Scene::new();
+    let program = s.compile("carried.c", &["-O0", "-g", "-fno-builtin"]);
+    let trace = s.path("part.hst");
+    let mut command = s.hindsight(&["record", "--quiet", "--only-module", "carried", "-o"]);
+    let done = s.run(command.arg(&trace).arg("--").arg(&program));
+    assert!(done.status.success(), "{}", done.messages());
+    let deep = "break stage if n == 10\ncontinue\nup\n";
+    let ask = |declared: &[&str], script: &str| {
+        gdb_with(&s, &trace, declared, &format!("{deep}{script}"))
+    };
+
+    // What is carried is shown by `known` only.
+    let out = ask(&[], "hindsight-assume\nprint kept\nknown kept\nbacktrace\n");
+    let lies_behind = "carried over calls that were not recorded";
+    expect(
+        &out,
+        &[
+            "off: only",
+            "Cannot access memory",
+            lies_behind,
+            "2a 00 00 00",
+            "1 gap away: strlen()",
+            "#1",
+        ],
+    );
+    assert!(!out.contains("$1 = ") && !out.contains(" main ("), "{out}");
+    // The first one is told of, and only that.
+    let out = ask(
+        &[],
+        "hindsight-assume declared\nprint kept\nprint n\nknown kept\nbacktrace\nhindsight-assume off\nprint kept\n",
+    );
+    let told = "are not known, but carried by declaration, ";
+    expect(
+        &out,
+        &[
+            "declared: what is not known",
+            "$1 = 42",
+            "$2 = 41",
+            "not known",
+            lies_behind,
+            "main ()",
+            "off: only",
+            "Cannot access memory",
+        ],
+    );
+    assert_eq!(out.matches(told).count(), 1, "{out}");
+    assert!(ask(&[], "hindsight-assume all\n").contains("all: it is `declared`"));
+
+    // What this `printf` writes is not known: its format has `%n`. Somebody knows better.
+    let other = "break stage if n == 7\ncontinue\nup\nhindsight-assume declared\nprint other\n";
+    let straight = format!("{other}hindsight-assume straight\nprint other\nknown other\n");
+    let out = gdb(&s, &trace, &straight);
+    expect(
+        &out,
+        &[
+            "Cannot access memory",
+            "straight: ",
+            "$1 = 0x",
+            "assumed, as if",
+        ],
+    );
+    assert!(out.contains("are not known, but assumed, "), "{out}");
+    let file = s.path("my declarations");
+    std::fs::write(&file, "[libc.so]\nprintf(stdio)\n").unwrap();
+    let out = gdb_with(&s, &trace, &["--declared", file.to_str().unwrap()], other);
+    expect(&out, &["$1 = 0x", told, "printf(stdio)"]);
+    let missing = gdb_with(&s, &trace, &["--declared", "/nonexistent"], "");
+    assert!(missing.contains("/nonexistent: No such file"), "{missing}");
 }
 
 /// What gdb says to a script that the user interrupts, `after` milliseconds after it has said `going`.

@@ -330,23 +330,27 @@ fn variables_are_carried_over_calls_and_say_so() {
         !stack.contains("carried)") && !stack.contains("#2"),
         "{off}"
     );
-    // Somebody declares another effect: then it is not carried, unless all is assumed.
-    let file = scene.path("declared");
-    let declared = ["--declared", file.to_str().unwrap()];
-    std::fs::write(&file, "[libc.so]\nstrlen(f:0)\n").unwrap();
-    let format = at(&declared);
+    // What this `printf` writes is not known: its format has `%n`. Somebody knows better.
+    let printed = calls["calls"][7]["position"].as_str().unwrap();
+    let other = |options: &[&str]| {
+        let all = ask("at", &[&[printed, "--frame", "1"][..], options].concat()).text();
+        let line = all.lines().find(|l| l.contains(" * other = "));
+        line.unwrap_or_default().trim().to_owned()
+    };
+    assert!(other(&[]).contains("other = ?  (at "), "{}", other(&[]));
+    let assumed = other(&["--assume", "straight"]);
+    assert!(assumed.contains(" (assumed)  ("), "{assumed}");
     assert!(
-        format.contains("42 (carried)") && format.contains("strlen(f:0)"),
-        "{format}"
-    );
-    std::fs::write(&file, "[ld-]\nstrlen(f:0)\n[libc.so]\nstrlen(w:*0..)\n").unwrap();
-    let unknown = at(&declared);
-    assert!(unknown.contains("int kept = ?  (at 0x"), "{unknown}");
-    let assumed = at(&[&declared[..], &["--assume", "straight"]].concat());
-    assert!(assumed.contains("int kept = 42 (assumed)"), "{assumed}");
-    assert!(
-        assumed.contains("1 gap of which nothing is known"),
+        assumed.ends_with(", 1 gap of which nothing is known)"),
         "{assumed}"
+    );
+    let file = scene.path("declared");
+    std::fs::write(&file, "[libc.so]\nprintf(stdio)\n").unwrap();
+    let declared = other(&["--declared", file.to_str().unwrap()]);
+    assert!(declared.contains(" (carried)  ("), "{declared}");
+    assert!(
+        declared.contains("away: printf(stdio), strlen(), "),
+        "{declared}"
     );
 
     let json: Value = serde_json::from_str(&at(&["--json"])).unwrap();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const REPEATED: Duration = Duration::from_millis(100);
 
 impl Session {
-    /// The bytes from an address on, as far as they are known.
+    /// The bytes from an address on, as far as they are known, or carried if the user wants that.
     pub fn read(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
         Ok(match &mut self.inferior.side {
             Some(side) => side.branch.read(address, len)?,
@@ -26,10 +26,15 @@ impl Session {
                 }
                 let cancel = self.cancel.clone();
                 let cursor = &mut self.inferior.cursor;
-                let found = cursor.cancellable(&cancel, |c| c.known_memory(address, len));
-                let cancelled = matches!(found, Err(hindsight_timeline::Error::Cancelled));
+                let known = cursor.cancellable(&cancel, |c| c.known_memory(address, len));
+                let found = known.map_err(Error::from);
+                let found = found.and_then(|m| self.completed(&m));
+                let cancelled = matches!(
+                    found,
+                    Err(Error::Timeline(hindsight_timeline::Error::Cancelled))
+                );
                 self.interrupted = cancelled.then(Instant::now);
-                found?.prefix()
+                found?
             }
         })
     }
