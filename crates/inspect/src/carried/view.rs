@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(found, [136..140, 150..160]);
         // What is too much is left out.
         let found = pieces(vec![0..8000, 9000..9010], &[], &mut left);
-        assert_eq!(found, [9000..9010]);
+        assert_eq!((found.len(), &found[0]), (1, &(9000..9010)));
         let many = (0..1000).map(|i| i * 1000..i * 1000 + 1).collect();
         let mut left = 1 << 16;
         assert_eq!(pieces(many, &[], &mut left).len(), MOST_PIECES);
