@@ -33,8 +33,10 @@ impl Carried {
         }
         let first = names.iter().take(NAMED);
         let mut said: Vec<String> = first.map(|n| line(n).into_owned()).collect();
-        if names.len() > NAMED {
-            said.push(format!("{} others", names.len() - NAMED));
+        match names.len().saturating_sub(NAMED) {
+            0 => {}
+            1 => said.push("1 other".into()),
+            n => said.push(format!("{n} others")),
         }
         match unnamed.len() {
             0 => {}
