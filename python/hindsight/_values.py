@@ -489,14 +489,6 @@ class Transfer:
         """Whether all bytes of the piece are known."""
         return self.in_memory and None not in self.data
 
-    def completed(self) -> Tuple[Optional[int], ...]:
-        """The bytes, with what is carried where they are not known. ``None``: neither."""
-        out = list(self._bytes)
-        for c in self.carried:
-            at = c.address - self.address
-            out[at : at + len(c.data)] = c.data
-        return tuple(out)
-
     def __bytes__(self) -> bytes:
         if not self.is_known:
             raise UnknownValueError("not all bytes are known that this call moved")

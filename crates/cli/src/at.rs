@@ -8,7 +8,7 @@ use crate::words::Spot;
 use crate::{args, carried, confine, travel};
 use anyhow::Result;
 use hindsight_inspect::symbols::{self, CallFrame, InlineFrame};
-use hindsight_inspect::{Carried, Carrier, Inspector, Line, Value};
+use hindsight_inspect::{Carried, Carrier, Inspector, Line, NEAR_GAPS, Value};
 use hindsight_isa::regs::NAMES;
 use hindsight_text::line;
 use hindsight_timeline::{Cursor, Moment, Position, SystemCall};
@@ -33,6 +33,10 @@ const FLAGS: [(u32, &str); 9] = [
 pub fn run(a: &args::At, file: Option<&Path>) -> Result<i32> {
     // The process that plays the recording opens no files.
     let mut carrier = carried::carrier(&a.carrying)?;
+    if a.carrying.assume.is_none() {
+        // Nobody asked for more than a look.
+        carrier = carrier.map(Carrier::near);
+    }
     confine::run(file, || show(a, carrier.as_mut()))
 }
 
@@ -118,6 +122,16 @@ fn stacks(inspector: &mut Inspector, cursor: &mut Cursor, as_json: bool) -> Resu
     Ok(0)
 }
 
+/// Whether more may be carried that was not looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LeftOut {
+    Nothing,
+    /// What is farther away, since only what is near was asked for.
+    Far,
+    /// What is beyond all limits.
+    Beyond,
+}
+
 /// All that is known of a place.
 pub struct Shown {
     position: Position,
@@ -139,6 +153,7 @@ pub struct Shown {
     stack: Vec<CallFrame>,
     /// The frames behind them to which what is carried leads, and what that is.
     carried: (Vec<CallFrame>, Vec<Carried>),
+    left_out: LeftOut,
     variables: Vec<Value>,
 }
 
@@ -165,11 +180,21 @@ impl Shown {
             _ => None,
         };
         let stack = inspector.backtrace(cursor)?;
+        let mut left_out = LeftOut::Nothing;
         let (carried, variables) = match carrier {
-            Some(by) => (
-                inspector.backtrace_carried(cursor, &stack, by)?,
-                inspector.variables_carried(cursor, frame, by)?,
-            ),
+            Some(by) => {
+                // Earlier questions may have left something out.
+                by.left_out();
+                let frames = inspector.backtrace_carried(cursor, &stack, by)?;
+                let variables = inspector.variables_carried(cursor, frame, by)?;
+                if by.left_out() {
+                    left_out = match by.is_near() {
+                        true => LeftOut::Far,
+                        false => LeftOut::Beyond,
+                    };
+                }
+                (frames, variables)
+            }
             None => (Default::default(), inspector.variables(cursor, frame)?),
         };
         let timeline = cursor.timeline();
@@ -187,6 +212,7 @@ impl Shown {
             code: inspector.disassemble(cursor, cpu.rip, instructions)?,
             stack,
             carried,
+            left_out,
             variables,
             cpu,
         })
@@ -260,6 +286,13 @@ impl Shown {
                 let _ = writeln!(out, "  {}", variable_text(v));
             }
         }
+        if self.left_out == LeftOut::Far {
+            let _ = writeln!(
+                out,
+                "\nnot looked for: values farther than {NEAR_GAPS} gaps away, and what carried pointers point to \
+                 (--assume declared)"
+            );
+        }
         out.trim_end().into()
     }
 
@@ -284,6 +317,7 @@ impl Shown {
                 "frames": stack_json(&self.carried.0), "from": carried::json(&self.carried.1),
             })),
             "variables": self.variables.iter().map(variable_json).collect::<Vec<_>>(),
+            "carried_left_out": self.left_out != LeftOut::Nothing,
         })
     }
 }

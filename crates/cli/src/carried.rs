@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use hindsight_inspect::{Carried, Carrier, Declarations, Rule};
 use serde_json::{Value as Json, json};
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The largest file of declarations, in bytes.
 const MOST: u64 = 16 << 20;
@@ -14,9 +14,9 @@ const MOST: u64 = 16 << 20;
 /// By what the user wants to have values carried. `None`: only what is known is to be shown. It opens files.
 pub fn carrier(a: &args::Carrying) -> Result<Option<Carrier>> {
     let straight = match a.assume {
-        Assumption::Declared => false,
-        Assumption::Straight => true,
-        Assumption::Off => return Ok(None),
+        None | Some(Assumption::Declared) => false,
+        Some(Assumption::Straight) => true,
+        Some(Assumption::Off) => return Ok(None),
     };
     Ok(Some(Carrier::new(declarations(&a.declared)?, straight)))
 }
@@ -25,18 +25,24 @@ pub fn carrier(a: &args::Carrying) -> Result<Option<Carrier>> {
 pub fn declarations(files: &[PathBuf]) -> Result<Declarations> {
     let mut all = Declarations::usual();
     for path in files {
-        let name = || path.display().to_string();
-        let mut text = String::new();
-        let open = std::fs::File::open(path).with_context(name)?;
-        open.take(MOST + 1)
-            .read_to_string(&mut text)
-            .with_context(name)?;
-        if text.len() as u64 > MOST {
-            bail!("{} has more than {} MiB", name(), MOST >> 20);
-        }
-        all.add(Declarations::read(&text).with_context(name)?);
+        all.add(read(path)?.1);
     }
     Ok(all)
+}
+
+/// The text of a file of declarations, and these. Each file is opened once: it may be a pipe.
+pub fn read(path: &Path) -> Result<(String, Declarations)> {
+    let name = || path.display().to_string();
+    let mut text = String::new();
+    let open = std::fs::File::open(path).with_context(name)?;
+    open.take(MOST + 1)
+        .read_to_string(&mut text)
+        .with_context(name)?;
+    if text.len() as u64 > MOST {
+        bail!("{} has more than {} MiB", name(), MOST >> 20);
+    }
+    let declarations = Declarations::read(&text).with_context(name)?;
+    Ok((text, declarations))
 }
 
 /// For scripts.

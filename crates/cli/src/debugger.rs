@@ -44,8 +44,10 @@ fn open(file: &Path, process: Option<u32>, at: Option<Place>) -> Result<Session>
 /// Starts gdb, connected to the recording.
 pub fn run(a: &args::Replay) -> Result<i32> {
     let path = store::find(a.file.as_deref())?;
-    // What is wrong with it is said here, and not by gdb.
-    carried::declarations(&a.declared)?;
+    // What is wrong with it is said here, and not by gdb. The server gets a copy: the file may be a pipe.
+    let declared = a.declared.iter();
+    let declared = declared.map(|file| memory_file(&carried::read(file)?.0));
+    let declared = declared.collect::<Result<Vec<_>>>()?;
     let look = || {
         let session = open(&path, a.process, a.at)?;
         Ok(match same_files(&session.timeline)? {
@@ -81,10 +83,8 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     if let Some(image) = a.process {
         server.push(format!("--process={image}").into());
     }
-    for file in &a.declared {
-        let file = file.canonicalize()?;
-        server.push("--declared".into());
-        server.push(quoted(file.as_os_str()));
+    for file in &declared {
+        server.push(format!("--declared={}", path_of(file)).into());
     }
     if let Some(most) = limits::said() {
         server.push(format!("--max-memory={}k", most >> 10).into());

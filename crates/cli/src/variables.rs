@@ -38,17 +38,21 @@ pub fn variable_text(v: &Value) -> String {
         value = format!(" = {known}{}", completed(c));
     }
     let x = &v.variable;
+    let from = |c: &Completed| format!("; {}", Carried::source(&c.from));
+    let source = v.carried.as_ref().map(from).unwrap_or_default();
     let passed = match (&v.passed, &v.passed_carried) {
         (None, _) => String::new(),
         (Some(text), None) => format!("; {} when it was called", line(text)),
-        (Some(_), Some(c)) => format!("; {} when it was called", completed(c)),
-    };
-    let from = match (&v.carried, &v.passed_carried) {
-        (Some(c), _) | (None, Some(c)) => format!("; {}", Carried::source(&c.from)),
-        (None, None) => String::new(),
+        (Some(text), Some(c)) => {
+            let known = match text.as_str() {
+                "?" => String::new(),
+                known => format!("{}; ", line(known)),
+            };
+            format!("; {known}{} when it was called{}", completed(c), from(c))
+        }
     };
     format!(
-        "{} {}{value}  ({}{passed}{from})",
+        "{} {}{value}  ({}{source}{passed})",
         line(&x.type_name),
         line(&x.name),
         location(&x.location)

@@ -25,12 +25,20 @@ use std::sync::Arc;
 
 /// At most so many gaps are passed, in each direction. Each costs a few replays.
 const MOST: usize = 64;
+/// The same where an answer must come soon: see [`Carrier::near`].
+pub const NEAR_GAPS: usize = 4;
+/// So often it is looked what is carried. Each time more may be wanted: what a carried pointer points to.
+const ROUNDS: usize = 8;
 
 /// Of more memory, nothing is carried: each byte takes memory and time.
 const MOST_BYTES: usize = 64 << 10;
 
 /// To more pieces of memory, nothing is carried: each costs a question at each gap.
 const MOST_PIECES: usize = 256;
+
+/// One answer looks at memory behind gaps at most so many times, and so many bytes.
+const MOST_QUESTIONS: usize = 1 << 13;
+const MOST_READ: usize = 16 << 20;
 
 /// The effects of so many gaps are remembered.
 const MOST_EFFECTS: usize = 4096;
@@ -57,6 +65,10 @@ pub struct PassedGap {
 pub struct Carrier {
     declarations: Declarations,
     straight: bool,
+    /// At most so many gaps are passed in each direction, and so often it is looked.
+    reach: (usize, usize),
+    /// Something may be carried that was not looked for.
+    left_out: bool,
     files: Known,
     /// By thread, beginning and end. A gap has one effect, whoever asks. `None`: nothing is known of it.
     effects: HashMap<(ThreadId, u64, u64), Option<Arc<Effect>>>,
@@ -70,10 +82,32 @@ impl Carrier {
         Carrier {
             declarations,
             straight,
+            reach: (MOST, ROUNDS),
+            left_out: false,
             files: Known::default(),
             effects: HashMap::new(),
             here: Here::default(),
         }
+    }
+
+    /// The same, but quicker: values are carried over at most [`NEAR_GAPS`] gaps in each direction, and what carried pointers
+    /// point to is not looked for.
+    pub fn near(self) -> Carrier {
+        Carrier {
+            reach: (NEAR_GAPS, 1),
+            ..self
+        }
+    }
+
+    /// Whether this carrier looks only near by.
+    pub fn is_near(&self) -> bool {
+        self.reach.0 < MOST
+    }
+
+    /// Whether values were not known that may be carried, but were not looked for since that takes too long. It is about the
+    /// answers since this was asked last.
+    pub fn left_out(&mut self) -> bool {
+        std::mem::take(&mut self.left_out)
     }
 }
 
@@ -102,11 +136,42 @@ impl Carried {
     }
 }
 
+/// What one answer may still ask of memory behind gaps.
+struct Budget {
+    questions: usize,
+    bytes: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget {
+            questions: MOST_QUESTIONS,
+            bytes: MOST_READ,
+        }
+    }
+}
+
+impl Budget {
+    fn take(&mut self, bytes: usize) {
+        self.questions = self.questions.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    fn is_spent(&self) -> bool {
+        self.questions == 0 || self.bytes == 0
+    }
+}
+
 /// The bytes that are still looked for, and what was found. A byte is named by its piece of memory, and its number in that.
 struct Search<'a> {
     calls: Calls<'a>,
     effects: &'a mut HashMap<(ThreadId, u64, u64), Option<Arc<Effect>>>,
     straight: bool,
+    /// At most so many gaps are passed.
+    most: usize,
+    budget: &'a mut Budget,
+    /// There are gaps that were not passed, since that takes too long.
+    more: bool,
     thread: ThreadId,
     /// First address and length.
     pieces: Vec<(u64, usize)>,
@@ -128,7 +193,39 @@ impl Inspector {
         memory: &[&Memory],
         carrier: &mut Carrier,
     ) -> Result<Vec<Carried>> {
+        match memory.iter().any(|m| m.silent.contains(&true)) && self.may_carry(cursor)? {
+            true => Ok(self
+                .search(cursor, memory, carrier, &mut Budget::default())?
+                .0),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Whether anything can be carried to the cursor's position.
+    fn may_carry(&self, cursor: &mut Cursor) -> Result<bool> {
         let (thread, count, image) = (cursor.thread(), cursor.count(), cursor.image());
+        let gaps = self.timeline.gap_before(thread, count)?.is_some()
+            || self.timeline.gap_after(thread, count)?.is_some();
+        if !gaps {
+            return Ok(false);
+        }
+        let threads = self.timeline.threads()?;
+        if threads.iter().filter(|t| t.image == image).count() > 1 {
+            return Ok(false);
+        }
+        // The instant at which a handler is entered has the same count as the one before the signal.
+        Ok(!cursor.has_entered()?)
+    }
+
+    /// What is carried to a position to which something can be carried, and whether gaps were left out.
+    fn search(
+        &mut self,
+        cursor: &mut Cursor,
+        memory: &[&Memory],
+        carrier: &mut Carrier,
+        budget: &mut Budget,
+    ) -> Result<(Vec<Carried>, bool)> {
+        let (thread, count) = (cursor.thread(), cursor.count());
         let mut open: Vec<Byte> = Vec::new();
         for (n, m) in memory.iter().enumerate() {
             let silent = |i: &usize| m.silent.get(*i).copied().unwrap_or(false);
@@ -136,21 +233,16 @@ impl Inspector {
         }
         let bytes: usize = memory.iter().map(|m| m.bytes.len()).sum();
         if open.is_empty() || bytes > MOST_BYTES || memory.len() > MOST_PIECES {
-            return Ok(Vec::new());
-        }
-        let threads = self.timeline.threads()?;
-        if threads.iter().filter(|t| t.image == image).count() > 1 {
-            return Ok(Vec::new());
-        }
-        // The instant at which a handler is entered has the same count as the one before the signal.
-        if cursor.has_entered()? {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), false));
         }
         let files_only = self.timeline.leaves_out_files_only(thread)?;
         let mut s = Search {
             calls: Calls::new(self, &carrier.declarations, &mut carrier.files, files_only),
             effects: &mut carrier.effects,
             straight: carrier.straight,
+            most: carrier.reach.0,
+            budget,
+            more: false,
             thread,
             pieces: memory.iter().map(|m| (m.address, m.bytes.len())).collect(),
             found: BTreeMap::new(),
@@ -164,7 +256,7 @@ impl Inspector {
             out.extend(s.spans(&open, &over?));
         }
         out.sort_by_key(|c| c.address);
-        Ok(out)
+        Ok((out, s.more))
     }
 }
 
@@ -180,10 +272,13 @@ impl Search<'_> {
         let mut over = Vec::new();
         let mut here = count;
         while !open.is_empty()
-            && over.len() < MOST
             && let Some(gap) = self.next(here, back)?
             && gap.instructions_only
         {
+            if over.len() >= self.most || self.budget.is_spent() {
+                self.more = true;
+                break;
+            }
             if !back {
                 // What is known where the gap begins was written in between. It says nothing of what was before.
                 cursor.seek_count(self.thread, gap.from)?;
@@ -250,12 +345,15 @@ impl Search<'_> {
     }
 
     /// What is known of the pieces of memory that have one of these bytes.
-    fn known(&self, cursor: &mut Cursor, open: &[Byte]) -> Result<Vec<Option<Memory>>> {
+    fn known(&mut self, cursor: &mut Cursor, open: &[Byte]) -> Result<Vec<Option<Memory>>> {
         let mut out = Vec::new();
         for (n, (address, len)) in self.pieces.iter().enumerate() {
             let first = open.partition_point(|b| b.0 < n);
             out.push(match open.get(first) {
-                Some(b) if b.0 == n => Some(cursor.known_memory(*address, *len)?),
+                Some(b) if b.0 == n => {
+                    self.budget.take(*len);
+                    Some(cursor.known_memory(*address, *len)?)
+                }
                 _ => None,
             });
         }

@@ -37,7 +37,7 @@ impl Inspector {
         let (found, registers) = self.in_scope(cursor, frame)?;
         let seen = look(&mut View::known(cursor), &found, &registers);
         let more = self.completed(cursor, carrier, |view| look(view, &found, &registers))?;
-        Ok(values(found, seen, Some(more)))
+        Ok(values(found, seen, more))
     }
 
     /// The variables in scope, where they are, and the registers of the frame.
@@ -79,10 +79,13 @@ impl Inspector {
     ) -> Result<(Vec<CallFrame>, Vec<Carried>)> {
         let space = self.here(cursor)?;
         let r = registers(cursor)?;
-        let (mut more, from) = self.completed(cursor, carrier, |view| {
+        let found = self.completed(cursor, carrier, |view| {
             let stack = space.backtrace(&r, &mut |at| view.word(at), MAX_FRAMES);
             (stack, view.used())
         })?;
+        let Some((mut more, from)) = found else {
+            return Ok((Vec::new(), Vec::new()));
+        };
         // What is carried may show a known frame in another way. Then it is not clear which frames it leads to.
         let same = (known.iter().zip(&more)).all(|(k, m)| (k.pc, k.signal) == (m.pc, m.signal));
         if !same || from.is_empty() || more.len() <= known.len() {

@@ -165,9 +165,10 @@ pub struct Carrying {
     /// need no file.
     #[arg(long, value_name = "FILE")]
     pub declared: Vec<PathBuf>,
-    /// Which values are shown, too, that are not known but carried over what is not recorded.
-    #[arg(long, value_name = "WHAT", value_enum, default_value = "declared")]
-    pub assume: Assumption,
+    /// Which values are shown, too, that are not known but carried over what is not recorded. Default: declared. Without this
+    /// option `at` looks only over 4 gaps in each direction, which is quick.
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub assume: Option<Assumption>,
 }
 
 #[derive(ClapArgs)]

@@ -3,7 +3,7 @@
 use crate::state::session::Session;
 use crate::{Error, Result};
 use hindsight_inspect::{Carried, Carrier, Declarations, Inspector};
-use hindsight_timeline::{Cursor, Memory, Timeline};
+use hindsight_timeline::{Cursor, Memory, ThreadId, Timeline};
 use std::fmt;
 use std::str::FromStr;
 
@@ -58,8 +58,10 @@ pub struct Carrying {
     carriers: [Option<Carrier>; 2],
     /// What looks. The session's own cursor stays where it is, also if the user interrupts.
     looks: Option<(Inspector, Cursor)>,
-    /// The user was told of something that is carried.
-    told: bool,
+    /// Where the user was told of something that is carried, since the session moved last.
+    told: Option<(ThreadId, u64)>,
+    /// The client may have seen carried values.
+    pub(crate) shown: bool,
 }
 
 impl Default for Carrying {
@@ -75,18 +77,25 @@ impl Carrying {
             declarations,
             carriers: [None, None],
             looks: None,
-            told: false,
+            told: None,
+            shown: false,
         }
     }
 
     /// Changes by what memory is completed. The user will be told of what is carried.
     pub fn set(&mut self, assume: Assume) {
-        (self.assume, self.told) = (assume, false);
+        (self.assume, self.told) = (assume, None);
+        self.shown |= assume != Assume::Off;
+    }
+
+    /// The session goes elsewhere. The user will be told again.
+    pub fn moves(&mut self) {
+        self.told = None;
     }
 
     /// Forgets what it found out: there is another timeline of the recording.
     pub fn forget(&mut self) {
-        (self.carriers, self.looks) = ([None, None], None);
+        (self.carriers, self.looks, self.told) = ([None, None], None, None);
     }
 
     fn looks(
@@ -146,6 +155,7 @@ impl Session {
         {
             return Ok(known);
         }
+        let here = (self.inferior.cursor.thread(), self.inferior.cursor.count());
         let piece = (m.address, m.bytes.len());
         let (bytes, mut from) = self.look(|inspector, cursor, carrier| {
             inspector.completed_memory(cursor, piece, carrier)
@@ -153,17 +163,24 @@ impl Session {
         let bytes: Vec<u8> = bytes.into_iter().map_while(|b| b).collect();
         from.retain(|c| c.address.wrapping_sub(m.address) < bytes.len() as u64);
         if let Some(first) = from.first()
-            && !self.carrying.told
+            && self.carrying.told != Some(here)
         {
-            self.carrying.told = true;
+            self.carrying.told = Some(here);
             let how = match Carried::mark(&from) {
                 "carried" => "carried by declaration",
                 mark => mark,
             };
             let over = Carried::over(&from);
-            let len = first.bytes.len();
+            let what = match first.bytes.len() {
+                1 => "1 byte".into(),
+                len => format!("{len} bytes"),
+            };
+            let are = match first.bytes.len() {
+                1 => "is",
+                _ => "are",
+            };
             self.notes.push(format!(
-                "[{len} bytes at {:#x} are not known, but {how}, {over}. `known` shows what is]",
+                "[{what} at {:#x} {are} not known, but {how}, {over}. `known` shows what is]",
                 first.address
             ));
         }
