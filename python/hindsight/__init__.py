@@ -113,7 +113,7 @@ def open(
     *,
     max_memory: Optional[str] = None,
     processor: Optional[str] = None,
-    declared: Sequence[Union[str, "os.PathLike[str]"]] = (),
+    declared: Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]] = (),
 ) -> Recording:
     """Opens a recording: a file, or a name in the store.
 
@@ -121,7 +121,7 @@ def open(
         path: The file, or the name.
         max_memory: The most memory that questions may take, such as ``"4G"``. By default, what the recording may need.
         processor: What executes a recording's instructions: ``"native"`` or ``"interpreter"``.
-        declared: Files that declare what functions write that are not recorded (docs/declared-functions.md).
+        declared: A file, or several, that declare what functions write that are not recorded (docs/declared-functions.md).
 
     Raises:
         RecordingError: There is no such recording, or it cannot be read.

@@ -40,12 +40,13 @@ class Recording:
         *,
         max_memory: Optional[str] = None,
         processor: Optional[str] = None,
-        declared: Sequence[Union[str, "os.PathLike[str]"]] = (),
+        declared: Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]] = (),
     ) -> None:
         options = [] if max_memory is None else [f"--max-memory={max_memory}"]
         options += [] if processor is None else [f"--processor={processor}"]
         self._options = options
         path = os.fspath(path)
+        declared = [declared] if isinstance(declared, (str, os.PathLike)) else declared
         declarations = [f"--declared={os.fspath(file)}" for file in declared]
         self._channel = Channel(path, options + declarations)
         self._close = weakref.finalize(self, self._channel.close)

@@ -92,6 +92,10 @@ class Crash(Case):
         self.addCleanup(other.close)
         (*_, call) = other.calls("stage")
         self.assertEqual(call.moment.memory("text", 17, carried=True).carried, [])
+        alone = hindsight.open(carried(), declared=file)
+        self.addCleanup(alone.close)
+        (*_, call) = alone.calls("stage")
+        self.assertEqual(call.moment.memory("text", 17, carried=True).carried, [])
 
     def test_going_about(self) -> None:
         r = self.r

@@ -295,6 +295,72 @@ fn memory_is_completed_only_if_somebody_wants_that() {
     assert!(missing.contains("/nonexistent: No such file"), "{missing}");
 }
 
+#[test]
+fn what_is_assumed_of_memory_does_not_decide_where_gdb_stops() {
+    let s = Scene::new();
+    let program = s.compile("carried.c", &["-O0", "-g", "-fno-builtin"]);
+    let trace = s.path("part.hst");
+    let mut command = s.hindsight(&["record", "--quiet", "--only-module", "carried", "-o"]);
+    let done = s.run(command.arg(&trace).arg("--").arg(&program));
+    assert!(done.status.success(), "{}", done.messages());
+
+    // Each stop tells of what is carried there.
+    let out = gdb(
+        &s,
+        &trace,
+        "break stage if n >= 5 && n <= 6\ncontinue\nhindsight-assume declared\nprint text[0]@4\nmonitor notes\n\
+         continue\nprint text[0]@4\nmonitor notes\n",
+    );
+    expect(&out, &["$1 = \"key=\"", "(n=6)", "$2 = \"key=\""]);
+    let told = "are not known, but carried by declaration, ";
+    let (first, second) = out.split_once("(n=6)").unwrap();
+    assert!(first.contains(told) && second.contains(told), "{out}");
+
+    // gdb has read what is assumed of a variable. At other places its value is not known, either, and is another one.
+    let out = gdb(
+        &s,
+        &trace,
+        "break stage if n == 7\ncontinue\nhindsight-assume straight\nprint sum\nwatch sum\nseek begin\ncontinue\n\
+         continue\n",
+    );
+    expect(
+        &out,
+        &[
+            "$1 = ",
+            "Old value = ",
+            "New value = 0",
+            "Old value = 0",
+            "New value = 17",
+        ],
+    );
+    // Without a move gdb stops where the program writes another value.
+    let out = gdb(
+        &s,
+        &trace,
+        "break stage if n == 7\ncontinue\nhindsight-assume straight\nwatch sum\nprint sum\ncontinue\nprint sum > $1\n",
+    );
+    expect(&out, &["$1 = ", "Old value = ", "New value = ", "$2 = 1"]);
+
+    // What somebody writes is known from then on, also if it is what was carried.
+    let out = gdb(
+        &s,
+        &trace,
+        "break stage if n == 10\ncontinue\nup\nhindsight-assume declared\nprint kept\nhindsight-assume off\nprint kept\n\
+         hindsight-assume declared\nset var kept = 42\nhindsight-assume off\nprint kept\n",
+    );
+    expect(&out, &["$1 = 42", "Cannot access memory", "$2 = 42"]);
+
+    // A file of declarations may be a pipe.
+    let mut command = s.command("bash");
+    let script = "exec \"$0\" replay \"$1\" --declared <(echo '[libc.so]'; echo 'printf(stdio)') -- -nx -batch -ex 'break stage if n == 7' \
+                  -ex continue -ex up -ex 'hindsight-assume declared' -ex 'print other' 2>&1";
+    let hindsight = env!("CARGO_BIN_EXE_hindsight");
+    let out = s
+        .run(command.args(["-c", script, hindsight]).arg(&trace))
+        .text();
+    expect(&out, &["$1 = 0x"]);
+}
+
 /// What gdb says to a script that the user interrupts, `after` milliseconds after it has said `going`.
 fn interrupted(s: &Scene, trace: &Path, script: &str, after: u64) -> Done {
     let file = s.path("script.gdb");

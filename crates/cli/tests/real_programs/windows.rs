@@ -352,6 +352,16 @@ fn variables_are_carried_over_calls_and_say_so() {
         declared.contains("away: printf(stdio), strlen(), "),
         "{declared}"
     );
+    // Only who asks for more gets what is far away.
+    let options = ["--frame", "1", "--declared", file.to_str().unwrap()];
+    let near = ask("at", &[&[printed][..], &options].concat()).text();
+    assert!(!near.contains("on the stack"), "{near}");
+    let left_out = "\nnot looked for: values farther than 4 gaps away";
+    assert!(near.contains(left_out), "{near}");
+    let far = ["--assume", "declared"];
+    let far = ask("at", &[&[printed][..], &options, &far].concat()).text();
+    assert!(far.contains("\"on the stack...\" (carried)"), "{far}");
+    assert!(!far.contains(left_out), "{far}");
 
     let json: Value = serde_json::from_str(&at(&["--json"])).unwrap();
     let kept = (json["variables"].as_array().unwrap().iter()).find(|v| v["name"] == "kept");
