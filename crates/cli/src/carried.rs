@@ -1,9 +1,9 @@
 //! Values that are carried over what is not recorded: by what, and how scripts are told.
 
-use crate::args::{self, Assumption};
+use crate::args;
 use crate::hex::hex;
 use anyhow::{Context, Result, bail};
-use hindsight_inspect::{Carried, Carrier, Declarations, Rule};
+use hindsight_inspect::{Assumption, Carried, Carrier, Declarations, Rule};
 use serde_json::{Value as Json, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 //! gdb's `monitor` commands.
 
+use crate::state::carrying;
 use crate::state::session::Session;
 use crate::{Error, Result};
-use hindsight_inspect::{Carried, Inspector};
+use hindsight_inspect::{Carried, Inspector, NoAssumption};
 use hindsight_text::{line, lines};
 use hindsight_timeline::{Dense, Filter, Found, Place, Process, ThreadId};
 use std::fmt::Write;
@@ -105,11 +106,8 @@ pub fn run(session: &mut Session, line: &str) -> Done {
         ["first-use", addr, len] => first_use(session, addr, len),
         ["memory", addr] => memory(session, addr, "8"),
         ["memory", addr, len] => memory(session, addr, len),
-        ["assume"] => Ok(format!("{}\n", session.carrying.assume)),
-        ["assume", what] => what.parse().map(|assume| {
-            session.carrying.set(assume);
-            format!("{assume}\n")
-        }),
+        ["assume"] => Ok(format!("{}\n", carrying::says(session.carrying.assume))),
+        ["assume", what] => assume(session, what),
         // What is pending for the user comes before the text of any command.
         ["notes"] => Ok(String::new()),
         ["events"] => events(session, None),
@@ -369,6 +367,12 @@ fn memory(s: &mut Session, addr: &str, len: &str) -> Result<String> {
     let m = cursor.cancellable(&cancel, |c| c.memory(addr, len as usize))?;
     let carried = s.carried(&m)?;
     Ok(format!("{m}{}", Carried::text(&carried)))
+}
+
+fn assume(s: &mut Session, what: &str) -> Result<String> {
+    let assume = (what.parse()).map_err(|e: NoAssumption| Error::Command(e.to_string()))?;
+    s.carrying.set(assume);
+    Ok(format!("{}\n", carrying::says(assume)))
 }
 
 fn events(s: &mut Session, kind: Option<&str>) -> Result<String> {

@@ -7,12 +7,14 @@
 //!
 //! Only programs of one thread are looked at: other threads may have written anything at the same time.
 
+mod assumption;
 mod call;
 mod declared;
 mod imports;
 mod shown;
 mod view;
 
+pub use assumption::{Assumption, NoAssumption};
 pub use declared::{Declarations, Fault};
 use view::Here;
 pub use view::View;

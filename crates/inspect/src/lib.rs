@@ -53,7 +53,9 @@ pub use arguments::Callee;
 pub use assets::{Asset, Assets, Content, Uses, assets};
 pub use auxiliary::{InitialStack, auxiliary_vector, dynamic, initial_stack};
 use carried::View;
-pub use carried::{Carried, Carrier, Declarations, Fault, NEAR_GAPS, PassedGap, Rule};
+pub use carried::{
+    Assumption, Carried, Carrier, Declarations, Fault, NEAR_GAPS, NoAssumption, PassedGap, Rule,
+};
 pub use coredump::{CoreDump, core_dump};
 pub use expression::{Evaluated, Named};
 pub use grep::{Match, grep};

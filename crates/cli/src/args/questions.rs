@@ -1,7 +1,8 @@
 //! What is asked of a recording.
 
-use super::values::{jobs, seconds};
+use super::values::{assumption, jobs, seconds};
 use clap::Args as ClapArgs;
+use hindsight_inspect::Assumption;
 use hindsight_timeline::{KindOf, Place};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -167,7 +168,7 @@ pub struct Carrying {
     pub declared: Vec<PathBuf>,
     /// Which values are shown, too, that are not known but carried over what is not recorded. Default: declared. Without this
     /// option `at` looks only over 4 gaps in each direction, which is quick.
-    #[arg(long, value_name = "WHAT", value_enum)]
+    #[arg(long, value_name = "WHAT", value_parser = assumption())]
     pub assume: Option<Assumption>,
 }
 
@@ -461,17 +462,6 @@ pub struct Mem {
     /// For scripts.
     #[arg(long)]
     pub json: bool,
-}
-
-/// What somebody assumes of stretches that are not recorded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Assumption {
-    /// Functions write what they are declared to write
-    Declared,
-    /// What is not recorded wrote no memory
-    Straight,
-    /// Anything may have been written
-    Off,
 }
 
 #[derive(ClapArgs)]

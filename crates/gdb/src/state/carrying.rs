@@ -2,57 +2,28 @@
 
 use crate::state::session::Session;
 use crate::{Error, Result};
-use hindsight_inspect::{Carried, Carrier, Declarations, Inspector};
+use hindsight_inspect::{Assumption, Carried, Carrier, Declarations, Inspector};
 use hindsight_timeline::{Cursor, Memory, ThreadId, Timeline};
-use std::fmt;
-use std::str::FromStr;
 
-/// By what memory is completed that the client reads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Assume {
-    /// By nothing: it gets only what is known.
-    #[default]
-    Off,
-    /// By what is carried since functions are declared to write something else.
-    Declared,
-    /// The same, and gaps of which nothing else is known count as if they had written nothing.
-    Straight,
-}
-
-impl FromStr for Assume {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Assume> {
-        match text {
-            "off" => Ok(Assume::Off),
-            "declared" => Ok(Assume::Declared),
-            "straight" => Ok(Assume::Straight),
-            _ => Err(Error::Command(format!(
-                "{text}: it is `declared`, `straight` or `off`"
-            ))),
+/// By what memory is completed that the client reads, in words.
+pub fn says(assume: Assumption) -> &'static str {
+    match assume {
+        Assumption::Off => "off: only what is known of memory is shown",
+        Assumption::Declared => {
+            "declared: what is not known of memory is completed with what is carried over calls whose functions are declared to \
+             write something else. `known` tells them apart"
         }
-    }
-}
-
-impl fmt::Display for Assume {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
-            Assume::Off => "off: only what is known of memory is shown",
-            Assume::Declared => {
-                "declared: what is not known of memory is completed with what is carried over calls whose functions are \
-                 declared to write something else. `known` tells them apart"
-            }
-            Assume::Straight => {
-                "straight: what is not known of memory is completed as if nothing that is not recorded had written any. \
-                 `known` tells them apart"
-            }
-        })
+        Assumption::Straight => {
+            "straight: what is not known of memory is completed as if nothing that is not recorded had written any. `known` \
+             tells them apart"
+        }
     }
 }
 
 /// What a session needs to complete memory.
 pub struct Carrying {
-    pub assume: Assume,
+    /// By what memory is completed that the client reads.
+    pub assume: Assumption,
     declarations: Declarations,
     /// Made when they are needed first: by declaration, and with what is assumed.
     carriers: [Option<Carrier>; 2],
@@ -73,7 +44,7 @@ impl Default for Carrying {
 impl Carrying {
     fn by(declarations: Declarations) -> Carrying {
         Carrying {
-            assume: Assume::default(),
+            assume: Assumption::default(),
             declarations,
             carriers: [None, None],
             looks: None,
@@ -83,9 +54,9 @@ impl Carrying {
     }
 
     /// Changes by what memory is completed. The user will be told of what is carried.
-    pub fn set(&mut self, assume: Assume) {
+    pub fn set(&mut self, assume: Assumption) {
         (self.assume, self.told) = (assume, None);
-        self.shown |= assume != Assume::Off;
+        self.shown |= assume != Assumption::Off;
     }
 
     /// The session goes elsewhere. The user will be told again.
@@ -102,7 +73,7 @@ impl Carrying {
         &mut self,
         timeline: &Timeline,
     ) -> Result<(&mut Inspector, &mut Cursor, &mut Carrier)> {
-        let straight = self.assume == Assume::Straight;
+        let straight = self.assume == Assumption::Straight;
         let by = || Carrier::new(self.declarations.clone(), straight);
         let carrier = self.carriers[straight as usize].get_or_insert_with(by);
         let looks = match self.looks.take() {
@@ -149,7 +120,7 @@ impl Session {
     /// The bytes of memory at its beginning that are known, or carried if the user wants that.
     pub fn completed(&mut self, m: &Memory) -> Result<Vec<u8>> {
         let known = m.prefix();
-        if self.carrying.assume == Assume::Off
+        if self.carrying.assume == Assumption::Off
             || m.silent.get(known.len()) != Some(&true)
             || self.inferior.cursor.has_entered()?
         {
