@@ -31,6 +31,7 @@ from ._errors import (
     UnsupportedError,
 )
 from ._listing import Listing
+from ._memory import Candidate, Carried, Completed, Memory
 from ._moment import Moment
 from ._record import record
 from ._recording import Recording
@@ -39,12 +40,10 @@ from ._values import (
     Access,
     Argument,
     Call,
-    Candidate,
     Event,
     Frame,
     Instruction,
     Location,
-    Memory,
     MemoryMapping,
     Module,
     Process,
@@ -68,6 +67,8 @@ __all__ = [
     "Call",
     "CancelledError",
     "Candidate",
+    "Carried",
+    "Completed",
     "Error",
     "Event",
     "ExpressionError",
@@ -108,7 +109,11 @@ __all__ = [
 
 
 def open(
-    path: Union[str, "os.PathLike[str]"], *, max_memory: Optional[str] = None, processor: Optional[str] = None
+    path: Union[str, "os.PathLike[str]"],
+    *,
+    max_memory: Optional[str] = None,
+    processor: Optional[str] = None,
+    declared: Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]] = (),
 ) -> Recording:
     """Opens a recording: a file, or a name in the store.
 
@@ -116,11 +121,12 @@ def open(
         path: The file, or the name.
         max_memory: The most memory that questions may take, such as ``"4G"``. By default, what the recording may need.
         processor: What executes a recording's instructions: ``"native"`` or ``"interpreter"``.
+        declared: A file, or several, that declare what functions write that are not recorded (docs/declared-functions.md).
 
     Raises:
         RecordingError: There is no such recording, or it cannot be read.
     """
-    return Recording(path, max_memory=max_memory, processor=processor)
+    return Recording(path, max_memory=max_memory, processor=processor, declared=declared)
 
 
 def sql(recordings: Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]], question: str) -> Rows:

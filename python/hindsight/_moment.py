@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 
 from . import _text
 from ._channel import Address
+from ._memory import Memory
+from ._numbers import must
 from ._values import (
     Access,
     Instruction,
     Location,
     MemoryMapping,
-    Memory,
     Registers,
     Stack,
     Stop,
@@ -20,7 +21,6 @@ from ._values import (
     Value,
     Variable,
     Variables,
-    must,
 )
 
 if TYPE_CHECKING:
@@ -141,7 +141,15 @@ class Moment:
         """The address of the instruction that comes next."""
         return self.registers["rip"]
 
-    def memory(self, address: Address, length: Optional[int] = None, *, frame: int = 0, candidates: bool = False) -> Memory:
+    def memory(
+        self,
+        address: Address,
+        length: Optional[int] = None,
+        *,
+        frame: int = 0,
+        candidates: bool = False,
+        carried: bool = False,
+    ) -> Memory:
         """Bytes of memory, each as far as it is known.
 
         Args:
@@ -149,8 +157,10 @@ class Moment:
             length: In bytes, at most 1 MiB. By default the size of what the expression names, or else 8.
             frame: The frame of the call stack in which names are looked up.
             candidates: Also find out what bytes may have held that are not known.
+            carried: Also find out what is carried of them over calls that were not recorded (docs/declared-functions.md).
         """
-        return Memory(self._ask("memory", address=address, length=length, frame=frame, candidates=candidates))
+        options = {"frame": frame, "candidates": candidates, "carried": carried}
+        return Memory(self._ask("memory", address=address, length=length, **options))
 
     @property
     def stack(self) -> Stack:
@@ -162,9 +172,14 @@ class Moment:
         """The parameters and variables in scope."""
         return self.variables_of(0)
 
-    def variables_of(self, frame: int) -> Variables:
-        """The same in a frame of the call stack."""
-        return Variables(Variable.of(v) for v in self._ask("variables", frame=frame))
+    def variables_of(self, frame: int, *, carried: bool = False) -> Variables:
+        """The same in a frame of the call stack.
+
+        Args:
+            frame: Its number.
+            carried: Also find out what is carried of values over calls that were not recorded (docs/declared-functions.md).
+        """
+        return Variables(Variable.of(v) for v in self._ask("variables", frame=frame, carried=carried))
 
     def evaluate(self, expression: str, *, frame: int = 0) -> Value:
         """The value of an expression in the language of the program: ``"p->next"``, ``"nodes[2].value"``, ``"$rsp+8"``."""

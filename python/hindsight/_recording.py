@@ -11,6 +11,7 @@ from ._channel import Address, Answer, Channel
 from ._errors import PlaceError, RequestError
 from ._listing import Listing
 from ._moment import Moment, several
+from ._numbers import must, number
 from ._sql import Rows
 from ._values import (
     Access,
@@ -21,8 +22,6 @@ from ._values import (
     Process,
     Thread,
     Transfer,
-    must,
-    number,
 )
 
 #: A place in a recording: a moment, or text such as ``"50%"``, ``"crash"``, ``"1A2:3F"``, ``"time:1.5s"``.
@@ -41,12 +40,15 @@ class Recording:
         *,
         max_memory: Optional[str] = None,
         processor: Optional[str] = None,
+        declared: Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]] = (),
     ) -> None:
         options = [] if max_memory is None else [f"--max-memory={max_memory}"]
         options += [] if processor is None else [f"--processor={processor}"]
         self._options = options
         path = os.fspath(path)
-        self._channel = Channel(path, options)
+        declared = [declared] if isinstance(declared, (str, os.PathLike)) else declared
+        declarations = [f"--declared={os.fspath(file)}" for file in declared]
+        self._channel = Channel(path, options + declarations)
         self._close = weakref.finalize(self, self._channel.close)
         #: The file.
         self.path: str = os.path.abspath(path if os.path.exists(path) else self._channel.ready["file"])

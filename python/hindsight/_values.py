@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, overload
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._errors import UnknownValueError
+from ._memory import Completed
+from ._numbers import known, must, number
 from ._text import cell, columns, line, table
 
 if TYPE_CHECKING:
     from ._moment import Moment
 
-#: Bytes of memory in one line of text.
-ROW = 16
 #: Flags that programs see, by their bits.
 FLAGS = {0: "CF", 2: "PF", 4: "AF", 6: "ZF", 7: "SF", 10: "DF", 11: "OF", 18: "AC", 21: "ID"}
-
-
-def number(text: Optional[str]) -> Optional[int]:
-    """A number that came as hexadecimal text."""
-    return None if text is None else int(text, 16)
-
-
-def must(text: str) -> int:
-    """The same for one that is always there."""
-    return int(text, 16)
 
 
 class Registers(Mapping[str, int]):
@@ -69,113 +59,6 @@ class Registers(Mapping[str, int]):
 
     def _repr_html_(self) -> str:
         return table(("register", "value"), self._rows())
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A value that memory may have held, which is not certain."""
-
-    address: int
-    data: bytes
-    thread: int
-    position: str
-    why: str
-
-
-class Memory(Sequence[Optional[int]]):
-    """Bytes of memory at an instant. A byte that is not known is ``None``, and never zero."""
-
-    def __init__(self, answer: Mapping[str, Any]) -> None:
-        #: The address of the first byte.
-        self.address: int = must(answer["address"])
-        self._bytes: Tuple[Optional[int], ...] = tuple(answer["bytes"])
-        #: Why bytes are known: address, length and reason (``None``: they are not known) of each stretch.
-        self.grounds: List[Tuple[int, int, Optional[str]]] = [
-            (must(g["address"]), g["length"], g["ground"]) for g in answer["grounds"]
-        ]
-        #: What bytes may have held that are not known. Only filled if it was asked for.
-        self.candidates: List[Candidate] = [
-            Candidate(must(c["address"]), bytes(c["bytes"]), c["thread"], c["position"], c["why"]) for c in answer["candidates"]
-        ]
-
-    @overload
-    def __getitem__(self, at: int) -> Optional[int]: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Tuple[Optional[int], ...]: ...
-
-    def __getitem__(self, at: Union[int, slice]) -> Any:
-        return self._bytes[at]
-
-    def __len__(self) -> int:
-        return len(self._bytes)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, (bytes, bytearray)):
-            return self.is_known and bytes(self) == other
-        if isinstance(other, Memory):
-            return (self.address, self._bytes) == (other.address, other._bytes)
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        return hash((self.address, self._bytes))
-
-    @property
-    def mask(self) -> List[bool]:
-        """For each byte whether it is *not* known, as numpy's masked arrays have it."""
-        return [b is None for b in self._bytes]
-
-    @property
-    def is_known(self) -> bool:
-        """Whether all bytes are known."""
-        return None not in self._bytes
-
-    def __bytes__(self) -> bytes:
-        if not self.is_known:
-            unknown = sum(self.mask)
-            raise UnknownValueError(f"{unknown} of {len(self)} bytes from {self.address:#x} on are not known")
-        return bytes(b for b in self._bytes if b is not None)
-
-    def text(self, encoding: str = "utf-8", errors: str = "backslashreplace") -> str:
-        """The text up to the first zero byte.
-
-        Raises:
-            UnknownValueError: A byte of it is not known.
-        """
-        known = bytearray()
-        for b in self._bytes:
-            if b is None:
-                raise UnknownValueError(f"the byte at {self.address + len(known):#x} is not known")
-            if b == 0:
-                break
-            known.append(b)
-        return known.decode(encoding, errors)
-
-    def integer(self, signed: bool = False) -> Optional[int]:
-        """All bytes as one number, the lowest first. ``None``: some are not known."""
-        return int.from_bytes(bytes(self), "little", signed=signed) if self.is_known else None
-
-    def to_numpy(self) -> Any:
-        """A masked array of numpy. Bytes that are not known are masked."""
-        import numpy
-
-        data = [0 if b is None else b for b in self._bytes]
-        return numpy.ma.masked_array(numpy.array(data, dtype="u1"), mask=self.mask)
-
-    def _rows(self) -> List[Tuple[str, str, str]]:
-        rows = []
-        for at in range(0, len(self), ROW):
-            row = self._bytes[at : at + ROW]
-            numbers = " ".join("??" if b is None else f"{b:02x}" for b in row)
-            text = "".join("?" if b is None else chr(b) if 0x20 <= b < 0x7F else "." for b in row)
-            rows.append((f"{self.address + at:#014x}", numbers.ljust(3 * ROW - 1), text))
-        return rows
-
-    def __repr__(self) -> str:
-        return "\n".join("  ".join(row) for row in self._rows())
-
-    def _repr_html_(self) -> str:
-        return table(("address", "bytes", "text"), self._rows())
 
 
 @dataclass(frozen=True)
@@ -270,10 +153,13 @@ class Variable:
     data: Tuple[Optional[int], ...]
     #: For a parameter what was passed, if the caller says that.
     passed: Optional[str]
+    #: The value, completed with what is carried. ``None``: that says nothing more, or was not asked for.
+    carried: Optional[Completed] = None
+    #: The same of what was passed.
+    passed_carried: Optional[Completed] = None
 
     @classmethod
     def of(cls, v: Mapping[str, Any]) -> "Variable":
-        data = tuple(None if b == "??" else int(b, 16) for b in v["bytes"].split())
         return cls(
             v["name"],
             v["type"],
@@ -282,12 +168,15 @@ class Variable:
             v["size"],
             v["parameter"],
             v["location"],
-            data,
+            known(v["bytes"]),
             v["passed"],
+            Completed.of(v["carried"]),
+            Completed.of(v["passed_carried"]),
         )
 
     def __str__(self) -> str:
-        return line(f"{self.type} {self.name} = {self.text if self.data else '?'}")
+        more = "" if self.carried is None else f"; {self.carried}"
+        return line(f"{self.type} {self.name} = {self.text if self.data else '?'}{more}")
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -308,7 +197,8 @@ class Variables(List[Variable]):
         return "\n".join(str(v) for v in self)
 
     def _repr_html_(self) -> str:
-        rows = [(v.type, v.name, v.text if v.data else None, v.location) for v in self]
+        more = ["" if v.carried is None else f"; {v.carried}" for v in self]
+        rows = [(v.type, v.name, v.text + m if v.data else None, v.location) for v, m in zip(self, more)]
         return table(("type", "name", "value", "where"), rows)
 
 

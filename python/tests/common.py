@@ -32,6 +32,16 @@ def crash() -> str:
 
 
 @lru_cache(maxsize=None)
+def carried() -> str:
+    """A recording of a program without the C library that it calls."""
+    source = str(ROOT / "crates/lab/programs/carried.c")
+    subprocess.run(["gcc", "-g", "-O0", "-fno-builtin", source, "-o", path("carried")], check=True)
+    options = {"output": path("carried.hst"), "stdout": subprocess.DEVNULL, "only_module": ["carried"]}
+    with hindsight.record([path("carried")], **options) as r:
+        return r.path
+
+
+@lru_cache(maxsize=None)
 def long() -> str:
     """A recording in which a search takes long."""
     work = "BEGIN { for (i = 0; i < 3000000; i++) s += i; print s }"

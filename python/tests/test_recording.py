@@ -6,7 +6,7 @@ import subprocess
 import unittest
 
 import hindsight
-from common import ROOT, Case, crash, path
+from common import ROOT, Case, carried, crash, path
 
 
 class Crash(Case):
@@ -60,6 +60,42 @@ class Crash(Case):
         self.assertEqual(node, bytes(node))
         self.assertEqual(len(node), 8)
         self.assertEqual({g[2] is not None for g in node.grounds}, {True})
+
+    def test_values_are_carried(self) -> None:
+        r = self.open(carried())
+        # Here a function has called `strlen`, which is not recorded.
+        (*_, call) = r.calls("stage")
+        plain = call.moment.memory("text", 17)
+        self.assertEqual((plain.mask, plain.carried), ([True] * 17, []))
+        memory = call.moment.memory("text", 17, carried=True)
+        self.assertEqual(memory, plain)
+        self.assertEqual(bytes(memory.completed()), b"key=value;other=1")
+        with self.assertRaises(hindsight.UnknownValueError):
+            bytes(memory)
+        (piece,) = memory.carried
+        self.assertEqual((piece.address, piece.data), (memory.address, b"key=value;other=1"))
+        self.assertEqual((piece.gaps, piece.declarations), (1, ("strlen()",)))
+        self.assertIn("1 gap away: strlen()", repr(memory))
+        self.assertIn("carried", memory._repr_html_())
+        before = r.at(piece.position).memory(piece.address, 17)
+        self.assertEqual(before, piece.data)
+        self.assertIsNone(call.moment.variables_of(1)["kept"].carried)
+        kept = call.moment.variables_of(1, carried=True)["kept"]
+        self.assertEqual((kept.text, kept.integer), ("?", None))
+        self.assertEqual((kept.carried.text, kept.carried.integer, len(kept.carried.carried)), ("42", 42, 1))
+        self.assertEqual(str(kept), "volatile int kept = ?; 42 (carried)")
+        # Somebody declares that the function writes everywhere.
+        file = path("declared")
+        with open(file, "w") as out:
+            out.write("[libc.so]\nstrlen(w:0..)\n")
+        other = hindsight.open(carried(), declared=[file])
+        self.addCleanup(other.close)
+        (*_, call) = other.calls("stage")
+        self.assertEqual(call.moment.memory("text", 17, carried=True).carried, [])
+        alone = hindsight.open(carried(), declared=file)
+        self.addCleanup(alone.close)
+        (*_, call) = alone.calls("stage")
+        self.assertEqual(call.moment.memory("text", 17, carried=True).carried, [])
 
     def test_going_about(self) -> None:
         r = self.r

@@ -3,16 +3,18 @@
 use crate::hex::hex;
 use crate::numbers::local_time;
 use crate::out::println;
+use crate::variables::{variable_json, variable_text};
 use crate::words::Spot;
-use crate::{args, travel};
+use crate::{args, carried, confine, travel};
 use anyhow::Result;
-use hindsight_inspect::symbols::{self, CallFrame, InlineFrame, Location};
-use hindsight_inspect::{Inspector, Line, Value};
+use hindsight_inspect::symbols::{self, CallFrame, InlineFrame};
+use hindsight_inspect::{Carried, Carrier, Inspector, Line, NEAR_GAPS, Value};
 use hindsight_isa::regs::NAMES;
 use hindsight_text::line;
 use hindsight_timeline::{Cursor, Moment, Position, SystemCall};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
+use std::path::Path;
 
 /// Flags that programs see.
 const FLAGS: [(u32, &str); 9] = [
@@ -28,12 +30,23 @@ const FLAGS: [(u32, &str); 9] = [
 ];
 
 /// Shows registers, source line, instructions, call stack and variables at a position.
-pub fn run(a: &args::At) -> Result<i32> {
+pub fn run(a: &args::At, file: Option<&Path>) -> Result<i32> {
+    // The process that plays the recording opens no files.
+    let mut carrier = carried::carrier(&a.carrying)?;
+    if a.carrying.assume.is_none() {
+        // Nobody asked for more than a look.
+        carrier = carrier.map(Carrier::near);
+    }
+    confine::run(file, || show(a, carrier.as_mut()))
+}
+
+fn show(a: &args::At, carrier: Option<&mut Carrier>) -> Result<i32> {
     let mut spot = Spot::open(a.words.first(), &a.at)?;
     let shown = Shown::of(
         &mut spot.inspector,
         &mut spot.cursor,
         (a.instructions, a.at.frame),
+        carrier,
     )?;
     println(&match a.json {
         true => serde_json::to_string_pretty(&shown.json())?,
@@ -109,6 +122,16 @@ fn stacks(inspector: &mut Inspector, cursor: &mut Cursor, as_json: bool) -> Resu
     Ok(0)
 }
 
+/// Whether more may be carried that was not looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LeftOut {
+    Nothing,
+    /// What is farther away, since only what is near was asked for.
+    Far,
+    /// What is beyond all limits.
+    Beyond,
+}
+
 /// All that is known of a place.
 pub struct Shown {
     position: Position,
@@ -128,15 +151,19 @@ pub struct Shown {
     frames: Vec<InlineFrame>,
     code: Vec<Line>,
     stack: Vec<CallFrame>,
+    /// The frames behind them to which what is carried leads, and what that is.
+    carried: (Vec<CallFrame>, Vec<Carried>),
+    left_out: LeftOut,
     variables: Vec<Value>,
 }
 
 impl Shown {
-    /// With this many instructions, in a frame of the call stack.
+    /// With this many instructions, in a frame of the call stack. Without a carrier, nothing is carried.
     pub fn of(
         inspector: &mut Inspector,
         cursor: &mut Cursor,
         (instructions, frame): (usize, usize),
+        carrier: Option<&mut Carrier>,
     ) -> Result<Shown> {
         let mut cpu = cursor.registers()?;
         // Of a caller the call that it is in.
@@ -152,6 +179,24 @@ impl Shown {
             0 => cursor.system_call_here()?,
             _ => None,
         };
+        let stack = inspector.backtrace(cursor)?;
+        let mut left_out = LeftOut::Nothing;
+        let (carried, variables) = match carrier {
+            Some(by) => {
+                // Earlier questions may have left something out.
+                by.left_out();
+                let frames = inspector.backtrace_carried(cursor, &stack, by)?;
+                let variables = inspector.variables_carried(cursor, frame, by)?;
+                if by.left_out() {
+                    left_out = match by.is_near() {
+                        true => LeftOut::Far,
+                        false => LeftOut::Beyond,
+                    };
+                }
+                (frames, variables)
+            }
+            None => (Default::default(), inspector.variables(cursor, frame)?),
+        };
         let timeline = cursor.timeline();
         Ok(Shown {
             call,
@@ -165,8 +210,10 @@ impl Shown {
             location: inspector.location(cursor, look)?,
             frames: inspector.frames(cursor, look)?,
             code: inspector.disassemble(cursor, cpu.rip, instructions)?,
-            stack: inspector.backtrace(cursor)?,
-            variables: inspector.variables(cursor, frame)?,
+            stack,
+            carried,
+            left_out,
+            variables,
             cpu,
         })
     }
@@ -224,12 +271,27 @@ impl Shown {
             let _ = writeln!(out, "{:>16x}  {}", l.addr, l.text);
         }
         out += "\ncall stack\n";
-        out += &stack_text(&self.stack, 0);
+        let stack = stack_text(&self.stack, 0);
+        out += &stack;
+        let (frames, from) = &self.carried;
+        for line in stack_text(frames, stack.lines().count()).lines() {
+            let _ = writeln!(out, "{line} ({})", Carried::mark(from));
+        }
+        if !from.is_empty() {
+            let _ = writeln!(out, "     {}", Carried::over(from));
+        }
         if !self.variables.is_empty() {
             out += "\nvariables\n";
             for v in &self.variables {
                 let _ = writeln!(out, "  {}", variable_text(v));
             }
+        }
+        if self.left_out == LeftOut::Far {
+            let _ = writeln!(
+                out,
+                "\nnot looked for: values farther than {NEAR_GAPS} gaps away, and what carried pointers point to \
+                 (--assume declared)"
+            );
         }
         out.trim_end().into()
     }
@@ -251,7 +313,11 @@ impl Shown {
             "frames": self.frames.iter().map(frame_json).collect::<Vec<_>>(),
             "code": code_json(&self.code),
             "stack": stack_json(&self.stack),
+            "stack_carried": (!self.carried.0.is_empty()).then(|| json!({
+                "frames": stack_json(&self.carried.0), "from": carried::json(&self.carried.1),
+            })),
             "variables": self.variables.iter().map(variable_json).collect::<Vec<_>>(),
+            "carried_left_out": self.left_out != LeftOut::Nothing,
         })
     }
 }
@@ -347,52 +413,9 @@ pub fn stack_json(frames: &[CallFrame]) -> Json {
     all.collect()
 }
 
-fn bytes_text(bytes: impl Iterator<Item = Option<u8>>) -> String {
+pub fn bytes_text(bytes: impl Iterator<Item = Option<u8>>) -> String {
     let all: Vec<String> = bytes
         .map(|b| b.map_or("??".into(), |b| format!("{b:02x}")))
         .collect();
     all.join(" ")
-}
-
-fn location(l: &Location) -> String {
-    match l {
-        Location::Memory(a) => format!("at {a:#x}"),
-        Location::Register(n) => format!("in {}", NAMES[*n as usize & 15]),
-        Location::Vector(n) => format!("in xmm{n}"),
-        Location::Value(_) | Location::Bytes(_) => "computed".into(),
-        Location::Pieces(list) => {
-            let parts: Vec<String> = list.iter().map(|p| location(&p.0)).collect();
-            parts.join(", ")
-        }
-        Location::Complex => "in a way not known".into(),
-        Location::OptimizedOut => "optimized out".into(),
-    }
-}
-
-fn variable_text(v: &Value) -> String {
-    let value = match v.bytes.is_empty() {
-        true => String::new(),
-        false => format!(" = {}", line(&v.text)),
-    };
-    let x = &v.variable;
-    let passed = match &v.passed {
-        Some(text) => format!("; {} when it was called", line(text)),
-        None => String::new(),
-    };
-    format!(
-        "{} {}{value}  ({}{passed})",
-        line(&x.type_name),
-        line(&x.name),
-        location(&x.location)
-    )
-}
-
-pub fn variable_json(v: &Value) -> Json {
-    let x = &v.variable;
-    json!({
-        "name": x.name, "type": x.type_name, "size": x.size, "parameter": x.parameter,
-        "location": location(&x.location),
-        "bytes": bytes_text(v.bytes.iter().copied()),
-        "integer": v.integer().map(hex), "text": v.text, "passed": v.passed,
-    })
 }

@@ -1,10 +1,11 @@
 //! `hindsight replay` and `hindsight gdbserver`: a recording under gdb.
 
-use crate::{args, assets_here, confine, interrupts, limits, printers, say, store};
+use crate::{args, assets_here, carried, confine, interrupts, limits, printers, say, store};
 use anyhow::{Context, Result, bail};
 use hindsight_gdb::{Patience, SCRIPT, Session, serve as talk};
 use hindsight_guard::broker::{self, Broker, Side};
 use hindsight_guard::{keep_alive, wait};
+use hindsight_inspect::Declarations;
 use hindsight_text::line;
 use hindsight_timeline::{Options, Place, Timeline};
 use std::ffi::{OsStr, OsString};
@@ -43,7 +44,10 @@ fn open(file: &Path, process: Option<u32>, at: Option<Place>) -> Result<Session>
 /// Starts gdb, connected to the recording.
 pub fn run(a: &args::Replay) -> Result<i32> {
     let path = store::find(a.file.as_deref())?;
-    // What is wrong with it is said here, and not by gdb.
+    // What is wrong with it is said here, and not by gdb. The server gets a copy: the file may be a pipe.
+    let declared = a.declared.iter();
+    let declared = declared.map(|file| memory_file(&carried::read(file)?.0));
+    let declared = declared.collect::<Result<Vec<_>>>()?;
     let look = || {
         let session = open(&path, a.process, a.at)?;
         Ok(match same_files(&session.timeline)? {
@@ -78,6 +82,9 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     }
     if let Some(image) = a.process {
         server.push(format!("--process={image}").into());
+    }
+    for file in &declared {
+        server.push(format!("--declared={}", path_of(file)).into());
     }
     if let Some(most) = limits::said() {
         server.push(format!("--max-memory={}k", most >> 10).into());
@@ -132,9 +139,12 @@ fn same_files(timeline: &Timeline) -> Result<bool> {
 /// Serves a recording to clients of gdb's protocol.
 pub fn serve(a: &args::Gdbserver) -> Result<i32> {
     let path = store::find(a.file.as_deref())?;
+    // The process that plays the recording opens no files.
+    let declarations = carried::declarations(&a.declared)?;
     let Some(port) = a.port else {
         return confine::run(Some(&path), || {
             let mut session = open(&path, a.process, a.at)?;
+            session.declare(declarations);
             if let Some(fd) = a.interrupts {
                 interrupts::listen(fd, session.interrupt())?;
             }
@@ -165,7 +175,7 @@ pub fn serve(a: &args::Gdbserver) -> Result<i32> {
             !ready[i - 1] || c.turn().is_none()
         });
         if ready[i] {
-            accept(a, &path, &listener, &mut clients)?;
+            accept(a, (&path, &declarations), &listener, &mut clients)?;
         }
     }
 }
@@ -173,7 +183,7 @@ pub fn serve(a: &args::Gdbserver) -> Result<i32> {
 /// Makes a process for a client that has come.
 fn accept(
     a: &args::Gdbserver,
-    path: &Path,
+    (path, declarations): (&Path, &Declarations),
     listener: &TcpListener,
     clients: &mut Vec<Broker>,
 ) -> Result<()> {
@@ -193,7 +203,7 @@ fn accept(
             clients.clear();
             let done = prepare(&stream, a.timeout).and_then(|()| {
                 confine::lock(inside, path);
-                client(a, path, stream)
+                client(a, (path, declarations), stream)
             });
             if let Err(e) = &done {
                 say(&format!("the client's connection ended: {e:#}"));
@@ -214,7 +224,11 @@ fn prepare(stream: &TcpStream, timeout: Duration) -> Result<()> {
 }
 
 /// Serves one client. It finds the recording as it was at the beginning.
-fn client(a: &args::Gdbserver, path: &Path, stream: TcpStream) -> Result<()> {
+fn client(
+    a: &args::Gdbserver,
+    (path, declarations): (&Path, &Declarations),
+    stream: TcpStream,
+) -> Result<()> {
     let patience = Patience {
         hello: Some(a.timeout),
         silence: Some(a.idle).filter(|t| !t.is_zero()),
@@ -223,6 +237,7 @@ fn client(a: &args::Gdbserver, path: &Path, stream: TcpStream) -> Result<()> {
     // Who says nothing costs nothing.
     patience.hear(&from)?;
     let mut session = open(path, a.process, a.at)?;
+    session.declare(declarations.clone());
     let done = talk(&mut session, from, &stream, &patience);
     let _ = stream.shutdown(std::net::Shutdown::Both);
     Ok(done?)

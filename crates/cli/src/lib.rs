@@ -9,6 +9,7 @@ mod bar;
 mod breakpath;
 mod cache;
 mod calls;
+mod carried;
 mod choice;
 
 mod confine;
@@ -46,6 +47,7 @@ mod symbol;
 mod transfers;
 mod travel;
 mod tree;
+mod variables;
 mod waits;
 mod words;
 
@@ -91,7 +93,7 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
         Command::Serve(a) => serve::run(&a),
         Command::At(mut a) => {
             let file = words::take(&mut a.words, 0, 1);
-            confine::run(file.as_deref(), || at::run(&a))
+            at::run(&a, file.as_deref())
         }
         Command::Backtrace(mut a) => {
             let file = words::take(&mut a.words, 0, 1);

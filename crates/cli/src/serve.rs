@@ -15,10 +15,11 @@ mod output;
 mod session;
 mod shapes;
 
-use crate::{args, confine, interrupts, limits, store, travel};
+use crate::{args, carried, confine, interrupts, limits, store, travel};
 use anyhow::Result;
 use fail::Fail;
 use fields::Fields;
+use hindsight_inspect::Carrier;
 use hindsight_timeline::Options;
 use input::{Desk, Request};
 use output::Answers;
@@ -33,6 +34,8 @@ const PROTOCOL: u32 = 1;
 /// Serves one client on standard input and output, until that says no more.
 pub fn run(a: &args::Serve) -> Result<i32> {
     let path = store::find(a.file.as_deref())?;
+    // The process that plays the recording opens no files.
+    let carrier = Carrier::new(carried::declarations(&a.declared)?, false);
     // Made before the process is confined. The other one passes interrupts on to it.
     let interrupted = interrupts::forward()?.into_raw_fd();
     confine::run(Some(&path), || {
@@ -43,7 +46,7 @@ pub fn run(a: &args::Serve) -> Result<i32> {
             let desk = Arc::clone(&desk);
             move |done| desk.progress(done)
         });
-        let mut session = Session::new(timeline)?;
+        let mut session = Session::new(timeline, carrier)?;
         desk.answers.line(&json!({
             "ready": {
                 "protocol": PROTOCOL,

@@ -165,6 +165,58 @@ end
 document known
 Shows what is known of a variable's memory, why, and what it may also be where threads race: known EXPR.
 With two arguments, of memory: known ADDRESS LENGTH.
+What is not known may be carried over calls that were not recorded. It stands behind what is known.
+end
+
+define hindsight-assume
+  if $argc
+    monitor assume $arg0
+    # Variables and the call stack may be others now.
+    maintenance flush dcache
+    # Without Python gdb has no such function.
+    if $_isvoid($_memeq)
+      maintenance flush register-cache
+      if $_thread
+        frame
+        display
+      end
+    else
+      python
+if not hasattr(gdb, "hindsight_tell"):
+    # The first value that is carried is told of. gdb shows nothing while it reads memory.
+    def hindsight_tell():
+        try:
+            text = gdb.execute("monitor notes", to_string=True)
+        except gdb.error:
+            return
+        gdb.write(text)
+    # The user stays in the same frame, if that is still known.
+    def hindsight_again():
+        level, frame = 0, gdb.selected_frame()
+        while frame.newer():
+            level, frame = level + 1, frame.newer()
+        gdb.execute("maintenance flush register-cache")
+        try:
+            gdb.execute("frame %d" % level)
+        except gdb.error:
+            gdb.execute("frame 0")
+        gdb.execute("display")
+    gdb.hindsight_tell, gdb.hindsight_again = hindsight_tell, hindsight_again
+    gdb.events.before_prompt.connect(hindsight_tell)
+if gdb.selected_thread():
+    gdb.hindsight_again()
+      end
+    end
+  else
+    monitor assume
+  end
+end
+document hindsight-assume
+Chooses by what memory is completed that is not known since calls were not recorded: hindsight-assume WHAT.
+  declared  by values from before and behind these calls, if their functions are declared to write something else
+  straight  as if nothing that is not recorded had written any memory
+  off       by nothing: only what is known is shown, as at first
+Without an argument it says what is chosen. `known` tells what is known from what is not.
 end
 
 define last-write

@@ -1,8 +1,9 @@
 //! gdb's `monitor` commands.
 
+use crate::state::carrying;
 use crate::state::session::Session;
 use crate::{Error, Result};
-use hindsight_inspect::Inspector;
+use hindsight_inspect::{Carried, Inspector, NoAssumption};
 use hindsight_text::{line, lines};
 use hindsight_timeline::{Dense, Filter, Found, Place, Process, ThreadId};
 use std::fmt::Write;
@@ -22,7 +23,11 @@ last-write ADDR [LEN]    the last instruction that wrote there
 who-wrote ADDR [LEN]     the same, without going there
 who-wrote $REGISTER      the last instruction that changed a general register
 first-use ADDR [LEN]     the next instruction that reads or writes there
-memory ADDR [LEN]        what is known of memory, why, and what it may also be
+memory ADDR [LEN]        what is known of memory, why, and what it may also be; what is carried over calls that were not
+                         recorded
+assume [WHAT]            by what memory is completed that is not known. declared: by what is carried over calls whose
+                         functions are declared to write something else; straight: as if nothing that is not recorded
+                         had written any; off (at first): by nothing
 events [KIND]            what happened: syscall, signal, exception, thread, process, module, gap, mark,
                          regime
 threads-at               where each thread is at this position
@@ -101,6 +106,10 @@ pub fn run(session: &mut Session, line: &str) -> Done {
         ["first-use", addr, len] => first_use(session, addr, len),
         ["memory", addr] => memory(session, addr, "8"),
         ["memory", addr, len] => memory(session, addr, len),
+        ["assume"] => Ok(format!("{}\n", carrying::says(session.carrying.assume))),
+        ["assume", what] => assume(session, what),
+        // What is pending for the user comes before the text of any command.
+        ["notes"] => Ok(String::new()),
         ["events"] => events(session, None),
         ["events", kind] => events(session, Some(kind)),
         ["threads-at"] => threads_at(session),
@@ -354,10 +363,16 @@ fn memory(s: &mut Session, addr: &str, len: &str) -> Result<String> {
         return bad(format!("at most {MOST} bytes at a time"));
     }
     let cancel = s.cancel.clone();
-    Ok(s.inferior
-        .cursor
-        .cancellable(&cancel, |c| c.memory(addr, len as usize))?
-        .to_string())
+    let cursor = &mut s.inferior.cursor;
+    let m = cursor.cancellable(&cancel, |c| c.memory(addr, len as usize))?;
+    let carried = s.carried(&m)?;
+    Ok(format!("{m}{}", Carried::text(&carried)))
+}
+
+fn assume(s: &mut Session, what: &str) -> Result<String> {
+    let assume = (what.parse()).map_err(|e: NoAssumption| Error::Command(e.to_string()))?;
+    s.carrying.set(assume);
+    Ok(format!("{}\n", carrying::says(assume)))
 }
 
 fn events(s: &mut Session, kind: Option<&str>) -> Result<String> {

@@ -4,6 +4,7 @@ pub mod action;
 pub mod agent;
 pub mod arch;
 pub mod bookmarks;
+pub mod carrying;
 pub mod forks;
 pub mod inferior;
 pub mod interrupt;

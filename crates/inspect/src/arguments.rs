@@ -1,6 +1,6 @@
 //! Arguments and results of calls.
 
-use crate::show::show;
+use crate::show::{Read, show};
 use crate::{Argument, Inspector, Passed, Result, narrow};
 use hindsight_symbols::{Class, Location, Parameter, Registers, Signature, Type};
 use hindsight_timeline::regs::{CALL_ARGUMENTS, NAMES, RAX, RDX};
@@ -118,7 +118,12 @@ impl Inspector {
             if !wanted(&i) || found[i].is_some() {
                 continue;
             }
-            let bytes = bytes_at(cursor, place, p.shape.size.min(LARGEST), &here);
+            let bytes = bytes_at(
+                &mut known_at(cursor),
+                place,
+                p.shape.size.min(LARGEST),
+                &here,
+            );
             // If no byte is known, it was passed in another way.
             if bytes.iter().any(Option::is_some) || p.shape.size == 0 && p.size == Some(0) {
                 found[i] = Some(shown(cursor, p, bytes));
@@ -173,7 +178,7 @@ impl Inspector {
             ]),
             _ => return Ok((None, None)),
         };
-        let bytes = bytes_at(cursor, &place, len, &here);
+        let bytes = bytes_at(&mut known_at(cursor), &place, len, &here);
         Ok((number, Some(shown(cursor, result, bytes).1)))
     }
 }
@@ -259,12 +264,9 @@ fn word_bytes(v: u64, size: u64) -> Bytes {
 }
 
 /// The bytes of a value at a location, where they are known.
-pub fn bytes_at(cursor: &mut Cursor, place: &Location, len: u64, r: &Registers) -> Bytes {
+pub fn bytes_at(read: &mut Read, place: &Location, len: u64, r: &Registers) -> Bytes {
     match place {
-        Location::Memory(addr) => match cursor.known_memory(*addr, len as usize) {
-            Ok(m) => m.bytes.iter().map(|b| b.map(|k| k.value)).collect(),
-            Err(_) => vec![None; len as usize],
-        },
+        Location::Memory(addr) => read(*addr, len as usize),
         Location::Register(n) => word_bytes(r.gpr[*n as usize & 15], len),
         Location::Vector(n) => {
             let bytes = r.xmm[*n as usize & 15].to_le_bytes().map(Some);
@@ -276,13 +278,21 @@ pub fn bytes_at(cursor: &mut Cursor, place: &Location, len: u64, r: &Registers) 
             let mut out = Vec::new();
             for (place, n) in list {
                 let n = (*n).min(len - (out.len() as u64).min(len));
-                let mut part = bytes_at(cursor, place, n, r);
+                let mut part = bytes_at(read, place, n, r);
                 part.resize(n as usize, None);
                 out.append(&mut part);
             }
             out
         }
         Location::Complex | Location::OptimizedOut => Vec::new(),
+    }
+}
+
+/// Reads what is known of memory at the cursor.
+pub fn known_at(cursor: &mut Cursor) -> impl FnMut(u64, usize) -> Bytes {
+    |at, len| match cursor.known_memory(at, len) {
+        Ok(m) => m.bytes.iter().map(|b| b.map(|k| k.value)).collect(),
+        Err(_) => vec![None; len],
     }
 }
 
@@ -301,14 +311,5 @@ fn shown(cursor: &mut Cursor, p: &Parameter, bytes: Bytes) -> (Option<Passed>, S
         (Class::Float, Some(v)) => Some(Passed::Double(v)),
         _ => None,
     };
-    (value, text(cursor, &p.shape, &bytes))
-}
-
-/// A value as text.
-pub fn text(cursor: &mut Cursor, shape: &hindsight_symbols::Shape, bytes: &[Option<u8>]) -> String {
-    let mut read = |at: u64, len: usize| match cursor.known_memory(at, len) {
-        Ok(m) => m.bytes.iter().map(|b| b.map(|k| k.value)).collect(),
-        Err(_) => vec![None; len],
-    };
-    show(shape, bytes, &mut read)
+    (value, show(&p.shape, &bytes, &mut known_at(cursor)))
 }

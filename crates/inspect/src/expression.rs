@@ -2,7 +2,8 @@
 
 mod tokens;
 
-use crate::arguments::{bytes_at, registers};
+use crate::arguments::{bytes_at, known_at, registers};
+use crate::show::show;
 use crate::{Error, Inspector, Result};
 use hindsight_symbols::{AtEntry, CallFrame, Location, Module, Registers, Shape, Type, Variable};
 use hindsight_timeline::Cursor;
@@ -118,7 +119,7 @@ impl Inspector {
         };
         Ok(Evaluated {
             number: as_number(&bytes, &shape),
-            text: crate::arguments::text(cursor, &shape, &bytes),
+            text: show(&shape, &bytes, &mut known_at(cursor)),
         })
     }
 
@@ -430,7 +431,8 @@ impl Parser<'_, '_> {
                     }
                     place => {
                         let len = kind.0.size.min(LARGEST);
-                        let bytes = bytes_at(self.cursor, &place, len, &self.registers);
+                        let bytes =
+                            bytes_at(&mut known_at(self.cursor), &place, len, &self.registers);
                         let known: Option<Vec<u8>> = bytes.into_iter().take(8).collect();
                         let Some(known) = known else {
                             return bad(format!("the value of {name} is not known here"));

@@ -46,12 +46,16 @@ mod mappings;
 mod show;
 mod siginfo;
 pub mod state;
+mod variables;
 mod waits;
 
 pub use arguments::Callee;
 pub use assets::{Asset, Assets, Content, Uses, assets};
 pub use auxiliary::{InitialStack, auxiliary_vector, dynamic, initial_stack};
-pub use carried::{Carried, Declarations, Fault, PassedGap, Rule};
+use carried::View;
+pub use carried::{
+    Assumption, Carried, Carrier, Declarations, Fault, NEAR_GAPS, NoAssumption, PassedGap, Rule,
+};
 pub use coredump::{CoreDump, core_dump};
 pub use expression::{Evaluated, Named};
 pub use grep::{Match, grep};
@@ -109,19 +113,38 @@ pub struct Value {
     pub text: String,
     /// For a parameter: what was passed, in the same form, if the caller says that.
     pub passed: Option<String>,
+    /// The value, completed with bytes that are carried over gaps. `None`: none of them say more, or nobody asked.
+    pub carried: Option<Completed>,
+    /// The same of what was passed.
+    pub passed_carried: Option<Completed>,
+}
+
+/// A value of which some bytes are carried over gaps: they are not known from the recording.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Completed {
+    /// Its bytes, known and carried ones.
+    pub bytes: Vec<Option<u8>>,
+    /// Its value, as debuggers show it.
+    pub text: String,
+    /// What is carried, of its bytes and of those where it points, as far as they were looked at.
+    pub from: Vec<Carried>,
 }
 
 impl Value {
     /// The value as an integer. `None`: it has more than 8 bytes, or some are not known.
     pub fn integer(&self) -> Option<u64> {
-        if !(1..=8).contains(&self.bytes.len()) {
-            return None;
-        }
-        let bytes = self.bytes.iter().rev();
-        bytes
-            .into_iter()
-            .try_fold(0, |acc, b| Some(acc << 8 | (*b)? as u64))
+        integer(&self.bytes)
     }
+}
+
+/// Bytes as an integer, the lowest first. `None`: there are more than 8, or none, or some are not known.
+pub fn integer(bytes: &[Option<u8>]) -> Option<u64> {
+    if !(1..=8).contains(&bytes.len()) {
+        return None;
+    }
+    let high = bytes.iter().rev();
+    high.into_iter()
+        .try_fold(0, |acc, b| Some(acc << 8 | (*b)? as u64))
 }
 
 /// An argument of a call.
@@ -297,44 +320,6 @@ impl Inspector {
             Some(e) => Err(e),
             None => Ok(out),
         }
-    }
-
-    /// The parameters and variables in scope, with their values, in a frame of the cursor's call stack.
-    pub fn variables(&mut self, cursor: &mut Cursor, frame: usize) -> Result<Vec<Value>> {
-        let space = self.here(cursor)?;
-        let registers = match frame {
-            0 => arguments::registers(cursor)?,
-            n => self.frame(cursor, n)?.0,
-        };
-        let Some(m) = space.mapping(registers.rip) else {
-            return Ok(Vec::new());
-        };
-        let (module, bias) = (Arc::clone(&m.module), m.bias);
-        let mut read = |addr: u64| word(cursor, addr).unwrap_or(None);
-        let mut found = module.variables(&registers, None, bias, &mut read)?;
-        if found.iter().any(|v| v.parameter)
-            && let Some(entry) = self.at_entry(cursor, frame)?
-        {
-            let mut read = |addr: u64| word(cursor, addr).unwrap_or(None);
-            found = module.variables(&registers, Some(&entry), bias, &mut read)?;
-        }
-        let mut out = Vec::new();
-        for variable in found {
-            let len = variable.size.unwrap_or(0).min(1 << 16);
-            let bytes = arguments::bytes_at(cursor, &variable.location, len, &registers);
-            let text = arguments::text(cursor, &variable.shape, &bytes);
-            let passed = variable.passed.as_ref().map(|place| {
-                let bytes = arguments::bytes_at(cursor, place, len, &registers);
-                arguments::text(cursor, &variable.shape, &bytes)
-            });
-            out.push(Value {
-                variable,
-                bytes,
-                text,
-                passed,
-            });
-        }
-        Ok(out)
     }
 
     /// At most `count` instructions from `addr` on. It ends where bytes are not known.

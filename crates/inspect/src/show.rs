@@ -246,8 +246,13 @@ fn structure(shape: &Shape, bytes: &[Option<u8>], read: &mut Read, depth: u32) -
 fn array(of: &Shape, count: u64, bytes: &[Option<u8>], read: &mut Read, depth: u32) -> String {
     if matches!(of.kind, Type::Char { .. }) && of.size == 1 {
         let known: Vec<u8> = bytes.iter().map_while(|b| *b).take(TEXT).collect();
-        let end = known.iter().position(|b| *b == 0).unwrap_or(known.len());
-        return quoted(&known[..end]);
+        let end = known.iter().position(|b| *b == 0);
+        // It may go on where it is not known.
+        return match end {
+            None if known.is_empty() && !bytes.is_empty() => "?".into(),
+            None if known.len() < bytes.len().min(TEXT) => quoted(&known) + "...",
+            end => quoted(&known[..end.unwrap_or(known.len())]),
+        };
     }
     if depth >= DEPTH || of.size == 0 {
         return "{...}".into();
@@ -351,6 +356,22 @@ mod tests {
             |_: u64, len: usize| b"\"hi\"\x1b[0m\n"[..len].iter().map(|b| Some(*b)).collect();
         assert_eq!(show(&shape, &bytes, &mut read), r#""\"hi\"\033[0m\n""#);
         // What is not known is not invented.
+        let char = Shape {
+            kind: Type::Char { signed: true },
+            size: 1,
+        };
+        let chars = Shape {
+            kind: Type::Array {
+                of: Box::new(char),
+                count: 4,
+            },
+            size: 4,
+        };
+        let of = |bytes: [Option<u8>; 4]| show(&chars, &bytes, &mut |_, len| vec![None; len]);
+        assert_eq!(of([None; 4]), "?");
+        assert_eq!(of([Some(b'a'), Some(b'b'), None, Some(0)]), "\"ab\"...");
+        assert_eq!(of([Some(b'a'), Some(0), None, None]), "\"a\"");
+        assert_eq!(of([Some(b'a'); 4]), "\"aaaa\"");
         assert_eq!(show(&shape, &[None; 16], &mut read), "?");
     }
 }

@@ -1,6 +1,6 @@
 //! Values that are carried over calls that were not recorded. A recording of the same run without gaps tells whether they are true.
 
-use hindsight_inspect::{Carried, Declarations, Inspector, Rule};
+use hindsight_inspect::{Carried, Carrier, Declarations, Inspector, Rule};
 use hindsight_lab::Scene;
 use hindsight_timeline::{Cancel, Cursor, Filter, Ground, Options, ThreadId, Timeline};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl Run {
             ..Filter::default()
         };
         let stages = timeline.calls(stage, &filter, &Cancel::new()).unwrap();
-        assert_eq!(stages.len(), 10);
+        assert_eq!(stages.len(), 11);
         let cursor = timeline.cursor().unwrap();
         Run {
             inspector,
@@ -87,10 +87,10 @@ impl Run {
     fn carried(&mut self, address: u64, len: usize, straight: bool) -> Vec<Carried> {
         let m = self.cursor.memory(address, len).unwrap();
         let before = self.cursor.position().unwrap();
-        let usual = Declarations::usual();
+        let mut carrier = Carrier::new(Declarations::usual(), straight);
         let found = self
             .inspector
-            .carried(&mut self.cursor, &m, &usual, straight)
+            .carried(&mut self.cursor, &[&m], &mut carrier)
             .unwrap();
         assert_eq!(self.cursor.position().unwrap(), before);
         for c in &found {
@@ -164,6 +164,79 @@ fn what_functions_do_not_write_is_carried_over_their_calls() {
     let at = run.variable("text");
     let assumed = run.carried(at, 17, true);
     assert!(!assumed.is_empty() && assumed.iter().all(|c| c.rule() == Rule::Straight));
+}
+
+#[test]
+fn variables_and_frames_are_carried() {
+    let scene = Scene::new();
+    let program = scene.compile("carried.c", &["-O0", "-g", "-fno-builtin"]);
+    let trace = record(&scene, "part.hst", &["--only-module", "carried"], &program);
+    let mut run = Run::open(&trace);
+    let mut carrier = Carrier::new(Declarations::usual(), false);
+    let name = |f: &hindsight_inspect::symbols::CallFrame| {
+        let function = f.frames.first().and_then(|f| f.function.clone());
+        function.unwrap_or_default()
+    };
+
+    let (cursor, inspector) = (&mut run.cursor, &mut run.inspector);
+    cursor.seek_call(&run.stages[10]).unwrap();
+    let position = cursor.position().unwrap();
+    let known = inspector.backtrace(cursor).unwrap();
+    assert_eq!(
+        known.iter().map(name).collect::<Vec<_>>(),
+        ["stage", "deep"]
+    );
+    let (more, from) = inspector
+        .backtrace_carried(cursor, &known, &mut carrier)
+        .unwrap();
+    assert_eq!(more.first().map(name).as_deref(), Some("main"));
+    assert!(!from.is_empty() && from.iter().all(|c| c.rule() == Rule::Declared));
+    // Of a variable, only what is carried is marked.
+    for (variable, value) in [("n", "41"), ("kept", "42")] {
+        let find = |all: Vec<hindsight_inspect::Value>| {
+            all.into_iter()
+                .find(|v| v.variable.name == variable)
+                .unwrap()
+        };
+        let plain = find(inspector.variables(cursor, 1).unwrap());
+        assert_eq!((plain.text.as_str(), &plain.carried), ("?", &None));
+        let more = inspector.variables_carried(cursor, 1, &mut carrier);
+        let more = find(more.unwrap());
+        assert_eq!((more.text, more.bytes), (plain.text, plain.bytes));
+        let carried = more.carried.unwrap();
+        assert_eq!((carried.text.as_str(), carried.bytes.len()), (value, 4));
+        let from = &carried.from[..];
+        assert!(from.len() == 1 && from[0].bytes.len() == 4, "{from:?}");
+    }
+    assert_eq!(cursor.position().unwrap(), position);
+
+    // What is known needs nothing that is carried, and elsewhere other things are carried.
+    cursor.seek_call(&run.stages[0]).unwrap();
+    let all = inspector
+        .variables_carried(cursor, 1, &mut carrier)
+        .unwrap();
+    let here = all.iter().find(|v| v.variable.name == "here").unwrap();
+    assert_eq!(
+        (here.text.as_str(), &here.carried),
+        ("\"on the stack...\"", &None)
+    );
+    // `qsort` is not declared.
+    cursor.seek_call(&run.stages[8]).unwrap();
+    let mut text = |straight: bool| {
+        let mut carrier = Carrier::new(Declarations::usual(), straight);
+        let all = inspector
+            .variables_carried(cursor, 1, &mut carrier)
+            .unwrap();
+        let other = all
+            .into_iter()
+            .find(|v| v.variable.name == "other")
+            .unwrap();
+        assert_eq!(other.text, "?");
+        other.carried
+    };
+    assert_eq!(text(false), None);
+    let assumed = text(true).unwrap();
+    assert!(assumed.text.starts_with("0x") && assumed.from[0].rule() == Rule::Straight);
 }
 
 #[test]

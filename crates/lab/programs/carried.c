@@ -21,6 +21,16 @@ __attribute__((noinline)) void fill(void *to, const char *what, int n) {
 
 int by_letter(const void *a, const void *b) { return *(const char *)a - *(const char *)b; }
 
+// Its caller is not known any more where the test looks, nor is what it has on the stack.
+__attribute__((noinline)) int deep(int n) {
+    volatile int kept = n + 1;
+    fill(text, "key=value;other=1", 18);
+    sum += strlen(text);
+    stage(10);
+    sum += strlen(text);
+    return kept;
+}
+
 int main(void) {
     char here[16];
     block = malloc(32);
@@ -59,5 +69,6 @@ int main(void) {
     sum += one != NULL ? strlen(one) : 0;
     puts(copy);
     stage(9);
+    sum += deep(41);
     return 0;
 }

@@ -1,7 +1,8 @@
 //! What is asked of a recording.
 
-use super::values::{jobs, seconds};
+use super::values::{assumption, jobs, seconds};
 use clap::Args as ClapArgs;
+use hindsight_inspect::Assumption;
 use hindsight_timeline::{KindOf, Place};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -55,6 +56,10 @@ pub struct Replay {
     pub at: Option<Place>,
     #[arg(long, value_name = "IMAGE", conflicts_with = "verify", help = IMAGE_TO_DEBUG)]
     pub process: Option<u32>,
+    /// Functions that are not recorded, and what they write, in the format of docs/declared-functions.md, for `hindsight-assume`.
+    /// Those of the C library need no file.
+    #[arg(long, value_name = "FILE", conflicts_with = "verify")]
+    pub declared: Vec<PathBuf>,
     /// Replay everything and compare. `full` (the default) compares all that was recorded, `digests` only the registers.
     /// Exit status 0: all that is recorded is equal; 1: a difference; 2: the recording cannot be read; 3: it has no
     /// instruction to replay.
@@ -124,12 +129,20 @@ pub struct Gdbserver {
     pub at: Option<Place>,
     #[arg(long, value_name = "IMAGE", help = IMAGE_TO_DEBUG)]
     pub process: Option<u32>,
+    /// Functions that are not recorded, and what they write, in the format of docs/declared-functions.md, for `monitor assume`.
+    /// Those of the C library need no file.
+    #[arg(long, value_name = "FILE")]
+    pub declared: Vec<PathBuf>,
 }
 
 #[derive(ClapArgs)]
 pub struct Serve {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,
+    /// Functions that are not recorded, and what they write, in the format of docs/declared-functions.md. Those of the C library
+    /// need no file.
+    #[arg(long, value_name = "FILE")]
+    pub declared: Vec<PathBuf>,
 }
 
 /// Whose place is meant, where several run at the same time.
@@ -146,6 +159,19 @@ pub struct Within {
     pub frame: usize,
 }
 
+/// By what values are carried over what is not recorded.
+#[derive(ClapArgs)]
+pub struct Carrying {
+    /// Functions that are not recorded, and what they write, in the format of docs/declared-functions.md. Those of the C library
+    /// need no file.
+    #[arg(long, value_name = "FILE")]
+    pub declared: Vec<PathBuf>,
+    /// Which values are shown, too, that are not known but carried over what is not recorded. Default: declared. Without this
+    /// option `at` looks only over 4 gaps in each direction, which is quick.
+    #[arg(long, value_name = "WHAT", value_parser = assumption())]
+    pub assume: Option<Assumption>,
+}
+
 #[derive(ClapArgs)]
 pub struct At {
     #[arg(
@@ -160,6 +186,8 @@ pub struct At {
     /// Instructions to show.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub instructions: usize,
+    #[command(flatten)]
+    pub carrying: Carrying,
     /// For scripts.
     #[arg(long)]
     pub json: bool,
@@ -429,22 +457,11 @@ pub struct Mem {
     pub words: Vec<String>,
     #[command(flatten)]
     pub at: Within,
-    /// Functions that are not recorded, and what they write, in the format of docs/declared-functions.md. Those of the C library
-    /// need no file.
-    #[arg(long, value_name = "FILE")]
-    pub declared: Vec<PathBuf>,
-    /// Show values, too, that hold only if this is so. `straight`: what is not recorded wrote no memory.
-    #[arg(long, value_name = "WHAT")]
-    pub assume: Option<Assumption>,
+    #[command(flatten)]
+    pub carrying: Carrying,
     /// For scripts.
     #[arg(long)]
     pub json: bool,
-}
-
-/// What somebody assumes of stretches that are not recorded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Assumption {
-    Straight,
 }
 
 #[derive(ClapArgs)]

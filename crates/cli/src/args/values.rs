@@ -1,10 +1,17 @@
 //! What options take as values.
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use hindsight_events::select::Function;
+use hindsight_inspect::Assumption;
 use hindsight_launch::{Baseline, Children, Limit, Predictor};
 use std::ffi::OsString;
 use std::time::Duration;
+
+/// What is assumed of stretches that are not recorded.
+pub fn assumption() -> impl TypedValueParser<Value = Assumption> {
+    let all = Assumption::ALL.map(|(_, name, says)| PossibleValue::new(name).help(says));
+    PossibleValuesParser::new(all).try_map(|name| name.parse::<Assumption>())
+}
 
 /// Where a recording goes.
 pub fn destination() -> impl TypedValueParser<Value = OsString> {

@@ -4,7 +4,7 @@ use super::fields::At;
 use super::lists::Lists;
 use super::{Fail, Fields};
 use crate::words;
-use hindsight_inspect::Inspector;
+use hindsight_inspect::{Carrier, Inspector};
 use hindsight_timeline::{
     Breakpoint, Cancel, Cursor, Direction, Place, Scope, Stops, ThreadId, Timeline,
 };
@@ -15,6 +15,7 @@ pub struct Context<'a> {
     pub timeline: &'a Timeline,
     pub inspector: &'a mut Inspector,
     pub cursor: &'a mut Cursor,
+    pub carrier: &'a mut Carrier,
     pub lists: &'a mut Lists,
     pub cancel: &'a Cancel,
     /// Hands a part of a long answer to the client.

@@ -4,8 +4,7 @@ use super::context::Context;
 use super::{Fail, Fields, shapes};
 use crate::hex::hex;
 use crate::symbol::{Answer, address};
-use crate::{at, info as whole, maps as mapped, mem, travel, words};
-use hindsight_inspect::Declarations;
+use crate::{at, info as whole, maps as mapped, mem, travel, variables as named, words};
 use hindsight_timeline::Cursor;
 use serde_json::{Value as Json, json};
 
@@ -90,8 +89,10 @@ pub fn find(c: &mut Context, f: Fields) -> Result<Json, Fail> {
 
 pub fn at(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
     let code = f.number("instructions")?.unwrap_or(5).min(MOST_CODE);
+    let carried = f.flag("carried")?;
     shown(c, f, |c, frame| {
-        let shown = at::Shown::of(c.inspector, c.cursor, (code as usize, frame))?;
+        let carrier = carried.then_some(&mut *c.carrier);
+        let shown = at::Shown::of(c.inspector, c.cursor, (code as usize, frame), carrier)?;
         let mut all = shown.json();
         all["here"] = c.here()?;
         Ok(all)
@@ -163,8 +164,7 @@ pub fn memory(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
         if !carried {
             return Ok(travel::memory_json(&m));
         }
-        let usual = Declarations::usual();
-        let found = c.inspector.carried(c.cursor, &m, &usual, false)?;
+        let found = c.inspector.carried(c.cursor, &[&m], c.carrier)?;
         Ok(mem::memory_json(&m, &found))
     })
 }
@@ -175,10 +175,14 @@ pub fn stack(c: &mut Context, f: Fields) -> Result<Json, Fail> {
     })
 }
 
-pub fn variables(c: &mut Context, f: Fields) -> Result<Json, Fail> {
+pub fn variables(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
+    let carried = f.flag("carried")?;
     shown(c, f, |c, frame| {
-        let all = c.inspector.variables(c.cursor, frame)?;
-        Ok(all.iter().map(at::variable_json).collect())
+        let all = match carried {
+            true => c.inspector.variables_carried(c.cursor, frame, c.carrier)?,
+            false => c.inspector.variables(c.cursor, frame)?,
+        };
+        Ok(all.iter().map(named::variable_json).collect())
     })
 }
 

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::lists::{self, Lists};
 use super::{Fail, Fields, go, look};
-use hindsight_inspect::Inspector;
+use hindsight_inspect::{Carrier, Inspector};
 use hindsight_timeline::{Cancel, Cursor, Timeline};
 use serde_json::Value as Json;
 
@@ -13,6 +13,8 @@ pub struct Session {
     inspector: Inspector,
     /// It stands where the last question was asked: the next one is often near.
     cursor: Option<Cursor>,
+    /// Only remembers what it found out.
+    carrier: Carrier,
     lists: Lists,
 }
 
@@ -48,12 +50,14 @@ const ANSWERS: [(&str, Answer); 24] = [
 ];
 
 impl Session {
-    pub fn new(timeline: Timeline) -> hindsight_timeline::Result<Session> {
+    /// What is carried, is carried by `carrier`.
+    pub fn new(timeline: Timeline, carrier: Carrier) -> hindsight_timeline::Result<Session> {
         let cursor = timeline.cursor()?;
         Ok(Session {
             inspector: Inspector::new(timeline.clone()),
             timeline,
             cursor: Some(cursor),
+            carrier,
             lists: Lists::default(),
         })
     }
@@ -87,6 +91,7 @@ impl Session {
                 timeline: &self.timeline,
                 inspector: &mut self.inspector,
                 cursor,
+                carrier: &mut self.carrier,
                 lists: &mut self.lists,
                 cancel,
                 items,

@@ -22,6 +22,7 @@ fn commands(file: &Path) -> Vec<Vec<String>> {
         &["events", f],
         &["at", f, "begin"],
         &["at", f, "end"],
+        &["at", f, "end", "--assume", "straight"],
         &["backtrace", "--threads", f, "end"],
         &["calls", f, "main"],
         &["mem", f, "end", "0x10000", "64"],

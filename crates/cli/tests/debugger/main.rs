@@ -2,6 +2,7 @@
 
 mod arguments;
 mod breakpath;
+mod carried;
 mod common;
 mod cores;
 mod ends;

@@ -289,4 +289,95 @@ fn memory_is_carried_over_calls_whose_functions_are_declared() {
         missing.messages()
     );
     assert_eq!(mem(&["--assume", "everything"]).status.code(), Some(2));
+    let known: Value = serde_json::from_str(&mem(&["--json", "--assume", "off"]).text()).unwrap();
+    assert_eq!(known["carried"], Value::Array(Vec::new()));
+    assert_eq!(known["bytes"], json["bytes"]);
+}
+
+#[test]
+fn variables_are_carried_over_calls_and_say_so() {
+    let scene = Scene::new();
+    let program = scene.compile("carried.c", &["-O0", "-g", "-fno-builtin"]);
+    let window = ["--only-module", "carried"];
+    let (done, trace) = record(&scene, &window, &words(&program, &[]));
+    assert!(done.status.success(), "{}", done.messages());
+    let ask = |command: &str, words: &[&str]| {
+        let mut c = scene.hindsight(&[command]);
+        scene.run(c.arg(&trace).args(words))
+    };
+    let calls: Value = serde_json::from_str(&ask("calls", &["stage", "--json"]).text()).unwrap();
+    let call = calls["calls"].as_array().unwrap().last().unwrap();
+    let place = call["position"].as_str().unwrap();
+    let at = |options: &[&str]| {
+        let done = ask("at", &[&[place, "--frame", "1"][..], options].concat());
+        assert!(done.status.success(), "{}", done.messages());
+        done.text()
+    };
+    let shown = at(&[]);
+    assert!(shown.contains("int kept = 42 (carried)"), "{shown}");
+    assert!(shown.contains(", 1 gap away: strlen())\n"), "{shown}");
+    assert!(
+        shown
+            .lines()
+            .any(|l| l.starts_with("#2") && l.contains("main at") && l.ends_with(" (carried)")),
+        "{shown}"
+    );
+    let off = at(&["--assume", "off"]);
+    assert!(off.contains("int kept = ?  (at 0x"), "{off}");
+    // The program has that name, too.
+    let stack = off.split("call stack").last().unwrap();
+    assert!(
+        !stack.contains("carried)") && !stack.contains("#2"),
+        "{off}"
+    );
+    // What this `printf` writes is not known: its format has `%n`. Somebody knows better.
+    let printed = calls["calls"][7]["position"].as_str().unwrap();
+    let other = |options: &[&str]| {
+        let all = ask("at", &[&[printed, "--frame", "1"][..], options].concat()).text();
+        let line = all.lines().find(|l| l.contains(" * other = "));
+        line.unwrap_or_default().trim().to_owned()
+    };
+    assert!(other(&[]).contains("other = ?  (at "), "{}", other(&[]));
+    let assumed = other(&["--assume", "straight"]);
+    assert!(assumed.contains(" (assumed)  ("), "{assumed}");
+    assert!(
+        assumed.ends_with(", 1 gap of which nothing is known)"),
+        "{assumed}"
+    );
+    let file = scene.path("declared");
+    std::fs::write(&file, "[libc.so]\nprintf(stdio)\n").unwrap();
+    let declared = other(&["--declared", file.to_str().unwrap()]);
+    assert!(declared.contains(" (carried)  ("), "{declared}");
+    assert!(
+        declared.contains("away: printf(stdio), strlen(), "),
+        "{declared}"
+    );
+    // Only who asks for more gets what is far away.
+    let options = ["--frame", "1", "--declared", file.to_str().unwrap()];
+    let near = ask("at", &[&[printed][..], &options].concat()).text();
+    assert!(!near.contains("on the stack"), "{near}");
+    let left_out = "\nnot looked for: values farther than 4 gaps away";
+    assert!(near.contains(left_out), "{near}");
+    let far = ["--assume", "declared"];
+    let far = ask("at", &[&[printed][..], &options, &far].concat()).text();
+    assert!(far.contains("\"on the stack...\" (carried)"), "{far}");
+    assert!(!far.contains(left_out), "{far}");
+
+    let json: Value = serde_json::from_str(&at(&["--json"])).unwrap();
+    let kept = (json["variables"].as_array().unwrap().iter()).find(|v| v["name"] == "kept");
+    let kept = kept.unwrap();
+    assert_eq!(
+        (&kept["text"], &kept["integer"]),
+        (&"?".into(), &Value::Null)
+    );
+    let carried = &kept["carried"];
+    assert_eq!(
+        (&carried["text"], &carried["integer"]),
+        (&"42".into(), &"0x2a".into())
+    );
+    assert_eq!(carried["from"][0]["rule"], "declared");
+    assert_eq!(carried["from"][0]["declarations"][0], "strlen()");
+    let frames = json["stack_carried"]["frames"].as_array().unwrap();
+    assert_eq!(frames[0]["frames"][0]["function"], "main");
+    assert_eq!(json["stack"].as_array().unwrap().len(), 2);
 }

@@ -1,6 +1,7 @@
 //! Answers are those of the commands.
 
 use super::client::{Client, command, crash};
+use hindsight_lab::Scene;
 use serde_json::{Value as Json, json};
 
 #[test]
@@ -16,6 +17,8 @@ fn they_are_those_of_the_commands() {
     assert_eq!(c.ask("registers", json!({"at": here})), said["registers"]);
     assert_eq!(c.ask("stack", json!({"at": here})), said["stack"]);
     assert_eq!(c.ask("variables", json!({"at": here})), said["variables"]);
+    let carried = json!({"at": here, "carried": true});
+    assert_eq!(c.ask("variables", carried), said["variables"]);
     assert_eq!(c.ask("code", json!({"at": here})), said["code"]);
     let caller = command(&s, &["at", "--json", "--frame", "1", file, "crash"]);
     let frame = json!({"at": here, "frame": 1});
@@ -59,6 +62,45 @@ fn they_are_those_of_the_commands() {
     }
     assert_eq!(Json::from(output), command(&s, &["output", "--json", file]));
     assert_eq!(c.end(), Some(0));
+}
+
+#[test]
+fn what_is_carried_is_told_to_those_who_ask_for_it() {
+    let s = Scene::new();
+    let program = s.compile("carried.c", &["-O0", "-g", "-fno-builtin"]);
+    let trace = s.path("part.hst");
+    let mut record = s.hindsight(&["record", "--quiet", "--only-module", "carried", "-o"]);
+    let done = s.run(record.arg(&trace).arg("--").arg(&program));
+    assert!(done.status.success(), "{}", done.messages());
+    let mut c = Client::new(&s, &trace);
+    let calls = c.list("calls", json!({"function": "stage"}), 100);
+    let last = calls.last().unwrap();
+    let kept = |variables: &Json| {
+        let mut all = variables.as_array().unwrap().iter();
+        all.find(|v| v["name"] == "kept").unwrap().clone()
+    };
+
+    let place = last["position"].as_str().unwrap();
+    let frame = ["--frame", "1", "--assume", "declared"];
+    let words = [
+        &["at", "--json", trace.to_str().unwrap(), place][..],
+        &frame,
+    ]
+    .concat();
+    let said = command(&s, &words);
+    assert_eq!(kept(&said["variables"])["carried"]["text"], "42");
+    assert_ne!(said["stack_carried"], Json::Null);
+    let ask = json!({"at": last["here"], "frame": 1, "carried": true});
+    let mut at = c.ask("at", ask.clone());
+    at.as_object_mut().unwrap().remove("here").unwrap();
+    assert_eq!(at, said);
+    assert_eq!(c.ask("variables", ask), said["variables"]);
+    // Nobody else gets it.
+    let ask = json!({"at": last["here"], "frame": 1});
+    let at = c.ask("at", ask.clone());
+    assert_eq!(kept(&at["variables"])["carried"], Json::Null);
+    assert_eq!(at["stack_carried"], Json::Null);
+    assert_eq!(c.ask("variables", ask), at["variables"]);
 }
 
 #[test]

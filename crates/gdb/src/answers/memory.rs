@@ -16,7 +16,7 @@ pub fn answer(session: &mut Session, tid: Tid, request: Memory) -> Answer {
 }
 
 fn read(session: &mut Session, address: u64, len: usize) -> Result<Answer> {
-    let known = session.read(address, len)?;
+    let known = session.read_completed(address, len)?;
     Ok(match known.is_empty() && len > 0 {
         true => Answer::error(UNKNOWN),
         false => Answer::hex(&known),
@@ -24,7 +24,7 @@ fn read(session: &mut Session, address: u64, len: usize) -> Result<Answer> {
 }
 
 fn write(session: &mut Session, tid: Tid, address: u64, bytes: &[u8]) -> Result<Answer> {
-    // gdb writes back what it has not changed.
+    // gdb writes back what it has not changed. What is only carried becomes known if somebody writes it.
     let written =
         session.read(address, bytes.len())? == bytes || session.write(tid, address, bytes)?;
     Ok(match written {

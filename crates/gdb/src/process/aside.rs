@@ -7,7 +7,7 @@ use crate::state::side::Side;
 use crate::state::told::Told;
 use crate::{Error, Result};
 use hindsight_packets::{Event, Signal, Tid};
-use hindsight_timeline::{At, Branch, Halted};
+use hindsight_timeline::{At, Branch, Halted, Memory};
 use std::time::{Duration, Instant};
 
 /// After an interrupt of a read, gdb at once tries to read the same and less. Only then it sees the interrupt. So reads
@@ -17,6 +17,20 @@ const REPEATED: Duration = Duration::from_millis(100);
 impl Session {
     /// The bytes from an address on, as far as they are known.
     pub fn read(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
+        self.read_by(address, len, |_, known| Ok(known.prefix()))
+    }
+
+    /// The same for the client: what is not known is completed with what is carried, if the user wants that.
+    pub fn read_completed(&mut self, address: u64, len: usize) -> Result<Vec<u8>> {
+        self.read_by(address, len, |session, known| session.completed(&known))
+    }
+
+    fn read_by(
+        &mut self,
+        address: u64,
+        len: usize,
+        bytes: impl FnOnce(&mut Session, Memory) -> Result<Vec<u8>>,
+    ) -> Result<Vec<u8>> {
         Ok(match &mut self.inferior.side {
             Some(side) => side.branch.read(address, len)?,
             None => {
@@ -26,10 +40,15 @@ impl Session {
                 }
                 let cancel = self.cancel.clone();
                 let cursor = &mut self.inferior.cursor;
-                let found = cursor.cancellable(&cancel, |c| c.known_memory(address, len));
-                let cancelled = matches!(found, Err(hindsight_timeline::Error::Cancelled));
+                let known = cursor.cancellable(&cancel, |c| c.known_memory(address, len));
+                let found = known.map_err(Error::from);
+                let found = found.and_then(|m| bytes(self, m));
+                let cancelled = matches!(
+                    found,
+                    Err(Error::Timeline(hindsight_timeline::Error::Cancelled))
+                );
                 self.interrupted = cancelled.then(Instant::now);
-                found?.prefix()
+                found?
             }
         })
     }

@@ -5,6 +5,7 @@ use crate::program::files::Files;
 use crate::program::libraries::Listed;
 use crate::state::action::Action;
 use crate::state::bookmarks::Bookmarks;
+use crate::state::carrying::Carrying;
 use crate::state::inferior::{self, Inferior};
 use crate::state::interrupt::Interrupt;
 use crate::state::session::Session;
@@ -45,6 +46,7 @@ impl Session {
             cancel,
             files: Files::default(),
             marks,
+            carrying: Carrying::default(),
             showing: false,
             trouble: None,
             register_asked: false,

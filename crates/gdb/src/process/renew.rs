@@ -34,6 +34,7 @@ impl Session {
                 ));
             }
             (self.timeline, self.tids) = (new, tids);
+            self.carrying.forget();
             let all = std::iter::once(&mut self.inferior).chain(&mut self.parked);
             for (i, cursor) in all.zip(moved) {
                 (i.cursor, i.side) = (cursor, None);

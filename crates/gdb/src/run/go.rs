@@ -20,6 +20,7 @@ impl Session {
             return Err(Error::OtherProcess(to, image));
         }
         self.leaves_unseen();
+        self.carrying.moves();
         let cursor = &mut self.inferior.cursor;
         cursor.cancellable(&self.cancel, |c| c.seek(to))?;
         self.inferior.signal = None;
@@ -30,6 +31,7 @@ impl Session {
     /// Does what gdb asked for.
     pub fn go(&mut self) -> Result<Told> {
         self.chosen_thread = None;
+        self.carrying.moves();
         if std::mem::take(&mut self.showing) {
             let tid = self.tid(self.inferior.cursor.thread());
             return Ok(Told::signal(tid, Signal::NONE));

@@ -39,7 +39,10 @@ impl Session {
             for (address, len) in places {
                 let then =
                     before.cancellable(&self.cancel, |c| c.known_memory(address, len as usize))?;
-                if then.prefix() != self.read(address, len as usize)? {
+                let then = then.prefix();
+                // What is not known may have been completed when gdb read it, and may be completed here in another way.
+                let completed = self.carrying.shown && (then.len() as u64) < len;
+                if completed || then != self.read(address, len as usize)? {
                     self.inferior.stale.push((address, len));
                 }
             }

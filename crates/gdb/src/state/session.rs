@@ -5,6 +5,7 @@ use crate::program::libraries::Listed;
 use crate::state::action::Action;
 use crate::state::arch::State;
 use crate::state::bookmarks::Bookmarks;
+use crate::state::carrying::Carrying;
 use crate::state::forks::Fork;
 use crate::state::inferior::Inferior;
 use crate::state::interrupt::Interrupt;
@@ -44,6 +45,8 @@ pub struct Session {
     pub interrupted: Option<Instant>,
     pub files: Files,
     pub marks: Bookmarks,
+    /// What of memory is carried over gaps, and whether the client gets it.
+    pub carrying: Carrying,
     /// The next run does nothing but tell the client in which thread the session stands.
     pub showing: bool,
     /// What went wrong last; `monitor why` shows it.

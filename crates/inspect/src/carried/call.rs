@@ -90,12 +90,14 @@ impl Effect {
     }
 }
 
+/// What is known of the tables of files: by the addresses of the modules, which are held.
+pub type Known = HashMap<usize, (Arc<Module>, Option<Arc<Imports>>)>;
+
 /// Finds out about calls.
 pub struct Calls<'a> {
     pub inspector: &'a mut Inspector,
     pub declarations: &'a Declarations,
-    /// By the addresses of the modules, which are held.
-    imports: HashMap<usize, (Arc<Module>, Option<Arc<Imports>>)>,
+    files: &'a mut Known,
     /// Only whole files are left out of the recording.
     files_only: bool,
 }
@@ -104,12 +106,13 @@ impl<'a> Calls<'a> {
     pub fn new(
         inspector: &'a mut Inspector,
         declarations: &'a Declarations,
+        files: &'a mut Known,
         files_only: bool,
     ) -> Calls<'a> {
         Calls {
             inspector,
             declarations,
-            imports: HashMap::new(),
+            files,
             files_only,
         }
     }
@@ -206,7 +209,7 @@ impl<'a> Calls<'a> {
 
     fn imports_of(&mut self, module: &Arc<Module>) -> Option<Arc<Imports>> {
         let key = Arc::as_ptr(module) as usize;
-        let its = self.imports.entry(key);
+        let its = self.files.entry(key);
         let its = its.or_insert_with(|| (Arc::clone(module), Imports::of(module).map(Arc::new)));
         its.1.clone()
     }
