@@ -78,6 +78,9 @@ pub enum Error {
         limit: Option<u64>,
         cause: std::io::Error,
     },
+    /// What memory holds where the replay begins was to be unpacked when it was needed, and could not be.
+    #[error("what memory holds where the replay begins cannot be unpacked; delete the index")]
+    Damaged,
     /// The system refused memory, or another service.
     #[error("{what}: {cause}")]
     System {

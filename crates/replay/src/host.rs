@@ -19,8 +19,9 @@ const SIGNALS: [libc::c_int; 5] = [
     libc::SIGILL,
     libc::SIGTRAP,
 ];
-/// Bytes of the signal stack. A frame with AVX-512 state takes less than 4 KiB.
-const STACK: usize = 64 << 10;
+/// Bytes of the signal stack. A frame with AVX-512 state takes less than 4 KiB. The rest is for making pages
+/// ([`crate::lines::PageSource`]).
+pub const STACK: usize = 256 << 10;
 const ARCH_SET_GS: libc::c_int = 0x1001;
 const ARCH_SET_FS: libc::c_int = 0x1002;
 const ARCH_GET_FS: libc::c_int = 0x1003;
@@ -56,7 +57,7 @@ static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
 static UNPRIVILEGED: AtomicBool = AtomicBool::new(false);
 
 // The kernel leaves the alignment check flag and the FS base as translated code set them. A thread that runs
-// translated code has a GS base. Its own FS base is in the context block.
+// translated code has a GS base. Its own FS base is in the context block. Code that goes on gets its FS base back.
 std::arch::global_asm!(
     ".globl hindsight_replay_handler",
     "hindsight_replay_handler:",
@@ -66,11 +67,18 @@ std::arch::global_asm!(
     "je 2f",
     "rdgsbase rax",
     "test rax, rax",
-    "jz 3f",
+    "jz {handler}",
+    "rdfsbase rax",
+    "push rax",
     "mov rax, gs:[{fs}]",
     "wrfsbase rax",
+    "call {handler}",
+    "pop rcx",
+    "test al, al",
+    "jz 3f",
+    "wrfsbase rcx",
     "3:",
-    "jmp {handler}",
+    "ret",
     // Without these instructions, through arch_prctl.
     "2:",
     "push rdi",
@@ -81,20 +89,38 @@ std::arch::global_asm!(
     "mov rsi, rsp",
     "mov eax, {arch_prctl}",
     "syscall",
-    "pop rax",
-    "test rax, rax",
+    "cmp qword ptr [rsp], 0",
     "jz 4f",
+    "mov edi, {get_fs}",
+    "mov rsi, rsp",
+    "mov eax, {arch_prctl}",
+    "syscall",
     "mov edi, {set_fs}",
     "mov rsi, gs:[{fs}]",
     "mov eax, {arch_prctl}",
     "syscall",
+    "pop rax",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "push rax",
+    "call {handler}",
+    "pop rsi",
+    "test al, al",
+    "jz 3b",
+    "mov edi, {set_fs}",
+    "mov eax, {arch_prctl}",
+    "syscall",
+    "ret",
     "4:",
+    "pop rax",
     "pop rdx",
     "pop rsi",
     "pop rdi",
     "jmp {handler}",
     unprivileged = sym UNPRIVILEGED,
     fs = const d::RUNTIME,
+    get_fs = const ARCH_GET_FS,
     get_gs = const ARCH_GET_GS,
     set_fs = const ARCH_SET_FS,
     arch_prctl = const libc::SYS_arch_prctl,
@@ -112,7 +138,12 @@ unsafe extern "C" {
 /// The trap flag.
 const TF: i64 = 0x100;
 
-extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+/// Returns whether translated code goes on where it was.
+extern "C" fn handler(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) -> bool {
     // SAFETY: the kernel passes valid pointers; the context is a ucontext_t.
     let (pc, address) = unsafe {
         let regs = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
@@ -121,6 +152,11 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
             (*info).si_addr() as u64,
         )
     };
+    // Without that, the stack may be too small to make a page.
+    let prepared = RUNNING.with(|r| r.end.get() != 0);
+    if signal == libc::SIGSEGV && prepared && crate::window::touched(address) {
+        return true;
+    }
     let inside = RUNNING.with(|r| (r.start.get()..r.end.get()).contains(&pc))
         || hindsight_glue::in_search(pc);
     // If translated code sets the trap flag, single steps continue in the trampoline.
@@ -142,7 +178,7 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
                 regs[libc::REG_RIP as usize] = hindsight_glue::exit_address() as i64;
             }
         }
-        return;
+        return false;
     }
     let index = SIGNALS.iter().position(|s| *s == signal);
     let previous = index.and_then(|i| PREVIOUS.get().map(|p| &p[i]));
@@ -167,9 +203,11 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
             }
         }
     }
+    false
 }
 
-fn install() {
+/// Installs the signal handler.
+pub fn install() {
     PREVIOUS.get_or_init(|| {
         UNPRIVILEGED.store(fsgsbase(), Relaxed);
         SIGNALS.map(|signal| {

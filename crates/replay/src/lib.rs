@@ -50,7 +50,7 @@ pub use cost::Ticks;
 pub use error::{Difference, Error};
 pub use expression::{Binary, Expression, Look, Operand, Step};
 pub use library::Library;
-pub use lines::{Lines, SharedPage};
+pub use lines::{Lines, MadePages, PageSource, SharedPage};
 pub use machine::{Machine, Stop, StreamEnd};
 pub use memory::page_faults;
 pub use pagemap::prepare;

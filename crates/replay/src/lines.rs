@@ -4,15 +4,17 @@
 mod bytes;
 mod dirty;
 mod laid;
+mod later;
 
 pub use bytes::SharedPage;
 pub(crate) use dirty::Dirty;
+pub use later::{MadePages, PageSource};
 
 use crate::Error;
-use crate::memory::MemoryFile;
 use crate::window::{AccessKind, MarkPage, Window};
 use bytes::Bytes;
-use std::sync::Arc;
+use later::LaterPages;
+use std::sync::{Arc, Weak};
 
 const PAGE: usize = 4096;
 const LINE: usize = 64;
@@ -77,19 +79,106 @@ impl Lines {
         })
     }
 
+    /// All lines of some pages. What they hold is asked of `source` when somebody needs it: a window makes a page when the program
+    /// touches it. `None` if the pages do not ascend.
+    pub fn later(pages: Vec<u32>, source: Box<dyn PageSource>) -> Option<Lines> {
+        let ascend = pages.is_sorted_by(|a, b| a < b) && pages.last().is_none_or(|p| *p < 1 << 20);
+        ascend.then(|| Lines {
+            pages: pages.iter().map(|page| (*page, u64::MAX)).collect(),
+            bytes: Bytes::Later(Arc::new(LaterPages::new(pages.into(), source))),
+        })
+    }
+
+    /// Whether a page that had to be made could not be. Zeros then stand for it, and no answer may come from them.
+    pub fn is_bad(&self) -> bool {
+        matches!(&self.bytes, Bytes::Later(pages) if pages.is_bad())
+    }
+
+    /// How many pages were made so far, of those that are made when somebody needs them.
+    pub fn made(&self) -> usize {
+        match &self.bytes {
+            Bytes::Later(pages) => pages.count(),
+            _ => 0,
+        }
+    }
+
+    /// The number of each page that has a line, ascending.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.pages.iter().filter(|p| p.1 != 0).map(|p| p.0)
+    }
+
+    /// Whether pages are made when somebody needs them.
+    pub fn is_later(&self) -> bool {
+        matches!(self.bytes, Bytes::Later(_))
+    }
+
+    /// Those of its pages that are made when somebody needs them.
+    pub fn made_pages(&self) -> MadePages {
+        MadePages(match &self.bytes {
+            Bytes::Later(pages) => Arc::downgrade(pages),
+            _ => Weak::new(),
+        })
+    }
+
+    /// The same lines, all of whose pages are made.
+    fn all_made(&self) -> Lines {
+        let mut all = Vec::new();
+        self.each_shared(&mut |page, its| all.push((page, Some(its))));
+        Lines::shared(all.into_iter()).unwrap_or_default()
+    }
+
+    /// The same lines in whole pages, unless they are in such pages already.
+    pub fn in_pages(self) -> Lines {
+        if !matches!(self.bytes, Bytes::Held(_)) {
+            return self;
+        }
+        let mut all = Vec::new();
+        self.each(&mut |page, bytes| all.push((page, Some(Arc::new(*bytes)))));
+        Lines::shared(all.into_iter()).unwrap_or_default()
+    }
+
+    /// A page of [`Lines::in_pages`]. `None`: it has no lines.
+    pub fn page(&self, page: u32) -> Option<SharedPage> {
+        let i = self.pages.binary_search_by_key(&page, |p| p.0).ok()?;
+        match &self.bytes {
+            Bytes::Later(pages) => Some(Arc::clone(pages.page(i))),
+            Bytes::Shared(pages) if pages.len() == self.pages.len() => Some(Arc::clone(&pages[i])),
+            Bytes::File(file) => {
+                let its = file.bytes().get(i * PAGE..)?.first_chunk()?;
+                Some(Arc::new(*its))
+            }
+            Bytes::Held(_) | Bytes::Shared(_) => {
+                let (mut all, mut now) = (self.reader(), NONE);
+                let (mask, lines) = all.page(page);
+                lay(&mut now, mask, lines);
+                Some(Arc::new(now))
+            }
+        }
+    }
+
+    /// A page of those that are made when somebody needs them.
+    pub(crate) fn later_page(&self, page: u32) -> Option<&SharedPage> {
+        let Bytes::Later(pages) = &self.bytes else {
+            return None;
+        };
+        let i = self.pages.binary_search_by_key(&page, |p| p.0).ok()?;
+        Some(pages.page(i))
+    }
+
     /// The bytes of all lines, one behind the other, to be used again. Those of a file, or of pages that others have, are none.
     pub fn into_bytes(self) -> Vec<u8> {
         match self.bytes {
             Bytes::Held(bytes) => bytes,
-            Bytes::File(_) | Bytes::Shared(_) => Vec::new(),
+            Bytes::File(_) | Bytes::Shared(_) | Bytes::Later(_) => Vec::new(),
         }
     }
 
-    /// The file that has the pages, if it is that.
-    fn file(&self) -> Option<&Arc<MemoryFile>> {
-        match &self.bytes {
-            Bytes::Held(_) | Bytes::Shared(_) => None,
-            Bytes::File(file) => Some(file),
+    /// Whether a window that holds `other` holds these lines, without a look at the pages.
+    fn is_same(&self, other: &Lines) -> bool {
+        match (&self.bytes, &other.bytes) {
+            (Bytes::File(a), Bytes::File(b)) => Arc::ptr_eq(a, b),
+            (Bytes::Later(a), Bytes::Later(b)) => Arc::ptr_eq(a, b),
+            _ => false,
         }
     }
 
@@ -126,13 +215,17 @@ impl Lines {
                 let both = numbers.zip(pages.iter());
                 both.for_each(|(page, its)| take(page.0, Arc::clone(its)));
             }
+            Bytes::Later(pages) => {
+                let numbers = self.numbers().enumerate();
+                numbers.for_each(|(i, page)| take(page, Arc::clone(pages.page(i))));
+            }
             _ => self.each(&mut |page, bytes| take(page, Arc::new(*bytes))),
         }
     }
 
     /// Bytes of memory that it takes, shared pages included.
     pub fn size(&self) -> usize {
-        self.pages.len() * size_of::<(u32, u64)>() + self.bytes.len()
+        self.pages.len() * size_of::<(u32, u64)>() + self.bytes.size()
     }
 
     /// Adds lines of a page behind the last page.
@@ -260,6 +353,9 @@ impl Window {
     /// Sets the cells to `lines` and removes all marks. The pages of `lines` are all that the program
     /// accesses before the next call.
     pub(crate) fn begin_with(&mut self, lines: &Lines) -> Result<(), Error> {
+        if lines.is_later() {
+            return self.begin_anywhere(lines);
+        }
         if self.laid.is_some() {
             self.empty()?;
         }
@@ -309,7 +405,9 @@ impl Window {
     /// Removes all cells and marks, and releases their memory.
     pub(super) fn empty(&mut self) -> Result<(), Error> {
         self.clear()?;
-        self.clear_marks()?;
+        if self.has_marks() {
+            self.clear_marks()?;
+        }
         self.in_use.clear();
         // Nothing is in memory, so the kernel need not be asked.
         self.dirty = Dirty::These(Vec::new(), Vec::new());
@@ -319,9 +417,21 @@ impl Window {
     /// Like [`Window::begin_with`], but the program may access anything.
     pub(crate) fn begin_anywhere(&mut self, lines: &Lines) -> Result<(), Error> {
         if !self.lay(lines)? {
-            self.begin_with(lines)?;
+            match lines.is_later() {
+                true => self.begin_with(&lines.all_made())?,
+                false => self.begin_with(lines)?,
+            }
         }
         self.dirty = Dirty::Any;
+        Ok(())
+    }
+
+    /// Sets the cells of a window without marks to `lines`.
+    pub(crate) fn hold(&mut self, lines: &Lines) -> Result<(), Error> {
+        if !self.lay(lines)? {
+            self.clear()?;
+            self.add_lines(lines);
+        }
         Ok(())
     }
 

@@ -299,7 +299,7 @@ impl<'a> Machine<'a> {
 
     /// All that the window holds.
     pub fn content(&self) -> Result<Lines, Error> {
-        self.cpu.window.beyond(&Lines::default())
+        self.cpu.window.content()
     }
 
     /// How many bytes of memory the window's cells take.
@@ -321,9 +321,7 @@ impl<'a> Machine<'a> {
 
     /// Sets the window of a machine that sets no access marks to the content of another machine's window.
     pub fn set_memory(&mut self, lines: &Lines) -> Result<(), Error> {
-        self.cpu.window.clear()?;
-        self.cpu.window.add_lines(lines);
-        Ok(())
+        self.cpu.window.hold(lines)
     }
 
     /// A checkpoint of this state. `base` is what the window held at some time. The less the window has

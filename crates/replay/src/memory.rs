@@ -36,7 +36,7 @@ pub struct Mapping {
     base: *mut u8,
     len: usize,
     size: PageSize,
-    /// Where a file lies over it, ascending and apart: offsets.
+    /// Where a file or nothing lies over it, ascending and apart: offsets.
     laid: Vec<Range<usize>>,
 }
 
@@ -172,7 +172,16 @@ impl Mapping {
         Ok(())
     }
 
-    /// Where files lie over it, ascending: offsets.
+    /// Makes whole pages of a range inaccessible, until somebody makes them accessible again. As with [`Mapping::lay`], ranges
+    /// ascend, and [`Mapping::discard`] makes their pages zero.
+    pub fn lay_nothing(&mut self, offset: usize, len: usize) -> Result<(), Error> {
+        assert!(self.laid.last().is_none_or(|l| l.end <= offset));
+        self.protect(offset, len)?;
+        self.laid.push(offset..offset + len);
+        Ok(())
+    }
+
+    /// Where files or nothing lie over it, ascending: offsets.
     pub fn laid(&self) -> &[Range<usize>] {
         &self.laid
     }

@@ -236,10 +236,10 @@ impl Native {
             if next.pos <= cpu.pos {
                 match next.op {
                     Op::Word(addr, value) if next.pos == cpu.pos => {
-                        cpu.window.give_word(addr, value);
+                        cpu.window.give_word_prepared(addr, value);
                     }
                     Op::Bytes(addr, len, value) if next.pos == cpu.pos => {
-                        cpu.window.give_bytes(addr, len, value);
+                        cpu.window.give_bytes_prepared(addr, len, value);
                     }
                     _ => return Left::Events,
                 }

@@ -1,5 +1,6 @@
 //! The memory of a virtual processor: the context block and the cells of the shadow memory.
 
+mod later;
 mod marking;
 
 use crate::Error;
@@ -8,6 +9,8 @@ use crate::memory::{Mapping, MemoryFile};
 use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::predictor::ALIAS;
 use hindsight_isa::{Ctx, Predictor, observe};
+pub(crate) use later::touched;
+use later::{Known, Region};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -23,6 +26,8 @@ const REAR: usize = AccessKind::Reads.begin() as usize + AccessKind::LEN;
 /// In this order: context block, cells, a second mapping of the first page of cells, and a guard. A window
 /// with marks has the marks of writes before these and the marks of reads behind them.
 pub struct Window {
+    /// Pages of cells that are made when they are touched.
+    later: Option<Known>,
     map: Mapping,
     /// Offset of the context block in the mapping.
     at: usize,
@@ -134,6 +139,7 @@ impl Window {
 
     fn begin(map: Mapping, at: usize, predictor: Predictor) -> Result<Window, Error> {
         let mut w = Window {
+            later: None,
             map,
             at,
             near: None,
@@ -176,7 +182,23 @@ impl Window {
         unsafe { &mut *self.ctx_ptr() }
     }
 
-    /// Pointer to the cell of `addr`. At least 4096 bytes from there are cells.
+    /// Pointer to the cell of `addr`. At least 4096 bytes from there are cells. The first `len` of them can be accessed.
+    #[inline(always)]
+    fn cells_at(&self, addr: u64, len: usize) -> *mut u8 {
+        self.need(addr, len);
+        self.cell(addr)
+    }
+
+    /// Makes the pages with the cells of `addr` on, if they are to be made when they are touched.
+    #[inline(always)]
+    pub(crate) fn need(&self, addr: u64, len: usize) {
+        if let Some(later) = &self.later {
+            later.need(self.predictor.cell(addr), len as u64);
+        }
+    }
+
+    /// The same, where an access may be the first one to its page: a thread that is prepared to run translated code then gets a
+    /// signal, which makes the page.
     #[inline(always)]
     fn cell(&self, addr: u64) -> *mut u8 {
         let offset = self.predictor.cell(addr) as usize;
@@ -184,14 +206,15 @@ impl Window {
         unsafe { self.map.base().add(self.at + CTX_SIZE + offset) }
     }
 
-    /// Writes a word to the cells of `addr`.
+    /// Writes a word to the cells of `addr`. Only for a thread that is prepared to run translated code.
     #[inline(always)]
     pub fn set_word(&mut self, addr: u64, value: u64) {
         // SAFETY: `cell` guarantees 4096 bytes.
         unsafe { self.cell(addr).cast::<u64>().write_unaligned(value) }
     }
 
-    /// Writes the low `len` (at most 8) bytes of `value` to the cells of `addr`.
+    /// Writes the low `len` (at most 8) bytes of `value` to the cells of `addr`. Only for a thread that is prepared to run
+    /// translated code.
     #[inline(always)]
     pub fn set_bytes(&mut self, addr: u64, len: u8, value: u64) {
         let p = self.cell(addr);
@@ -207,7 +230,7 @@ impl Window {
     pub fn cells<const N: usize>(&self, addr: u64) -> [u8; N] {
         const { assert!(N <= ALIAS) };
         // SAFETY: `cell` guarantees ALIAS bytes.
-        unsafe { self.cell(addr).cast::<[u8; N]>().read_unaligned() }
+        unsafe { self.cells_at(addr, N).cast::<[u8; N]>().read_unaligned() }
     }
 
     /// Writes `N` cells from `addr` on.
@@ -215,15 +238,20 @@ impl Window {
     pub fn set_cells<const N: usize>(&mut self, addr: u64, bytes: [u8; N]) {
         const { assert!(N <= ALIAS) };
         // SAFETY: as in `cells`.
-        unsafe { self.cell(addr).cast::<[u8; N]>().write_unaligned(bytes) }
+        unsafe {
+            self.cells_at(addr, N)
+                .cast::<[u8; N]>()
+                .write_unaligned(bytes)
+        }
     }
 
     /// Copies the cells from `addr` on.
     pub fn read(&self, mut addr: u64, buf: &mut [u8]) {
         for part in buf.chunks_mut(ALIAS) {
-            // SAFETY: `cell` guarantees ALIAS bytes, and the buffer is not part of the window.
+            // SAFETY: `cells_at` guarantees ALIAS bytes, and the buffer is not part of the window.
             unsafe {
-                std::ptr::copy_nonoverlapping(self.cell(addr), part.as_mut_ptr(), part.len())
+                let from = self.cells_at(addr, part.len());
+                std::ptr::copy_nonoverlapping(from, part.as_mut_ptr(), part.len())
             };
             addr = addr.wrapping_add(part.len() as u64);
         }
@@ -233,7 +261,10 @@ impl Window {
     pub fn write(&mut self, mut addr: u64, buf: &[u8]) {
         for part in buf.chunks(ALIAS) {
             // SAFETY: as in `read`.
-            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), self.cell(addr), part.len()) };
+            unsafe {
+                let to = self.cells_at(addr, part.len());
+                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len())
+            };
             addr = addr.wrapping_add(part.len() as u64);
         }
     }
@@ -250,7 +281,7 @@ impl Window {
         let size = self.predictor.size() as usize;
         self.write(0, &[0; ALIAS]);
         self.map.discard(self.at + CTX_SIZE + ALIAS, size - ALIAS)?;
-        self.laid = None;
+        (self.laid, self.later) = (None, None);
         Ok(())
     }
 
@@ -277,7 +308,11 @@ impl Window {
         self.fill_zero(start, first);
         self.fill_zero(last, end);
         self.map
-            .discard(self.at + CTX_SIZE + first as usize, (last - first) as usize)
+            .discard(self.at + CTX_SIZE + first as usize, (last - first) as usize)?;
+        if let Some(later) = &self.later {
+            later.taken_off((first / PAGE) as u32..(last / PAGE) as u32);
+        }
+        Ok(())
     }
 
     /// Numbers of the pages of cells that are in memory, ascending.
@@ -315,7 +350,21 @@ impl Window {
         self.map.lay(self.at + CTX_SIZE + first, len, file, at)
     }
 
-    /// The pages over which a file lies, ascending.
+    /// Makes pages inaccessible until they are touched: `runs` ascend, and do not have the first page. They then hold what
+    /// `lines` has.
+    pub(crate) fn lay_later(&mut self, runs: Vec<Range<u32>>, lines: &Lines) -> Result<(), Error> {
+        assert!(self.predictor.size() == 1 << 32 && runs.first().is_none_or(|r| r.start > 0));
+        for run in &runs {
+            let first = run.start as usize * PAGE as usize;
+            let len = run.len() * PAGE as usize;
+            self.map.lay_nothing(self.at + CTX_SIZE + first, len)?;
+        }
+        let region = Region::new(self.base(), runs, lines.clone());
+        self.later = Some(Known::new(region));
+        Ok(())
+    }
+
+    /// The pages over which a file lies, ascending, or that are made when they are touched.
     pub(crate) fn laid_pages(&self) -> Vec<Range<u32>> {
         let page = |at: usize| ((at - self.at - CTX_SIZE) / PAGE as usize) as u32;
         let laid = self.map.laid().iter();
@@ -327,7 +376,7 @@ impl Window {
         let first = page as u64 * PAGE;
         assert!(first + PAGE <= self.predictor.size());
         // SAFETY: the page lies among the cells, and only a running machine changes them.
-        unsafe { &*self.cell(first).cast() }
+        unsafe { &*self.cells_at(first, PAGE as usize).cast() }
     }
 
     /// The cells of a page, for changes.
@@ -335,14 +384,15 @@ impl Window {
         let first = page as u64 * PAGE;
         assert!(first + PAGE <= self.predictor.size());
         // SAFETY: the page lies among the cells, and nothing else refers to them.
-        unsafe { &mut *self.cell(first).cast() }
+        unsafe { &mut *self.cells_at(first, PAGE as usize).cast() }
     }
 
     fn fill_zero(&mut self, start: u64, end: u64) {
         if start < end {
             assert!(end <= self.predictor.size());
+            let len = (end - start) as usize;
             // SAFETY: the range lies among the cells.
-            unsafe { self.cell(start).write_bytes(0, (end - start) as usize) }
+            unsafe { self.cells_at(start, len).write_bytes(0, len) }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Where the bytes of lines are.
 
+use super::later::LaterPages;
 use super::{LINE, PAGE};
 use crate::memory::MemoryFile;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub(super) enum Bytes {
     File(Arc<MemoryFile>),
     /// Whole pages, which others may have, too.
     Shared(Arc<[SharedPage]>),
+    /// Whole pages, made when somebody needs them.
+    Later(Arc<LaterPages>),
 }
 
 impl Default for Bytes {
@@ -24,8 +27,17 @@ impl Default for Bytes {
 }
 
 impl Bytes {
+    /// Bytes of memory that it takes.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Bytes::Later(pages) => pages.count() * PAGE,
+            _ => self.len(),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         match self {
+            Bytes::Later(pages) => pages.len() * PAGE,
             Bytes::Held(bytes) => bytes.len(),
             Bytes::File(file) => file.bytes().len(),
             Bytes::Shared(pages) => pages.len() * PAGE,
@@ -42,6 +54,7 @@ impl Bytes {
             Bytes::Held(bytes) => &bytes[at..at + len],
             Bytes::File(file) => &file.bytes()[at..at + len],
             Bytes::Shared(pages) => &pages[at / PAGE][at % PAGE..at % PAGE + len],
+            Bytes::Later(pages) => &pages.page(at / PAGE)[at % PAGE..at % PAGE + len],
         }
     }
 

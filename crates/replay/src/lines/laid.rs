@@ -1,11 +1,15 @@
-//! Content in a file in memory, which a window takes over without a copy: the file lies over its cells, and a page is copied
-//! when it is written to.
+//! Content that a window takes over without a copy.
+//!
+//! - Content in a file in memory lies over the cells. A page is copied when it is written to.
+//! - Content that is made later leaves the cells inaccessible. A page is made when it is touched.
 
 use super::bytes::Bytes;
-use super::{Lines, NONE, PAGE, union};
+use super::{Lines, NONE, PAGE, SharedPage, union};
 use crate::Error;
 use crate::memory::MemoryFile;
 use crate::window::Window;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A window releases its memory in blocks of this many pages. The kernel may have it in pieces of this size.
@@ -13,12 +17,58 @@ const BLOCK: u32 = 512;
 /// A file is laid over a window in at most this many places. The kernel limits how many mappings a process has.
 const PLACES: usize = 8192;
 
+/// Runs of these pages, which ascend. Where they would be too many, some have further pages between.
+fn joined(pages: impl Iterator<Item = u32>) -> Vec<Range<u32>> {
+    let mut runs: Vec<Range<u32>> = Vec::new();
+    let mut gap = 0;
+    for page in pages {
+        match runs.last_mut() {
+            Some(last) if page - last.end <= gap => last.end = page + 1,
+            _ => runs.push(page..page + 1),
+        }
+        while runs.len() > PLACES {
+            gap = 2 * gap + 1;
+            runs = runs.into_iter().fold(Vec::new(), |mut all, run| {
+                match all.last_mut() {
+                    Some(last) if run.start - last.end <= gap => last.end = run.end,
+                    _ => all.push(run),
+                }
+                all
+            });
+        }
+    }
+    runs
+}
+
 impl Window {
-    /// Does the same without a copy, if the lines are in a file. A page then takes memory of its own when it is written to.
+    /// Sets the cells to `lines` without a copy, and removes all marks, if the lines are in a file or are made later. A page then takes
+    /// memory of its own when it is written to, or when it is touched.
     pub(super) fn lay(&mut self, lines: &Lines) -> Result<bool, Error> {
-        let Some(file) = lines.file() else {
+        match &lines.bytes {
+            Bytes::File(file) => self.lay_file(lines, file),
+            Bytes::Later(_) => self.lay_pages_later(lines),
+            Bytes::Held(_) | Bytes::Shared(_) => Ok(false),
+        }
+    }
+
+    fn lay_pages_later(&mut self, lines: &Lines) -> Result<bool, Error> {
+        self.empty()?;
+        self.laid = Some(lines.clone());
+        if self
+            .lay_later(joined(lines.numbers().filter(|p| *p > 0)), lines)
+            .is_err()
+        {
+            // The kernel allows no more mappings. A copy does, too.
+            self.empty()?;
             return Ok(false);
-        };
+        }
+        if let Some(first) = lines.later_page(0) {
+            *self.page_mut(0) = **first;
+        }
+        Ok(true)
+    }
+
+    fn lay_file(&mut self, lines: &Lines, file: &MemoryFile) -> Result<bool, Error> {
         // The first page has a second mapping, so it is copied.
         let first = lines.pages.first().is_some_and(|p| p.0 == 0) as usize;
         let numbers: Vec<u32> = lines.pages[first..].iter().map(|p| p.0).collect();
@@ -49,7 +99,7 @@ impl Window {
         let pages = self.pages()?;
         let file = MemoryFile::new(pages.len() * PAGE);
         let Some(mut file) = file.ok().filter(|_| self.laid.is_none()) else {
-            return self.beyond(&Lines::default());
+            return self.content();
         };
         let mut out = Vec::new();
         let mut to = file.bytes_mut().chunks_exact_mut(PAGE);
@@ -69,14 +119,45 @@ impl Window {
         })
     }
 
+    /// Whether a page of the window could not be made. Zeros then stand for it.
+    pub(crate) fn is_bad(&self) -> bool {
+        self.laid.as_ref().is_some_and(Lines::is_bad)
+    }
+
+    /// All that the window holds. Pages that still wait to be touched are not made for this.
+    pub(crate) fn content(&self) -> Result<Lines, Error> {
+        let none = Lines::default();
+        let Some(laid) = self
+            .laid
+            .as_ref()
+            .filter(|l| matches!(l.bytes, Bytes::Later(_)))
+        else {
+            return self.beyond(&none);
+        };
+        let mut new: BTreeMap<u32, SharedPage> = BTreeMap::new();
+        for page in self.compared(laid, &none)? {
+            let (now, was) = (self.page(page), laid.later_page(page));
+            let same = was.filter(|was| ***was == *now).cloned();
+            new.insert(page, same.unwrap_or_else(|| Arc::new(*now)));
+        }
+        let mut pages: Vec<u32> = laid.numbers().chain(new.keys().copied()).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        let laid = laid.clone();
+        let source = move |page| {
+            let its = new.get(&page).or_else(|| laid.later_page(page));
+            its.filter(|_| !laid.is_bad()).cloned()
+        };
+        Ok(Lines::later(pages, Box::new(source)).unwrap_or_default())
+    }
+
     /// The pages whose cells may differ from `base`, and those of `more`, ascending.
     pub(super) fn compared(&self, base: &Lines, more: &Lines) -> Result<Vec<u32>, Error> {
         let Some(laid) = &self.laid else {
             return Ok(union(&self.dirty_cells()?, base, more));
         };
-        let is_base = (base.file().zip(laid.file())).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
         let mut pages = self.own()?;
-        if !is_base {
+        if !base.is_same(laid) {
             pages.extend(laid.pages.iter().map(|p| p.0));
             return Ok(union(&pages, base, more));
         }
@@ -98,7 +179,7 @@ mod tests {
     use crate::window::AccessKind;
     use hindsight_isa::observe::MARK;
 
-    /// Content that lies in a file, or in pages that others have, does the same as a copy of it.
+    /// Content that lies in a file, in pages that others have, or is made later, does the same as a copy of it.
     #[test]
     fn content_of_another_window_needs_no_copy() {
         let mut from = Window::new(hindsight_isa::Predictor::WINDOW).unwrap();
@@ -122,9 +203,21 @@ mod tests {
         assert!(Lines::shared(pages.iter().rev().cloned()).is_none());
         let shared = Lines::shared(pages.iter().cloned()).unwrap();
         assert!(shared.parts().eq(file.parts()));
-        let mut windows = [(); 3].map(|_| Window::observed().unwrap());
-        let bases = [&copy, &file, &shared];
-        let mut kept: Vec<[[Lines; 3]; 3]> = Vec::new();
+        let held = file.clone();
+        let make = move |number| {
+            let mut its = None;
+            held.each_shared(&mut |page, bytes| {
+                if page == number {
+                    its = Some(bytes);
+                }
+            });
+            Some(its.unwrap_or_else(|| Arc::new(NONE)))
+        };
+        let numbers = pages.iter().map(|p| p.0).collect();
+        let later = Lines::later(numbers, Box::new(make)).unwrap();
+        let mut windows = [(); 4].map(|_| Window::observed().unwrap());
+        let bases = [&copy, &file, &shared, &later];
+        let mut kept: Vec<[[Lines; 3]; 4]> = Vec::new();
         for round in 0..300 {
             if round % 60 == 0 {
                 for (w, base) in windows.iter_mut().zip(bases) {
@@ -143,7 +236,7 @@ mod tests {
                 }
             }
             match random(4) {
-                0 => kept.push([0, 1, 2].map(|n| diff(&mut windows[n], bases[n]))),
+                0 => kept.push([0, 1, 2, 3].map(|n| diff(&mut windows[n], bases[n]))),
                 1 if !kept.is_empty() => {
                     let its = &kept[random(kept.len() as u64) as usize];
                     let each = windows.iter_mut().zip(bases).zip(its);
@@ -152,16 +245,28 @@ mod tests {
                 _ => {}
             }
             let held = windows.each_ref().map(all);
-            assert!(held[0] == held[1] && held[0] == held[2], "round {round}");
+            for n in 1..4 {
+                assert!(held[0] == held[n], "round {round}, window {n}");
+            }
             let whole = windows
                 .each_ref()
                 .map(|w| w.beyond(&Lines::default()).unwrap());
             assert!(whole[0] == whole[1], "round {round}");
             assert!(whole[0] == whole[2], "round {round}");
+            assert!(whole[0] == whole[3], "round {round}");
+            // What it hands over is the same, without a look at all of it.
+            let mut other = Window::observed().unwrap();
+            other
+                .begin_anywhere(&windows[3].content().unwrap())
+                .unwrap();
+            assert!(
+                other.beyond(&Lines::default()).unwrap() == whole[0],
+                "round {round}"
+            );
         }
         // What another window begins with has nothing of it.
-        let [a, mut b, c] = windows;
-        drop((a, c));
+        let [a, mut b, c, d] = windows;
+        drop((a, c, d));
         b.begin_with(&Lines::default()).unwrap();
         assert!(all(&b).iter().all(|b| *b == 0));
         assert!(file.parts().any(|p| p.2.iter().any(|b| *b != 0)));

@@ -31,7 +31,10 @@ impl Machine<'_> {
         self.processor.enter(&mut self.cpu)?;
         let done = run(self);
         self.processor.leave();
-        done
+        match self.cpu.window.is_bad() {
+            true => Err(Error::Damaged),
+            false => done,
+        }
     }
 
     /// Like [`Machine::run_to`], but may stop a few instructions before `position`. It does so where the

@@ -8,15 +8,27 @@ use hindsight_isa::observe;
 
 impl Window {
     /// Takes a word from the recording.
-    #[inline(always)]
     pub fn give_word(&mut self, addr: u64, value: u64) {
+        self.need(addr, 8);
+        self.give_word_prepared(addr, value);
+    }
+
+    /// Takes the low `len` (at most 8) bytes of a word from the recording.
+    pub fn give_bytes(&mut self, addr: u64, len: u8, value: u64) {
+        self.need(addr, 8);
+        self.give_bytes_prepared(addr, len, value);
+    }
+
+    /// The same as [`Window::give_word`], without a call: for a thread that is prepared to run translated code.
+    #[inline(always)]
+    pub fn give_word_prepared(&mut self, addr: u64, value: u64) {
         self.set_word(addr, value);
         self.mark_word(addr, 8);
     }
 
-    /// Takes the low `len` (at most 8) bytes of a word from the recording.
+    /// The same as [`Window::give_bytes`], without a call: for a thread that is prepared to run translated code.
     #[inline(always)]
-    pub fn give_bytes(&mut self, addr: u64, len: u8, value: u64) {
+    pub fn give_bytes_prepared(&mut self, addr: u64, len: u8, value: u64) {
         self.set_bytes(addr, len, value);
         self.mark_word(addr, len);
     }
