@@ -73,7 +73,7 @@ pub struct Engine {
     /// Parts of the fine level.
     fine: Mutex<LruCache<(ThreadId, u64), Arc<IndexPart>>>,
     /// What memory holds at borders between coarse intervals, the one asked about last at the end.
-    at_border: Mutex<Vec<contents::AtBorder>>,
+    at_border: Mutex<contents::Contents>,
     /// The index file in which parts lie that were read.
     file: Mutex<Option<Arc<File>>>,
     /// Whoever makes a part has its lock. Others wait for it, and need not make it again.

@@ -1,50 +1,22 @@
 //! What memory holds at the borders of coarse intervals. A coarse part says of each interval how memory changed in it.
-//! These changes lead from one border to the next one, and back.
+//! These changes lead from one border to the next one, and back: for each page apart, when somebody needs it.
+
+mod changes;
+
+pub use changes::Contents;
 
 use super::Engine;
-use crate::base::sync::{joined, lock};
-use crate::index::{self, IndexPart, IntervalSummary, LINE, Opened, PAGE, PartRange, Start};
-use crate::{Error, Result, ThreadId};
+use crate::base::sync::joined;
+use crate::index::{self, Differences, IndexPart, LINE, PAGE, PartRange, Start};
+use crate::{Error, Result};
 use hindsight_replay::{Lines, SharedPage, State};
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::sync_channel;
 
-/// Pages of the window, by number.
-type Pages = BTreeMap<u32, SharedPage>;
-
-/// What memory holds at a border.
-#[derive(Clone)]
-pub struct AtBorder {
-    /// The part: its thread, and where its intervals begin.
-    thread: ThreadId,
-    borders: Vec<u64>,
-    /// The number of the interval that begins there.
-    border: usize,
-    pages: Pages,
-}
-
-/// Several borders are remembered, as long as all but the largest have at most `MOST` bytes together and are at most `MANY`.
-/// Several players, each at another place, then do not take the content from each other.
-const MOST: usize = 256 << 20;
-const MANY: usize = 16;
-
-/// A border is near if only so many intervals lie between. All of memory is then led there.
-const NEAR: usize = 2;
-/// At most so many threads unpack changes.
+/// At most so many threads find out what pages hold.
 const MOST_JOBS: usize = 4;
-
-impl AtBorder {
-    fn is_of(&self, part: &IndexPart) -> bool {
-        self.thread == part.thread && self.borders == part.borders
-    }
-
-    fn size(&self) -> usize {
-        PAGE * self.pages.len()
-    }
-}
+/// Each of them asks for so many pages at a time whether to go on.
+const SOME: usize = 256;
 
 impl Engine {
     /// The state at the beginning of an interval, and what the window then must hold.
@@ -56,22 +28,29 @@ impl Engine {
         progress: &index::Progress,
     ) -> Result<(State, Lines)> {
         let frame = part.frame(self, interval)?;
-        if part.range.is_coarse() {
-            let (state, accessed) = frame.open().ok_or_else(|| self.bad_frame())?;
-            if accessed.has_lines() {
-                let lines = accessed.content(spare).ok_or_else(|| self.bad_frame())?;
-                return Ok((state, lines));
-            }
-            drop(spare);
-            let accessed: Vec<u32> = accessed.pages.iter().map(|p| p.0).collect();
-            let lines = |pages: &Pages| lines_of(pages, accessed.iter().copied());
-            let content = match self.some_at_border(part, interval, &accessed, progress)? {
-                Some(some) => lines(&some),
-                None => self.at_border(part, interval..=interval, lines)?,
-            };
-            return Ok((state, content));
+        if !part.range.is_coarse() {
+            return frame.load(spare).ok_or_else(|| self.bad_frame());
         }
-        frame.load(spare).ok_or_else(|| self.bad_frame())
+        let (state, accessed) = frame.open().ok_or_else(|| self.bad_frame())?;
+        let pages: Vec<u32> = accessed.pages.iter().map(|p| p.0).collect();
+        let much = self.is_much(pages.len());
+        let content = match (accessed.has_lines(), much) {
+            (true, true) => {
+                let its = part.framed(self, interval)?;
+                let page = move |page| page_of(&its, page);
+                Lines::later(pages, Box::new(page)).unwrap_or_default()
+            }
+            (true, false) => {
+                let lines = accessed.content(spare);
+                lines.ok_or_else(|| self.bad_frame())?
+            }
+            (false, true) => self.at_border(part, interval)?,
+            (false, false) => {
+                let content = self.at_border(part, interval)?;
+                self.some_of(&content, &pages, progress)?
+            }
+        };
+        Ok((state, content))
     }
 
     /// The state at the beginning of an interval of a coarse part, and all that memory holds there.
@@ -82,8 +61,7 @@ impl Engine {
     ) -> Result<(State, Lines)> {
         let frame = part.frame(self, interval)?;
         let (state, _) = frame.open().ok_or_else(|| self.bad_frame())?;
-        let content = |pages: &Pages| lines_of(pages, pages.keys().copied());
-        Ok((state, self.at_border(part, interval..=interval, content)?))
+        Ok((state, self.at_border(part, interval)?))
     }
 
     /// What a line holds at one of these borders of a coarse part. It must hold the same at all of them.
@@ -94,13 +72,15 @@ impl Engine {
         page: u32,
         line: usize,
     ) -> Result<[u8; LINE]> {
-        self.at_border(part, borders, |pages| {
-            let mut out = [0; LINE];
-            if let Some(p) = pages.get(&page) {
-                out.copy_from_slice(&p[line * LINE..(line + 1) * LINE]);
-            }
-            out
-        })
+        let content = self.near_border(part, borders)?;
+        let mut out = [0; LINE];
+        if let Some(p) = content.page(page) {
+            out.copy_from_slice(&p[line * LINE..(line + 1) * LINE]);
+        }
+        match content.is_bad() {
+            true => Err(self.bad_frame()),
+            false => Ok(out),
+        }
     }
 
     /// What a replay of a range begins with. `None`: with the key frame of the recording.
@@ -133,176 +113,42 @@ impl Engine {
         Ok(Some(Start { state, content }))
     }
 
-    /// What these pages hold at a border that is far from all borders whose content is held. Of the changes on the way only theirs
-    /// are unpacked, by several threads: in which order changes are made does not matter. `None`: a border is near.
-    fn some_at_border(
-        self: &Arc<Self>,
-        part: &IndexPart,
-        border: usize,
-        wanted: &[u32],
-        progress: &index::Progress,
-    ) -> Result<Option<Pages>> {
-        let mut from = 0;
-        let mut some: Option<Pages> = None;
-        {
-            let held = lock(&self.at_border);
-            let mine = held.iter().filter(|h| h.is_of(part));
-            let far = |h: &AtBorder| h.border.abs_diff(border);
-            if let Some(h) = mine.min_by_key(|h| far(h))
-                && far(h) <= border
-            {
-                let its = |page: &u32| Some((*page, h.pages.get(page)?.clone()));
-                from = h.border;
-                some = Some(wanted.iter().filter_map(its).collect());
-            }
-        }
-        if from.abs_diff(border) <= NEAR {
-            return Ok(None);
-        }
-        let mut some = match some {
-            Some(s) => s,
-            None => {
-                let mut all = self.begins_with(part.range)?;
-                let its = |page: &u32| Some((*page, all.remove(page)?));
-                wanted.iter().filter_map(its).collect()
-            }
-        };
-        let (next, end) = (AtomicUsize::new(from.min(border)), from.max(border));
-        let work = || -> Result<Pages> {
-            let mut mine = Pages::new();
-            let mut opened = Opened::default();
-            loop {
-                let i = next.fetch_add(1, Relaxed);
-                if i >= end {
-                    return Ok(mine);
-                }
+    /// These pages of all that memory holds, found out by several threads.
+    fn some_of(&self, all: &Lines, wanted: &[u32], progress: &index::Progress) -> Result<Lines> {
+        let jobs = self.jobs.clamp(1, MOST_JOBS);
+        let each = wanted.len().div_ceil(jobs).max(SOME);
+        let work = |pages: &[u32]| -> Result<Vec<(u32, Option<SharedPage>)>> {
+            let mut mine = Vec::with_capacity(pages.len());
+            for some in pages.chunks(SOME) {
                 if !progress(0) {
                     return Err(Error::Cancelled);
                 }
-                let change = part.change(self, i)?;
-                opened.clear();
-                let changed = change.toggle_some(wanted, &mut opened, &mut mine);
-                changed.ok_or_else(|| self.bad_frame())?;
+                mine.extend(some.iter().map(|page| (*page, all.page(*page))));
             }
+            Ok(mine)
         };
-        let jobs = self.jobs.clamp(1, MOST_JOBS).min(end - from.min(border));
-        let all = std::thread::scope(|s| {
-            let others: Vec<_> = (1..jobs).map(|_| s.spawn(work)).collect();
-            let mine = work();
+        let parts = std::thread::scope(|s| {
+            let (first, rest) = wanted.split_at(each.min(wanted.len()));
+            let others: Vec<_> = rest
+                .chunks(each)
+                .map(|pages| s.spawn(move || work(pages)))
+                .collect();
+            let mine = work(first);
             let others = others.into_iter().map(joined);
             std::iter::once(mine)
                 .chain(others)
-                .collect::<Result<Vec<Pages>>>()
+                .collect::<Result<Vec<_>>>()
         })?;
-        for (page, differs) in all.into_iter().flatten() {
-            let page = some.entry(page).or_insert_with(|| Arc::new([0; PAGE]));
-            let page = Arc::make_mut(page).iter_mut();
-            page.zip(differs.iter()).for_each(|(b, d)| *b ^= d);
+        if all.is_bad() {
+            return Err(self.bad_frame());
         }
-        Ok(Some(some))
-    }
-
-    /// Asks about memory at the one of these borders that is the nearest to the last question.
-    fn at_border<T>(
-        self: &Arc<Self>,
-        part: &IndexPart,
-        borders: RangeInclusive<usize>,
-        ask: impl FnOnce(&Pages) -> T,
-    ) -> Result<T> {
-        let mut held = lock(&self.at_border);
-        let beside = |all: &[AtBorder], one| {
-            let sizes = || all.iter().map(AtBorder::size).chain([one]);
-            sizes().sum::<usize>() - sizes().max().unwrap_or(0)
-        };
-        let target = |h: &AtBorder| h.border.clamp(*borders.start(), *borders.end());
-        let far = |h: &AtBorder| target(h).abs_diff(h.border);
-        let nearest = (0..held.len()).filter(|i| held[*i].is_of(part));
-        let mut now = match nearest.min_by_key(|i| far(&held[*i])) {
-            // The one used last is the last one.
-            Some(i)
-                if far(&held[i]) > 1
-                    && held.len() < MANY
-                    && beside(&held, held[i].size()) <= MOST =>
-            {
-                held[i].clone()
-            }
-            Some(i) if far(&held[i]) <= *borders.start() => held.remove(i),
-            _ => {
-                // It may become as large as they are. At the part's beginning it does not.
-                let all: usize = held.iter().map(AtBorder::size).sum();
-                if *borders.start() > 0 && all > MOST {
-                    held.clear();
-                }
-                AtBorder {
-                    thread: part.thread,
-                    borders: part.borders.clone(),
-                    border: 0,
-                    pages: self.begins_with(part.range)?,
-                }
-            }
-        };
-        let to = target(&now);
-        self.lead(part, &mut now, to)?;
-        let answer = ask(&now.pages);
-        held.push(now);
-        while held.len() > MANY || beside(&held, 0) > MOST {
-            held.remove(0);
-        }
-        Ok(answer)
-    }
-
-    /// Leads to another border. One thread unpacks the changes, the other one makes them.
-    fn lead(self: &Arc<Self>, part: &IndexPart, now: &mut AtBorder, to: usize) -> Result<()> {
-        let back = to < now.border;
-        let mut on_the_way: Vec<usize> = (now.border.min(to)..now.border.max(to)).collect();
-        if back {
-            on_the_way.reverse();
-        }
-        let unpack = |interval: usize| -> Result<_> {
-            let change = part.change(self, interval)?;
-            let differences = change.differences().ok_or_else(|| self.bad_frame())?;
-            Ok((change, differences))
-        };
-        let mut make = |interval: usize, (change, differences): (IntervalSummary, Vec<u8>)| {
-            let changed = change.toggle(&differences, &mut now.pages);
-            changed.ok_or_else(|| self.bad_frame())?;
-            now.border = interval + !back as usize;
-            Ok(())
-        };
-        match on_the_way[..] {
-            [] => return Ok(()),
-            [one] => return make(one, unpack(one)?),
-            _ => {}
-        }
-        std::thread::scope(|s| {
-            let (send, receive) = sync_channel(1);
-            s.spawn(move || {
-                for i in on_the_way {
-                    // When the other thread fails, nobody receives any more.
-                    if send.send((i, unpack(i))).is_err() {
-                        break;
-                    }
-                }
-            });
-            receive.into_iter().try_for_each(|(i, u)| make(i, u?))
-        })
-    }
-
-    /// What changes in a part are relative to.
-    fn begins_with(&self, range: PartRange) -> Result<Pages> {
-        let mut pages = Pages::new();
-        if self.scan(range.thread)?.is_based(range.from) {
-            let start = index::start_of(&self.recording, range)?;
-            let mut put = |page, its| {
-                pages.insert(page, its);
-            };
-            start.content.each_shared(&mut put);
-        }
-        Ok(pages)
+        Ok(Lines::shared(parts.into_iter().flatten()).unwrap_or_default())
     }
 }
 
-/// These pages. Those that are not held are zero.
-fn lines_of(pages: &Pages, accessed: impl Iterator<Item = u32>) -> Lines {
-    Lines::shared(accessed.map(|page| (page, pages.get(&page).cloned()))).unwrap_or_default()
+/// What a page holds that differs so from zeros.
+fn page_of(differences: &Differences, page: u32) -> Option<SharedPage> {
+    let mut its = Arc::new([0; PAGE]);
+    differences.toggle(page, Arc::make_mut(&mut its))?;
+    Some(its)
 }

@@ -5,8 +5,8 @@ use super::Engine;
 use crate::Result;
 use crate::base::sync::lock;
 use crate::index::{
-    Body, Bytes, For, IndexFrame, IndexPart, IntervalSet, IntervalSummary, LINE, PAGE, PageAccess,
-    Pages, Past, SECTION, encode,
+    Body, Bytes, Differences, For, IndexFrame, IndexPart, IntervalSet, IntervalSummary, LINE, PAGE,
+    PageAccess, Pages, Past, SECTION, encode,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,9 +47,14 @@ impl IndexPart {
         Ok(summary)
     }
 
-    /// The same, not kept in the cache. Of an interval of the coarse level it tells all that changed, which is much.
-    pub fn change(&self, engine: &Arc<Engine>, interval: usize) -> Result<IntervalSummary> {
-        self.ask(engine, |body| body.summary(interval))
+    /// How all memory changed in an interval of the coarse level.
+    pub fn differences(&self, engine: &Arc<Engine>, interval: usize) -> Result<Differences> {
+        self.ask(engine, |body| body.differences(interval))
+    }
+
+    /// The lines that the frame of an interval of the coarse level has.
+    pub fn framed(&self, engine: &Arc<Engine>, interval: usize) -> Result<Differences> {
+        self.ask(engine, |body| body.framed(interval))
     }
 
     /// How a page was accessed. `None`: not at all.

@@ -88,6 +88,15 @@ impl Engine {
         Ok(self.size_of(part, interval)? == Size::Framed)
     }
 
+    /// Whether an interval that accesses so many pages accesses much memory.
+    pub fn is_much(&self, pages: usize) -> bool {
+        let large = match self.coarse {
+            0 => LARGE,
+            _ => LARGE_IF_CHOSEN,
+        };
+        pages >= large
+    }
+
     fn size_of(self: &Arc<Self>, part: &IndexPart, interval: usize) -> Result<Size> {
         // A part that was made anew may have other frames.
         let key = (part.number, interval);
@@ -96,13 +105,9 @@ impl Engine {
         }
         let frame = part.frame(self, interval)?;
         let (_, accessed) = frame.open().ok_or_else(|| self.bad_frame())?;
-        let large = match self.coarse {
-            0 => LARGE,
-            _ => LARGE_IF_CHOSEN,
-        };
         let size = if accessed.has_lines() {
             Size::Framed
-        } else if accessed.pages.len() >= large {
+        } else if self.is_much(accessed.pages.len()) {
             Size::Large
         } else {
             Size::Usual

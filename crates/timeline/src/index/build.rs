@@ -347,9 +347,7 @@ fn begin(
     };
     m.set_content(&s.content)?;
     m.resume(source, &s.state)?;
-    s.content.each(&mut |page, _| {
-        known.insert(page);
-    });
+    s.content.numbers().for_each(|page| known.insert(page));
     Ok(())
 }
 

@@ -7,6 +7,7 @@
 
 use super::by_page::sections;
 use super::codec::{Reader, put, unpack};
+use super::differences::Differences;
 use super::draft::Draft;
 use super::frame::IndexFrame;
 use super::page_access::PageAccess;
@@ -276,6 +277,30 @@ impl Body {
         let blob = self.bytes.read(&self.spans.get(interval)?.summary)?;
         let frame = self.frame(interval)?;
         IntervalSummary::new(&blob, frame.open()?.1, frame.position)
+    }
+
+    /// How memory changed in an interval of the coarse level.
+    pub fn differences(&self, interval: usize) -> Option<Differences> {
+        let section = &self.spans.get(interval)?.summary;
+        let blob = self.bytes.read(section)?;
+        let from = self.spans[interval].from;
+        let differences = IntervalSummary::differences_of(&blob, from)?;
+        Some(self.left(differences, section))
+    }
+
+    /// The lines that the frame of an interval of the coarse level has.
+    pub fn framed(&self, interval: usize) -> Option<Differences> {
+        let section = &self.spans.get(interval)?.frame;
+        let frame = self.frame(interval)?.open()?.1;
+        Some(self.left(Differences::of_frame(frame), section))
+    }
+
+    /// The same, of which only the list of pages is in memory, if there is a file.
+    fn left(&self, mut differences: Differences, section: &Section) -> Differences {
+        if let Bytes::File { file, at } = &self.bytes {
+            differences.lines_mut().leave_in(file, at + section.at);
+        }
+        differences
     }
 
     /// How a page was accessed. `pages` unpacks a section by number. `None`: the data is damaged.

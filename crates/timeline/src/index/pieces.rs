@@ -2,7 +2,10 @@
 
 use super::codec::{Reader, put};
 use crate::{Error, Result};
+use std::borrow::Cow;
 use std::cell::RefCell;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::compress_bound;
@@ -122,7 +125,7 @@ impl Opened {
 
 /// The bytes that [`pack`] made, ready to be read.
 pub struct Pieces {
-    blob: Arc<[u8]>,
+    blob: Blob,
     /// Where each piece ends, and where the first begins.
     ends: Vec<usize>,
     first: usize,
@@ -131,7 +134,34 @@ pub struct Pieces {
     last: Mutex<Option<(usize, Vec<u8>)>>,
 }
 
+/// Where pieces are.
+enum Blob {
+    Memory(Arc<[u8]>),
+    /// The section with the pieces begins at an offset in a file, and has so many bytes.
+    File(Arc<File>, u64, usize),
+}
+
+impl Blob {
+    fn len(&self) -> usize {
+        match self {
+            Blob::Memory(all) => all.len(),
+            Blob::File(_, _, len) => *len,
+        }
+    }
+}
+
 impl Pieces {
+    /// No bytes.
+    pub fn none() -> Pieces {
+        Pieces {
+            blob: Blob::Memory(Arc::new([])),
+            ends: Vec::new(),
+            first: 0,
+            len: 0,
+            last: Mutex::default(),
+        }
+    }
+
     /// Reads what [`pack`] wrote at `at`. `None`: the data is damaged.
     pub fn new(blob: &Arc<[u8]>, at: usize) -> Option<Pieces> {
         let mut r = Reader { b: blob, at };
@@ -150,7 +180,7 @@ impl Pieces {
         });
         let ends = ends.collect::<Option<Vec<usize>>>()?;
         (at <= blob.len()).then_some(Pieces {
-            blob: Arc::clone(blob),
+            blob: Blob::Memory(Arc::clone(blob)),
             ends,
             first,
             len,
@@ -170,17 +200,40 @@ impl Pieces {
 
     /// Its approximate size in memory, in bytes.
     pub fn size(&self) -> usize {
-        self.blob.len() + PIECE
+        let blob = match &self.blob {
+            Blob::Memory(all) => all.len(),
+            Blob::File(..) => 0,
+        };
+        blob + size_of::<usize>() * self.ends.len() + PIECE
     }
 
-    /// A compressed piece, and its size when unpacked.
-    fn piece(&self, i: usize) -> (&[u8], usize) {
+    /// Reads pieces from a file from now on, when they are needed. `at`: the section in which they were found begins there.
+    pub fn leave_in(&mut self, file: &Arc<File>, at: u64) {
+        self.blob = Blob::File(Arc::clone(file), at, self.blob.len());
+    }
+
+    /// A compressed piece.
+    fn piece(&self, i: usize) -> Option<Cow<'_, [u8]>> {
         let from = match i.checked_sub(1) {
             Some(before) => self.ends[before],
             None => self.first,
         };
-        let size = (self.len - i * PIECE).min(PIECE);
-        (&self.blob[from..self.ends[i]], size)
+        Some(match &self.blob {
+            Blob::Memory(all) => Cow::Borrowed(&all[from..self.ends[i]]),
+            Blob::File(file, at, _) => {
+                let mut piece = vec![0; self.ends[i] - from];
+                let at = at.checked_add(from as u64)?;
+                file.read_exact_at(&mut piece, at).ok()?;
+                Cow::Owned(piece)
+            }
+        })
+    }
+
+    /// Unpacks a piece, in a buffer that is used again.
+    pub fn one(&self, i: usize, mut out: Vec<u8>) -> Option<Vec<u8>> {
+        let size = self.len.checked_sub(i.checked_mul(PIECE)?)?.min(PIECE);
+        out.resize(size, 0);
+        (decompress(&self.piece(i)?, &mut out)? == size).then_some(out)
     }
 
     /// All bytes.
@@ -210,7 +263,7 @@ impl Pieces {
                 let Some((i, to)) = next else {
                     return Some(());
                 };
-                let done = with.decompress_to_buffer(self.piece(i).0, to).ok()?;
+                let done = with.decompress_to_buffer(&self.piece(i)?, to).ok()?;
                 if done != to.len() {
                     return None;
                 }
@@ -279,13 +332,8 @@ impl Pieces {
         }
         let mut last = crate::base::sync::lock(&self.last);
         if last.as_ref().is_none_or(|l| l.0 != i) {
-            let (piece, size) = self.piece(i);
-            let mut raw = last.take().map_or_else(Vec::new, |l| l.1);
-            raw.resize(size, 0);
-            if decompress(piece, &mut raw)? != size {
-                return None;
-            }
-            *last = Some((i, raw));
+            let raw = last.take().map_or_else(Vec::new, |l| l.1);
+            *last = Some((i, self.one(i, raw)?));
         }
         let (_, piece) = last.as_ref()?;
         piece.get(at % PIECE..at % PIECE + N)?.try_into().ok()

@@ -9,12 +9,12 @@ mod content;
 
 pub use content::OpenedSummary;
 
-use super::codec::{LINE, PAGE, Page, Reader, bits};
+use super::codec::{LINE, PAGE, Page, Reader};
+use super::differences::Differences;
 use super::frame::{Framed, state_of, unpack_parts};
 use super::pieces::Pieces;
 use crate::base::sync::lock;
-use hindsight_replay::{SharedPage, State};
-use std::collections::BTreeMap;
+use hindsight_replay::State;
 use std::sync::{Arc, Mutex};
 
 /// A line at the end of an interval.
@@ -226,6 +226,16 @@ impl IntervalSummary {
         })
     }
 
+    /// The differences of all steps of a summary. `None`: the data is damaged.
+    pub fn differences_of(blob: &Arc<[u8]>, from: u64) -> Option<Differences> {
+        let nothing = Framed {
+            pages: Vec::new(),
+            lines: Pieces::none(),
+        };
+        let IntervalSummary { steps, lines, .. } = IntervalSummary::new(blob, nothing, from)?;
+        Some(Differences::of_steps(&steps, lines))
+    }
+
     /// The content of a line at the end; the interval must have accessed it. `None`: the data is damaged.
     pub fn line(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
         let last = *lock(&self.last);
@@ -273,27 +283,6 @@ impl IntervalSummary {
     /// Where a step ends. `None`: at the interval's end.
     pub fn end_of(&self, step: usize) -> Option<u64> {
         self.steps.get(step + 1).map(|s| s.from)
-    }
-
-    /// Changes pages from what they hold at the interval's beginning to what they hold at its end, or back. Only for the
-    /// coarse level, whose summaries tell all that changes. `differences` are its [`IntervalSummary::differences`]. `None`: the
-    /// data is damaged.
-    pub fn toggle(&self, differences: &[u8], pages: &mut BTreeMap<u32, SharedPage>) -> Option<()> {
-        let mut rest = differences.as_chunks::<LINE>().0.iter();
-        let all = self.steps.iter().flat_map(|s| &s.pages);
-        for changed in all.filter(|c| c.new != 0) {
-            let page = pages.entry(changed.page);
-            let page = page.or_insert_with(|| Arc::new([0; PAGE]));
-            let page = Arc::make_mut(page);
-            for i in bits(changed.new) {
-                let line = page[i * LINE..(i + 1) * LINE].iter_mut();
-                line.zip(rest.next()?).for_each(|(b, d)| *b ^= d);
-            }
-            if *page == [0; PAGE] {
-                pages.remove(&changed.page);
-            }
-        }
-        Some(())
     }
 
     /// The differences of all steps. `None`: the data is damaged.

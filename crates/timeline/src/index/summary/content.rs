@@ -3,9 +3,7 @@
 use super::super::codec::{LINE, PAGE, bits};
 use super::super::pieces::Opened;
 use super::{Changed, IntervalSummary};
-use hindsight_replay::{Lines as Content, SharedPage};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use hindsight_replay::Lines as Content;
 
 /// What is unpacked of an interval: lines of its frame, and differences.
 #[derive(Default)]
@@ -86,31 +84,6 @@ impl IntervalSummary {
         }
         let pages = all.iter().map(|n| (n.page, n.wanted)).collect();
         Content::new(pages, bytes)
-    }
-
-    /// Does what [`IntervalSummary::toggle`] does to some pages, ascending. Only their differences are unpacked.
-    pub fn toggle_some(
-        &self,
-        wanted: &[u32],
-        opened: &mut Opened,
-        pages: &mut BTreeMap<u32, SharedPage>,
-    ) -> Option<()> {
-        let is_wanted = |c: &&Changed| c.new != 0 && wanted.binary_search(&c.page).is_ok();
-        let all = self.steps.iter().flat_map(|s| &s.pages);
-        let all: Vec<&Changed> = all.filter(is_wanted).collect();
-        let its = |c: &Changed| (c.before * LINE, c.new.count_ones() as usize * LINE);
-        self.lines.open(opened, all.iter().map(|c| its(c)))?;
-        for changed in all {
-            let page = pages.entry(changed.page);
-            let page = Arc::make_mut(page.or_insert_with(|| Arc::new([0; PAGE])));
-            let (at, len) = its(changed);
-            let lines = self.lines.some(opened, at, len)?.as_chunks::<LINE>().0;
-            for (i, differs) in bits(changed.new).zip(lines) {
-                let line = page[i * LINE..(i + 1) * LINE].iter_mut();
-                line.zip(differs).for_each(|(b, d)| *b ^= d);
-            }
-        }
-        Some(())
     }
 
     /// What [`IntervalSummary::content`] needs of each page that the step accesses.

@@ -98,14 +98,14 @@ impl Player {
     }
 
     /// Where a machine begins that runs to `to`, and how many instructions are completed there: at the key frame that stands at
-    /// `at`, or at a border of the coarse level, if that is much nearer.
+    /// `at`, or at a border of the coarse level, if that is much nearer. There memory is laid out as it is touched.
     fn ahead_from(&self, part: usize, to: u64, (at, chunk): (u64, usize)) -> (u64, Begin) {
         let range = self.ranges[part];
         let built = self.engine.part_if_built(range);
         if let Some(built) = built.filter(|_| range.is_coarse() && range.from <= to) {
             let i = built.interval(to);
             let from = built.bounds(i).0;
-            if i > 0 && from <= to && at.saturating_add(self.copied()) < from {
+            if i > 0 && from <= to && at.saturating_add(self.span()) < from {
                 return (from, Begin::Border(built, i));
             }
         }
