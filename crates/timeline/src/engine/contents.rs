@@ -7,7 +7,7 @@ pub use changes::Contents;
 
 use super::Engine;
 use crate::base::sync::joined;
-use crate::index::{self, Differences, IndexPart, LINE, PAGE, PartRange, Start};
+use crate::index::{self, IndexPart, LINE, PartRange, Start};
 use crate::{Error, Result};
 use hindsight_replay::{Lines, SharedPage, State};
 use std::ops::RangeInclusive;
@@ -33,22 +33,15 @@ impl Engine {
         }
         let (state, accessed) = frame.open().ok_or_else(|| self.bad_frame())?;
         let pages: Vec<u32> = accessed.pages.iter().map(|p| p.0).collect();
-        let much = self.is_much(pages.len());
-        let content = match (accessed.has_lines(), much) {
-            (true, true) => {
-                let its = part.framed(self, interval)?;
-                let page = move |page| page_of(&its, page);
-                Lines::later(pages, Box::new(page)).unwrap_or_default()
-            }
-            (true, false) => {
-                let lines = accessed.content(spare);
-                lines.ok_or_else(|| self.bad_frame())?
-            }
-            (false, true) => self.at_border(part, interval)?,
-            (false, false) => {
-                let content = self.at_border(part, interval)?;
-                self.some_of(&content, &pages, progress)?
-            }
+        if accessed.has_lines() {
+            // A program that accesses much in no order touches most of it soon. It costs less as a whole.
+            let lines = accessed.content(spare);
+            return Ok((state, lines.ok_or_else(|| self.bad_frame())?));
+        }
+        let all = self.at_border(part, interval)?;
+        let content = match self.is_much(pages.len()) {
+            true => all,
+            false => self.some_of(&all, &pages, progress)?,
         };
         Ok((state, content))
     }
@@ -144,11 +137,4 @@ impl Engine {
         }
         Ok(Lines::shared(parts.into_iter().flatten()).unwrap_or_default())
     }
-}
-
-/// What a page holds that differs so from zeros.
-fn page_of(differences: &Differences, page: u32) -> Option<SharedPage> {
-    let mut its = Arc::new([0; PAGE]);
-    differences.toggle(page, Arc::make_mut(&mut its))?;
-    Some(its)
 }

@@ -52,11 +52,6 @@ impl IndexPart {
         self.ask(engine, |body| body.differences(interval))
     }
 
-    /// The lines that the frame of an interval of the coarse level has.
-    pub fn framed(&self, engine: &Arc<Engine>, interval: usize) -> Result<Differences> {
-        self.ask(engine, |body| body.framed(interval))
-    }
-
     /// How a page was accessed. `None`: not at all.
     pub fn past(&self, engine: &Arc<Engine>, page: u32) -> Result<Option<Arc<Past>>> {
         let key = Key::Past(self.number, page);

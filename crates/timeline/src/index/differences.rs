@@ -1,11 +1,11 @@
 //! How memory changed in an interval of the coarse level, page by page: each page can be changed without the others.
 
 use super::codec::{LINE, Page, bits};
-use super::frame::Framed;
 use super::pieces::{PIECE, Pieces};
 use super::summary::IntervalStep;
 use crate::base::sync::lock;
-use std::sync::Mutex;
+use std::fs::File;
+use std::sync::{Arc, Mutex};
 
 /// So many pieces stay unpacked: neighbouring pages have their differences in the same ones.
 const RECENT: usize = 4;
@@ -27,11 +27,6 @@ impl Differences {
         let mut all: Vec<_> = all.map(|c| (c.page, c.new, c.before)).collect();
         all.sort_by_key(|p| p.0);
         Differences::new(all, lines)
-    }
-
-    /// What a frame has: the differences from memory that has nothing but zeros.
-    pub fn of_frame(frame: Framed) -> Differences {
-        Differences::new(frame.pages, frame.lines)
     }
 
     fn new(pages: Vec<(u32, u64, usize)>, lines: Pieces) -> Differences {
@@ -89,8 +84,8 @@ impl Differences {
         recent.last().map(|p| &p.1[..])
     }
 
-    /// The pieces stay in a file, and are read from there.
-    pub fn lines_mut(&mut self) -> &mut Pieces {
-        &mut self.lines
+    /// Reads what is compressed from a file from now on, when it is needed. `at`: the section begins there.
+    pub fn leave_in(&mut self, file: &Arc<File>, at: u64) {
+        self.lines.leave_in(file, at);
     }
 }

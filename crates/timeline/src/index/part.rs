@@ -284,23 +284,12 @@ impl Body {
         let section = &self.spans.get(interval)?.summary;
         let blob = self.bytes.read(section)?;
         let from = self.spans[interval].from;
-        let differences = IntervalSummary::differences_of(&blob, from)?;
-        Some(self.left(differences, section))
-    }
-
-    /// The lines that the frame of an interval of the coarse level has.
-    pub fn framed(&self, interval: usize) -> Option<Differences> {
-        let section = &self.spans.get(interval)?.frame;
-        let frame = self.frame(interval)?.open()?.1;
-        Some(self.left(Differences::of_frame(frame), section))
-    }
-
-    /// The same, of which only the list of pages is in memory, if there is a file.
-    fn left(&self, mut differences: Differences, section: &Section) -> Differences {
+        let mut differences = IntervalSummary::differences_of(&blob, from)?;
         if let Bytes::File { file, at } = &self.bytes {
-            differences.lines_mut().leave_in(file, at + section.at);
+            // Only the list of pages stays in memory.
+            differences.leave_in(file, at + section.at);
         }
-        differences
+        Some(differences)
     }
 
     /// How a page was accessed. `pages` unpacks a section by number. `None`: the data is damaged.
