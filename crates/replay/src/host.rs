@@ -22,6 +22,10 @@ const SIGNALS: [libc::c_int; 5] = [
 /// Bytes of the signal stack. A frame with AVX-512 state takes less than 4 KiB. The rest is for making pages
 /// ([`crate::lines::PageSource`]).
 pub const STACK: usize = 256 << 10;
+/// A signal stack is used from its top on, whatever the stack pointer is: `SS_AUTODISARM`, since Linux 4.7.
+const SS_AUTODISARM: libc::c_int = 1 << 31;
+/// `SEGV_ACCERR`: the access was to a mapping that forbids it.
+const FORBIDDEN: libc::c_int = 2;
 const ARCH_SET_GS: libc::c_int = 0x1001;
 const ARCH_SET_FS: libc::c_int = 0x1002;
 const ARCH_GET_FS: libc::c_int = 0x1003;
@@ -145,16 +149,18 @@ extern "C" fn handler(
     context: *mut libc::c_void,
 ) -> bool {
     // SAFETY: the kernel passes valid pointers; the context is a ucontext_t.
-    let (pc, address) = unsafe {
+    let (pc, address, code) = unsafe {
         let regs = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
         (
             regs[libc::REG_RIP as usize] as u64,
             (*info).si_addr() as u64,
+            (*info).si_code,
         )
     };
     // Without that, the stack may be too small to make a page.
     let prepared = RUNNING.with(|r| r.end.get() != 0);
-    if signal == libc::SIGSEGV && prepared && crate::window::touched(address) {
+    let forbidden = signal == libc::SIGSEGV && code == FORBIDDEN;
+    if forbidden && prepared && crate::window::touched(address) {
         return true;
     }
     let inside = RUNNING.with(|r| (r.start.get()..r.end.get()).contains(&pc))
@@ -212,7 +218,8 @@ pub fn install() {
         UNPRIVILEGED.store(fsgsbase(), Relaxed);
         SIGNALS.map(|signal| {
             let mut old = MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: a zeroed sigaction is valid, and the handler is async-signal-safe.
+            // SAFETY: a zeroed sigaction is valid. The handler takes locks and memory only to make a page that waits. Only an
+            // access to its cells leads there, and whoever accesses cells without asking before holds no lock.
             unsafe {
                 let mut new = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
                 new.sa_sigaction = hindsight_replay_handler as *const () as usize;
@@ -257,7 +264,8 @@ impl Prepared {
         install();
         let ss = libc::stack_t {
             ss_sp: stack.0.as_mut_ptr().cast(),
-            ss_flags: 0,
+            // The kernel otherwise takes a stack pointer of the program, which may be any number, for one on this stack.
+            ss_flags: SS_AUTODISARM,
             ss_size: STACK,
         };
         let unprivileged = UNPRIVILEGED.load(Relaxed);
@@ -279,7 +287,10 @@ impl Prepared {
             SIGNALS.iter().for_each(|s| {
                 libc::sigdelset(&mut block, *s);
             });
-            if libc::sigaltstack(&ss, &mut p.stack) != 0 {
+            let old = libc::stack_t { ss_flags: 0, ..ss };
+            if libc::sigaltstack(&ss, &mut p.stack) != 0
+                && libc::sigaltstack(&old, &mut p.stack) != 0
+            {
                 return Err(Error::last_os("cannot set the signal stack"));
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &block, &mut p.mask);

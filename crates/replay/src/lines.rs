@@ -137,7 +137,7 @@ impl Lines {
         Lines::shared(all.into_iter()).unwrap_or_default()
     }
 
-    /// A page of [`Lines::in_pages`]. `None`: it has no lines.
+    /// A page of [`Lines::in_pages`]. `None`: the page is not among them.
     pub fn page(&self, page: u32) -> Option<SharedPage> {
         let i = self.pages.binary_search_by_key(&page, |p| p.0).ok()?;
         match &self.bytes {
@@ -359,6 +359,7 @@ impl Window {
         if self.laid.is_some() {
             self.empty()?;
         }
+        self.was_bad = false;
         if self.dirty.known().is_none() {
             self.in_use = self.pages()?.into_iter().collect();
         }
@@ -422,6 +423,7 @@ impl Window {
                 false => self.begin_with(lines)?,
             }
         }
+        self.was_bad = lines.is_bad();
         self.dirty = Dirty::Any;
         Ok(())
     }
@@ -432,6 +434,7 @@ impl Window {
             self.clear()?;
             self.add_lines(lines);
         }
+        self.was_bad = lines.is_bad();
         Ok(())
     }
 
@@ -488,6 +491,7 @@ impl Window {
                 }
             }
         }
+        self.was_bad |= base.is_bad();
         Ok(())
     }
 

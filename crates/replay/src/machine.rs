@@ -221,6 +221,9 @@ impl<'a> Machine<'a> {
     /// frame. The stream may be empty: its thread was killed before it began. Translated code of earlier runs
     /// stays. Memory that the key frame restates is laid out, with what the key frames restate on which it builds.
     pub fn from_keyframe(&mut self, source: Box<dyn Source + 'a>) -> Result<(), Error> {
+        if self.cpu.window.is_bad() {
+            self.cpu.window.hold(&Lines::default())?;
+        }
         self.begin(source);
         self.started = false;
         self.restates_nothing();
@@ -386,7 +389,7 @@ impl<'a> Machine<'a> {
         self.cpu.window.become_lines(base, &s.cells)?;
         self.take_up(source, &s.state);
         self.queue.go_to(&s.bookmark);
-        Ok(())
+        self.check()
     }
 
     /// The state between two instructions, without memory.
@@ -414,6 +417,23 @@ impl<'a> Machine<'a> {
     /// Applies the events that are due before the next instruction. Then memory and registers are those with
     /// which the instruction begins.
     pub fn settle(&mut self) -> Result<(), Error> {
+        self.settle_all()?;
+        self.check()
+    }
+
+    /// Whether all that the window was to begin with could be made, as far as it was needed. Nothing that the machine shows is to be
+    /// trusted otherwise. Runs end with this check.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]
+    pub fn check(&self) -> Result<(), Error> {
+        match self.cpu.window.is_bad() {
+            true => Err(Error::Damaged),
+            false => Ok(()),
+        }
+    }
+
+    fn settle_all(&mut self) -> Result<(), Error> {
         while let Some(next) = self.queue.prepare()?
             && next.pos == self.cpu.pos
             && self.end.is_none()
@@ -446,6 +466,7 @@ impl<'a> Machine<'a> {
         if begins {
             self.event(at)?;
         }
+        self.check()?;
         Ok(begins)
     }
 
@@ -465,7 +486,7 @@ impl<'a> Machine<'a> {
         {
             self.event(at)?;
         }
-        Ok(())
+        self.check()
     }
 
     /// Whether the event stands for the instruction itself, or a part of it.
@@ -502,7 +523,8 @@ impl<'a> Machine<'a> {
     /// Shows all pages of cells that have access marks, ascending, and removes all marks. Only for an
     /// observing machine.
     pub fn take_marks(&mut self, show: &mut ShowPage) -> Result<(), Error> {
-        self.cpu.window.take_marks(show)
+        self.cpu.window.take_marks(show)?;
+        self.check()
     }
 
     /// Removes all access marks.

@@ -176,9 +176,9 @@ impl Mapping {
     /// ascend, and [`Mapping::discard`] makes their pages zero.
     pub fn lay_nothing(&mut self, offset: usize, len: usize) -> Result<(), Error> {
         assert!(self.laid.last().is_none_or(|l| l.end <= offset));
-        self.protect(offset, len)?;
+        // Noted before: if the system refuses, a part of it may be inaccessible.
         self.laid.push(offset..offset + len);
-        Ok(())
+        self.protect(offset, len)
     }
 
     /// Where files or nothing lie over it, ascending: offsets.

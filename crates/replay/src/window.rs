@@ -28,6 +28,8 @@ const REAR: usize = AccessKind::Reads.begin() as usize + AccessKind::LEN;
 pub struct Window {
     /// Pages of cells that are made when they are touched.
     later: Option<Known>,
+    /// The window held content that could not be made. See [`Window::is_bad`].
+    pub(crate) was_bad: bool,
     map: Mapping,
     /// Offset of the context block in the mapping.
     at: usize,
@@ -140,6 +142,7 @@ impl Window {
     fn begin(map: Mapping, at: usize, predictor: Predictor) -> Result<Window, Error> {
         let mut w = Window {
             later: None,
+            was_bad: false,
             map,
             at,
             near: None,
@@ -281,6 +284,7 @@ impl Window {
         let size = self.predictor.size() as usize;
         self.write(0, &[0; ALIAS]);
         self.map.discard(self.at + CTX_SIZE + ALIAS, size - ALIAS)?;
+        self.was_bad = self.is_bad();
         (self.laid, self.later) = (None, None);
         Ok(())
     }

@@ -421,6 +421,7 @@ impl CallFinder {
             to = std::array::from_fn(|i| bytes.get(i).copied().flatten().map_or(0, |k| k.value));
         } else {
             let [_, _, cells] = self.player.known(sp, 8);
+            self.player.sound()?;
             to.copy_from_slice(&cells);
         }
         let to = u64::from_le_bytes(to);

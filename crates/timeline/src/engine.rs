@@ -235,6 +235,10 @@ impl Engine {
         last.clone_from(&file);
         lock(&self.parts).retain(|_, p| !p.is_elsewhere(file.as_ref()));
         lock(&self.fine).retain(|p| !p.is_elsewhere(file.as_ref()));
+        // Whoever has the lock may be making a part.
+        if let Ok(mut borders) = self.at_border.try_lock() {
+            borders.clear();
+        }
     }
 
     /// The parts of a thread.

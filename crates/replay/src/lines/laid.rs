@@ -119,12 +119,14 @@ impl Window {
         })
     }
 
-    /// Whether a page of the window could not be made. Zeros then stand for it.
+    /// Whether a page could not be made since the window began with its content. Zeros then stood for it, so nothing that came after is
+    /// to be trusted.
     pub(crate) fn is_bad(&self) -> bool {
-        self.laid.as_ref().is_some_and(Lines::is_bad)
+        self.was_bad || self.laid.as_ref().is_some_and(Lines::is_bad)
     }
 
-    /// All that the window holds. Pages that still wait to be touched are not made for this.
+    /// All that the window holds. Pages that still wait to be touched are not made for this: they are asked of what the window began
+    /// with. A window that begins with that in turn asks through it, so nobody hands over without end.
     pub(crate) fn content(&self) -> Result<Lines, Error> {
         let none = Lines::default();
         let Some(laid) = self
@@ -135,9 +137,10 @@ impl Window {
             return self.beyond(&none);
         };
         let mut new: BTreeMap<u32, SharedPage> = BTreeMap::new();
+        let made = laid.made_pages();
         for page in self.compared(laid, &none)? {
-            let (now, was) = (self.page(page), laid.later_page(page));
-            let same = was.filter(|was| ***was == *now).cloned();
+            let now = self.page(page);
+            let same = made.page(page).filter(|was| **was == *now);
             new.insert(page, same.unwrap_or_else(|| Arc::new(*now)));
         }
         let mut pages: Vec<u32> = laid.numbers().chain(new.keys().copied()).collect();

@@ -31,10 +31,8 @@ impl Machine<'_> {
         self.processor.enter(&mut self.cpu)?;
         let done = run(self);
         self.processor.leave();
-        match self.cpu.window.is_bad() {
-            true => Err(Error::Damaged),
-            false => done,
-        }
+        self.check()?;
+        done
     }
 
     /// Like [`Machine::run_to`], but may stop a few instructions before `position`. It does so where the

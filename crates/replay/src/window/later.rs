@@ -201,9 +201,13 @@ mod tests {
         assert_eq!(w.page(5001), &[0; 4096]);
         assert!(lines.made() < 30 && !lines.is_bad());
         assert_eq!(w.page(5002), &[0; 4096]);
-        assert!(lines.is_bad());
+        assert!(lines.is_bad() && w.is_bad());
+        // Also when its content is gone.
+        w.clear().unwrap();
+        assert!(w.is_bad());
         // Nothing of it is left, and nothing waits.
         w.hold(&Lines::default()).unwrap();
+        assert!(!w.is_bad());
         assert_eq!(w.page(1060), &[0; 4096]);
         assert!(!touched(w.base() + 1060 * 4096));
     }

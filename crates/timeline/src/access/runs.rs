@@ -143,7 +143,9 @@ impl Runs {
         let Some((_, begin)) = before else {
             return Err(Error::NoThread(self.thread));
         };
-        begin.start(&self.engine, self.thread, &mut machine)?;
+        let cancel = &self.cancel;
+        let go_on = |_| !cancel.is_cancelled();
+        begin.start(&self.engine, self.thread, &mut machine, &go_on)?;
         let fail = |e| replay(self.thread, e);
         while machine.position() < from {
             self.cancel.check()?;

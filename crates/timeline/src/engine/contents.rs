@@ -27,23 +27,34 @@ impl Engine {
         spare: Vec<u8>,
         progress: &index::Progress,
     ) -> Result<(State, Lines)> {
+        self.frame_with(part, interval, spare, true, progress)
+    }
+
+    /// The same. `may_wait`: where that is much, it may be all that memory holds, found out when it is touched.
+    fn frame_with(
+        self: &Arc<Self>,
+        part: &IndexPart,
+        interval: usize,
+        spare: Vec<u8>,
+        may_wait: bool,
+        progress: &index::Progress,
+    ) -> Result<(State, Lines)> {
         let frame = part.frame(self, interval)?;
         if !part.range.is_coarse() {
             return frame.load(spare).ok_or_else(|| self.bad_frame());
         }
         let (state, accessed) = frame.open().ok_or_else(|| self.bad_frame())?;
-        let pages: Vec<u32> = accessed.pages.iter().map(|p| p.0).collect();
         if accessed.has_lines() {
             // A program that accesses much in no order touches most of it soon. It costs less as a whole.
             let lines = accessed.content(spare);
             return Ok((state, lines.ok_or_else(|| self.bad_frame())?));
         }
-        let all = self.at_border(part, interval)?;
-        let content = match self.is_much(pages.len()) {
-            true => all,
-            false => self.some_of(&all, &pages, progress)?,
-        };
-        Ok((state, content))
+        let all = self.near_border(part, interval..=interval, progress, Lines::clone)?;
+        if may_wait && self.is_much(accessed.pages.len()) {
+            return Ok((state, all));
+        }
+        let pages: Vec<u32> = accessed.pages.iter().map(|p| p.0).collect();
+        Ok((state, self.some_of(&all, &pages, progress)?))
     }
 
     /// The state at the beginning of an interval of a coarse part, and all that memory holds there.
@@ -51,10 +62,12 @@ impl Engine {
         self: &Arc<Self>,
         part: &IndexPart,
         interval: usize,
+        progress: &index::Progress,
     ) -> Result<(State, Lines)> {
         let frame = part.frame(self, interval)?;
         let (state, _) = frame.open().ok_or_else(|| self.bad_frame())?;
-        Ok((state, self.at_border(part, interval)?))
+        let all = self.near_border(part, interval..=interval, progress, Lines::clone)?;
+        Ok((state, all))
     }
 
     /// What a line holds at one of these borders of a coarse part. It must hold the same at all of them.
@@ -65,15 +78,15 @@ impl Engine {
         page: u32,
         line: usize,
     ) -> Result<[u8; LINE]> {
-        let content = self.near_border(part, borders)?;
+        let its = self.near_border(part, borders, &|_| true, |all| {
+            let its = all.page(page);
+            (!all.is_bad()).then_some(its)
+        })?;
         let mut out = [0; LINE];
-        if let Some(p) = content.page(page) {
+        if let Some(p) = its.ok_or_else(|| self.bad_frame())? {
             out.copy_from_slice(&p[line * LINE..(line + 1) * LINE]);
         }
-        match content.is_bad() {
-            true => Err(self.bad_frame()),
-            false => Ok(out),
-        }
+        Ok(out)
     }
 
     /// What a replay of a range begins with. `None`: with the key frame of the recording.
@@ -102,7 +115,8 @@ impl Engine {
                 what: "its coarse level was made anew while it was in use; ask again".into(),
             });
         }
-        let (state, content) = self.frame_of(&coarse, i, Vec::new(), progress)?;
+        // Its replay touches all of it.
+        let (state, content) = self.frame_with(&coarse, i, Vec::new(), false, progress)?;
         Ok(Some(Start { state, content }))
     }
 

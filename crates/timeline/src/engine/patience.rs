@@ -44,7 +44,7 @@ pub type Sizes = BTreeMap<(u64, usize), Size>;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Size {
     Usual,
-    /// Much. All of it is to be led to where the interval begins.
+    /// Much. What the interval needs is found out when it is touched.
     Large,
     /// Much, and the interval's frame has what it accesses.
     Framed,

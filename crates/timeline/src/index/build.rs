@@ -214,6 +214,7 @@ fn play(
                 Left::Marks(Box::new(raw))
             }
         };
+        m.check().map_err(fail)?;
         if send.send(left).is_err() {
             return Ok(());
         }

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
+use xxhash_rust::xxh3::xxh3_64;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::compress_bound;
 
@@ -137,15 +138,24 @@ pub struct Pieces {
 /// Where pieces are.
 enum Blob {
     Memory(Arc<[u8]>),
-    /// The section with the pieces begins at an offset in a file, and has so many bytes.
-    File(Arc<File>, u64, usize),
+    File(InFile),
+}
+
+/// Pieces that are read from a file when they are needed.
+struct InFile {
+    file: Arc<File>,
+    /// The section with the pieces begins here in the file, and has so many bytes.
+    at: u64,
+    len: usize,
+    /// The checksum of each piece: the section's was compared only once.
+    sums: Box<[u64]>,
 }
 
 impl Blob {
     fn len(&self) -> usize {
         match self {
             Blob::Memory(all) => all.len(),
-            Blob::File(_, _, len) => *len,
+            Blob::File(f) => f.len,
         }
     }
 }
@@ -202,17 +212,23 @@ impl Pieces {
     pub fn size(&self) -> usize {
         let blob = match &self.blob {
             Blob::Memory(all) => all.len(),
-            Blob::File(..) => 0,
+            Blob::File(f) => size_of_val(&*f.sums),
         };
         blob + size_of::<usize>() * self.ends.len() + PIECE
     }
 
     /// Reads pieces from a file from now on, when they are needed. `at`: the section in which they were found begins there.
     pub fn leave_in(&mut self, file: &Arc<File>, at: u64) {
-        self.blob = Blob::File(Arc::clone(file), at, self.blob.len());
+        let sums = (0..self.ends.len()).map(|i| self.piece(i).map_or(0, |p| xxh3_64(&p)));
+        self.blob = Blob::File(InFile {
+            sums: sums.collect(),
+            file: Arc::clone(file),
+            at,
+            len: self.blob.len(),
+        });
     }
 
-    /// A compressed piece.
+    /// A compressed piece. `None`: it cannot be read any more as it was.
     fn piece(&self, i: usize) -> Option<Cow<'_, [u8]>> {
         let from = match i.checked_sub(1) {
             Some(before) => self.ends[before],
@@ -220,10 +236,13 @@ impl Pieces {
         };
         Some(match &self.blob {
             Blob::Memory(all) => Cow::Borrowed(&all[from..self.ends[i]]),
-            Blob::File(file, at, _) => {
+            Blob::File(f) => {
                 let mut piece = vec![0; self.ends[i] - from];
-                let at = at.checked_add(from as u64)?;
-                file.read_exact_at(&mut piece, at).ok()?;
+                let at = f.at.checked_add(from as u64)?;
+                f.file.read_exact_at(&mut piece, at).ok()?;
+                if xxh3_64(&piece) != f.sums[i] {
+                    return None;
+                }
                 Cow::Owned(piece)
             }
         })
@@ -343,6 +362,28 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_stay_in_a_file_and_are_refused_when_it_changes() {
+        let raw: Vec<u8> = (0..2 * PIECE + 640).map(|i| (i / 64) as u8).collect();
+        let mut blob = vec![9; 7];
+        pack(&raw, 1, &mut blob).unwrap();
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        file.write_all_at(&blob, 100).unwrap();
+        let mut p = Pieces::new(&blob[..].into(), 7).unwrap();
+        p.leave_in(&file, 100);
+        assert_eq!(p.all().unwrap(), raw);
+        assert_eq!(p.one(2, vec![1; 9]).unwrap(), raw[2 * PIECE..]);
+        assert_eq!(p.one(3, Vec::new()), None);
+        // One bit of the last piece.
+        let last = blob.len() - 1;
+        file.write_all_at(&[blob[last] ^ 1], 100 + last as u64)
+            .unwrap();
+        assert_eq!(p.one(2, Vec::new()), None);
+        assert_eq!(p.one(1, Vec::new()).unwrap(), raw[PIECE..2 * PIECE]);
+        file.set_len(100).unwrap();
+        assert_eq!(p.one(0, Vec::new()), None);
+    }
 
     #[test]
     fn pieces_come_back_alone_and_together() {

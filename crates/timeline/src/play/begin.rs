@@ -26,6 +26,7 @@ impl Begin {
         engine: &Arc<Engine>,
         thread: ThreadId,
         m: &mut Machine<'static>,
+        progress: &index::Progress,
     ) -> Result<()> {
         let fail = |e| replay(thread, e);
         let source = |chunk| Box::new(Chunks::new(&engine.recording, thread, chunk));
@@ -37,7 +38,7 @@ impl Begin {
         match self {
             Begin::KeyFrame(chunk) => m.from_keyframe(source(*chunk)).map_err(fail),
             Begin::Border(part, interval) => {
-                let (state, content) = engine.whole_frame(part, *interval)?;
+                let (state, content) = engine.whole_frame(part, *interval, progress)?;
                 resume(&state, &content)
             }
             Begin::Player(state, content) => resume(state, content),

@@ -177,6 +177,12 @@ impl Player {
         [reads, writes, cells]
     }
 
+    /// Whether all that the window was to hold could be found out, as far as it was needed. Nothing that it shows is to be trusted
+    /// otherwise. Each run ends with this check, so it is needed only for bytes that no run has touched.
+    pub fn sound(&self) -> Result<()> {
+        self.machine.check().map_err(|e| replay(self.thread, e))
+    }
+
     /// The marks of these bytes: of reads, and of writes.
     pub fn marks(&self, address: u64, len: usize) -> [Vec<u8>; 2] {
         let mut out = [vec![0; len], vec![0; len]];
@@ -191,7 +197,7 @@ impl Player {
         out
     }
 
-    /// Copies what the cells of these addresses hold.
+    /// Copies what the cells of these addresses hold. Ask [`Player::sound`] behind that.
     pub fn cells(&self, address: u64, buf: &mut [u8]) {
         self.machine.read_window(address, buf);
     }

@@ -318,7 +318,9 @@ impl Search<'_> {
         };
         let fail = |e| replay(self.thread, e);
         m.set_breaks(Vec::new());
-        self.stretches[i].begin.start(self.engine, self.thread, m)?;
+        self.stretches[i]
+            .begin
+            .start(self.engine, self.thread, m, progress)?;
         m.hold().map_err(fail)?;
         let found = self.play(m, i, progress);
         m.release();

@@ -371,6 +371,7 @@ fn all_in(
                 if let Some((i, a)) = done.list.iter().enumerate().find(fits) {
                     let mut cells = vec![0; shown];
                     player.cells(target.address, &mut cells);
+                    player.sound()?;
                     out.push(Hit {
                         count,
                         address: a.address,

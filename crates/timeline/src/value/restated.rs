@@ -140,7 +140,10 @@ pub fn fill(p: &Player, count: u64, floor: &[u64], q: &mut Query) -> Result<()> 
             let at = address.wrapping_add(i as u64);
             let mut bytes = vec![0; some];
             match f.frame {
-                _ if ahead => p.cells(at, &mut bytes),
+                _ if ahead => {
+                    p.cells(at, &mut bytes);
+                    p.sound()?;
+                }
                 Some(frame) => engine.restated(thread, frame, at, &mut bytes)?,
                 None => break,
             }

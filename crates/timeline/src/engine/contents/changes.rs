@@ -3,7 +3,7 @@
 use crate::base::sync::lock;
 use crate::engine::Engine;
 use crate::index::{self, Differences, IndexPart, PAGE};
-use crate::{Result, ThreadId};
+use crate::{Error, Result};
 use hindsight_replay::{Lines, MadePages, SharedPage};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,13 +14,14 @@ const NONE: [u8; PAGE] = [0; PAGE];
 /// Several players, each at another place, then do not take the content from each other.
 const MOST: usize = 256 << 20;
 const MANY: usize = 16;
+/// Bytes that a page takes for which nobody has asked, about.
+const EACH: usize = 40;
 
 /// What is known of borders.
 #[derive(Default)]
 pub struct Contents(Vec<AtBorder>);
 
 /// What memory holds at a border, as far as somebody has asked for it.
-#[derive(Clone)]
 struct AtBorder {
     changes: Arc<Changes>,
     /// The number of the interval that begins there.
@@ -30,9 +31,8 @@ struct AtBorder {
 
 /// How memory changes in a coarse part.
 struct Changes {
-    thread: ThreadId,
-    /// Where its intervals begin.
-    borders: Vec<u64>,
+    /// The number of the part's body: if the body is made again, its changes may differ.
+    body: u64,
     /// What memory holds at its beginning.
     begin: Lines,
     /// How each interval changes it. Those before a border that was asked for are there.
@@ -42,63 +42,67 @@ struct Changes {
 }
 
 impl Engine {
-    /// All that memory holds at a border of a coarse part.
-    pub(super) fn at_border(self: &Arc<Self>, part: &IndexPart, border: usize) -> Result<Lines> {
-        self.near_border(part, border..=border)
-    }
-
-    /// All that memory holds at the one of these borders of a coarse part for which the least has to be done.
-    pub(super) fn near_border(
+    /// Asks about all that memory holds at the one of these borders of a coarse part for which the least has to be done.
+    pub(super) fn near_border<T>(
         self: &Arc<Self>,
         part: &IndexPart,
         borders: RangeInclusive<usize>,
-    ) -> Result<Lines> {
+        progress: &index::Progress,
+        ask: impl FnOnce(&Lines) -> T,
+    ) -> Result<T> {
         let mut held = lock(&self.at_border);
+        held.0.retain(|h| !h.pages.is_bad());
         let mine = |h: &AtBorder| h.changes.is_of(part);
-        if let Some(i) = held
-            .0
-            .iter()
-            .position(|h| mine(h) && borders.contains(&h.border))
-        {
-            // The one used last is the last one.
-            let found = held.0.remove(i);
-            let pages = found.pages.clone();
-            held.0.push(found);
-            return Ok(pages);
+        let target = |h: &AtBorder| h.border.clamp(*borders.start(), *borders.end());
+        let mut nearest: Option<usize> = None;
+        for (i, h) in held.0.iter().enumerate().filter(|(_, h)| mine(h)) {
+            let far = |h: &AtBorder| target(h).abs_diff(h.border);
+            if nearest.is_none_or(|n| far(h) < far(&held.0[n])) {
+                nearest = Some(i);
+            }
         }
-        let far = |h: &&AtBorder| {
-            h.border
-                .abs_diff(h.border.clamp(*borders.start(), *borders.end()))
+        let now = match nearest {
+            Some(i) if borders.contains(&held.0[i].border) => held.0.remove(i),
+            Some(i) => {
+                let (changes, border) = (Arc::clone(&held.0[i].changes), target(&held.0[i]));
+                changes.at(self, part, border, progress)?
+            }
+            None => {
+                let changes = Arc::new(Changes::of(self, part)?);
+                changes.at(self, part, *borders.start(), progress)?
+            }
         };
-        let near = held.0.iter().filter(|h| mine(h)).min_by_key(far);
-        let border = near.map_or(*borders.start(), |h| {
-            h.border.clamp(*borders.start(), *borders.end())
-        });
-        let changes = match held.0.iter().find(|h| mine(h)) {
-            Some(h) => Arc::clone(&h.changes),
-            None => Arc::new(Changes::of(self, part)?),
-        };
-        let pages = changes.at(self, part, border)?;
-        held.0.push(AtBorder {
-            changes,
-            border,
-            pages: pages.clone(),
-        });
+        let answer = ask(&now.pages);
+        // The one used last is the last one.
+        held.0.push(now);
         held.shrink();
-        Ok(pages)
+        Ok(answer)
     }
 }
 
 impl Contents {
+    /// Forgets all. Players keep what they have.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
     /// Forgets what was used longest ago, as long as there is too much.
     fn shrink(&mut self) {
-        let beside = |all: &[AtBorder]| {
-            let sizes = || all.iter().map(|h| h.pages.made() * PAGE);
-            sizes().sum::<usize>() - sizes().max().unwrap_or(0)
-        };
-        while self.0.len() > MANY || beside(&self.0) > MOST {
+        while self.0.len() > MANY || self.beside() > MOST {
             self.0.remove(0);
         }
+    }
+
+    /// The bytes of all but the largest. The lists of changes of the part used last do not count.
+    fn beside(&self) -> usize {
+        let last = self.0.last().map(|h| Arc::as_ptr(&h.changes));
+        let size = |h: &AtBorder| {
+            let other = last.is_none_or(|l| l != Arc::as_ptr(&h.changes));
+            let lists = if other { h.changes.size() } else { 0 };
+            h.pages.made() * PAGE + h.pages.numbers().count() * EACH + lists
+        };
+        let sizes = || self.0.iter().map(size);
+        sizes().sum::<usize>() - sizes().max().unwrap_or(0)
     }
 }
 
@@ -112,8 +116,7 @@ impl Changes {
             false => Lines::default(),
         };
         Ok(Changes {
-            thread: part.thread,
-            borders: part.borders.clone(),
+            body: lock(&part.body).number,
             begin,
             intervals: part.borders.iter().map(|_| OnceLock::new()).collect(),
             known: Mutex::default(),
@@ -121,7 +124,16 @@ impl Changes {
     }
 
     fn is_of(&self, part: &IndexPart) -> bool {
-        self.thread == part.thread && self.borders == part.borders
+        self.body == lock(&part.body).number
+    }
+
+    /// The bytes that its lists take, about.
+    fn size(&self) -> usize {
+        self.intervals
+            .iter()
+            .filter_map(OnceLock::get)
+            .map(Differences::size)
+            .sum()
     }
 
     /// What memory holds at a border.
@@ -130,20 +142,24 @@ impl Changes {
         engine: &Arc<Engine>,
         part: &IndexPart,
         border: usize,
-    ) -> Result<Lines> {
+        progress: &index::Progress,
+    ) -> Result<AtBorder> {
         let mut all: Vec<u32> = self.begin.numbers().collect();
+        let mut sorted = all.len();
         for (i, its) in self.intervals[..border].iter().enumerate() {
             let its = match its.get() {
                 Some(its) => its,
+                None if !progress(0) => return Err(Error::Cancelled),
                 None => {
                     let new = part.differences(engine, i)?;
                     its.get_or_init(|| new)
                 }
             };
             all.extend(its.pages());
-            if i % 16 == 15 {
+            if all.len() > 2 * sorted + PAGE {
                 all.sort_unstable();
                 all.dedup();
+                sorted = all.len();
             }
         }
         all.sort_unstable();
@@ -154,7 +170,12 @@ impl Changes {
         let mut known = lock(&self.known);
         known.retain(|k| !k.1.is_gone());
         known.push((border, pages.made_pages()));
-        Ok(pages)
+        drop(known);
+        Ok(AtBorder {
+            changes: Arc::clone(self),
+            border,
+            pages,
+        })
     }
 
     /// What a page holds at a border: what it holds at the nearest border where that is known, and what changed between.

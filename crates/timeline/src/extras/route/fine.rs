@@ -115,7 +115,7 @@ fn machine(timeline: &Timeline, thread: ThreadId, from: u64) -> Result<Machine<'
         .range(..=from)
         .next_back()
         .ok_or(Error::NoThread(thread))?;
-    begin.start(engine, thread, &mut machine)?;
+    begin.start(engine, thread, &mut machine, &|_| true)?;
     while machine.position() < from {
         let stop = machine.run_to(from).map_err(|e| replay(thread, e))?;
         if stop != Stop::Position {

@@ -63,7 +63,7 @@ impl Player {
     }
 
     /// Whether a machine that runs ahead comes to `count` sooner than by the coarse level alone. That makes a part of the fine
-    /// level first, for which all memory is copied several times, or plays with marks from the beginning of the interval.
+    /// level first, for which all memory is copied, or plays with marks from the beginning of the interval.
     pub(super) fn is_sooner_ahead(
         &self,
         built: &IndexPart,
@@ -133,7 +133,9 @@ impl Player {
                 self.let_go_of_much()?;
                 let mut machine = self.engine.machine(thread)?;
                 machine.digests_only();
-                begin.start(&self.engine, thread, &mut machine)?;
+                let cancel = &self.cancel;
+                let go_on = |_| !cancel.is_cancelled();
+                begin.start(&self.engine, thread, &mut machine, &go_on)?;
                 Ahead { machine, part }
             }
         };
