@@ -179,7 +179,7 @@ impl Scan {
         scan.opener = info.and_then(|i| i.dropped?.opener);
         let mut first = None;
         for (number, c) in chunks.iter().enumerate() {
-            scan.chunk(number, &trace.load(c)?, c.offset, &mut first)?;
+            scan.chunk(number, &trace.load_outline(c)?, c.offset, &mut first)?;
         }
         let first = scan.numbers.first().copied();
         let before = |o: &Opener| o.at <= scan.from && first.is_none_or(|n| o.number < n.0);

@@ -8,6 +8,10 @@ use hindsight_events::{Decoder, Encoder, Event};
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use std::ops::Range;
 
+mod outline;
+
+pub use outline::outline;
+
 /// A chunk ends when its events have at least this many bytes in wire form.
 pub const CHUNK_BYTES: usize = 1 << 20;
 
@@ -453,17 +457,20 @@ fn put(out: &mut Vec<u8>, v: u64) {
     out.extend_from_slice(&b[..n]);
 }
 
-/// Turns the columns of a chunk back into wire form. `None` if they do not fit together.
-pub fn merge(raw: &[u8]) -> Option<Vec<u8>> {
+/// The columns of a chunk.
+fn split(raw: &[u8]) -> Option<[&[u8]; COLUMNS]> {
     let (lengths, mut rest) = raw.split_at_checked(LENGTHS)?;
     let mut columns: [&[u8]; COLUMNS] = [&[]; COLUMNS];
     for (c, len) in columns.iter_mut().zip(lengths.chunks_exact(4)) {
         let len = u32::from_le_bytes(len.try_into().ok()?) as usize;
         (*c, rest) = rest.split_at_checked(len)?;
     }
-    if !rest.is_empty() {
-        return None;
-    }
+    rest.is_empty().then_some(columns)
+}
+
+/// Turns the columns of a chunk back into wire form. `None` if they do not fit together.
+pub fn merge(raw: &[u8]) -> Option<Vec<u8>> {
+    let columns = split(raw)?;
     let mut out = Vec::with_capacity(raw.len() - LENGTHS);
     let mut at = [0; COLUMNS];
     let copy = |c: usize, n: usize, out: &mut Vec<u8>, at: &mut [usize; COLUMNS]| {

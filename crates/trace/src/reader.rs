@@ -342,6 +342,17 @@ impl Trace {
         })
     }
 
+    /// The same without patches of words, which are most of what a thread leaves that is hard to predict: see [`columns::outline`].
+    ///
+    /// # Errors
+    /// As [`Trace::load`].
+    pub fn load_outline(&self, c: &ChunkMeta) -> Result<Vec<u8>, Error> {
+        columns::outline(&self.payload(c.offset, &c.header)?).ok_or(Error::Damaged {
+            offset: c.offset,
+            what: "the columns of a chunk do not fit together",
+        })
+    }
+
     /// Appends a chunk to another trace, as it is stored.
     pub(crate) fn copy<W: std::io::Write>(
         &self,

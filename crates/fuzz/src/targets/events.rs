@@ -26,6 +26,7 @@ pub fn columns(raw: &[u8]) {
     if let Some(wire) = columns::merge(raw) {
         assert!(wire.len() <= raw.len());
     }
+    columns::outline(raw);
 }
 
 pub fn ring(bytes: &[u8]) {
@@ -38,9 +39,12 @@ pub fn ring(bytes: &[u8]) {
         builder.take(&mut content);
         // What the builder took can be merged again.
         let merged = columns::merge(&content.raw).expect("columns that were just made");
-        let (mut decoder, mut done) = (Decoder::default(), 0);
-        while done < merged.len() {
-            done += decoder.decode(&merged[done..]).expect("whole events").2;
+        let outline = columns::outline(&content.raw).expect("columns that were just made");
+        for wire in [merged, outline] {
+            let (mut decoder, mut done) = (Decoder::default(), 0);
+            while done < wire.len() {
+                done += decoder.decode(&wire[done..]).expect("whole events").2;
+            }
         }
         if pushed != Pushed::Full {
             break;
