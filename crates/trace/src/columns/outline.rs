@@ -27,7 +27,7 @@ pub fn outline(raw: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let mut out = Vec::with_capacity(raw.len() - LENGTHS - words);
-    let (mut position, mut int, mut bulk) = (0, 0, 0);
+    let (mut position, mut int, mut bulk) = (0, 0, 0usize);
     // The distance from the last event that was put out.
     let mut distance = 0u64;
     let mut begins = true;
