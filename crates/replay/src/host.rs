@@ -212,8 +212,7 @@ extern "C" fn handler(
     false
 }
 
-/// Installs the signal handler.
-pub fn install() {
+fn install() {
     PREVIOUS.get_or_init(|| {
         UNPRIVILEGED.store(fsgsbase(), Relaxed);
         SIGNALS.map(|signal| {

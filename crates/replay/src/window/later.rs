@@ -35,9 +35,9 @@ pub(crate) struct Region {
 pub(super) struct Known(Arc<Region>);
 
 impl Known {
-    /// Lets the handler know a region of pages that have just become inaccessible.
+    /// Lets the handler know a region of pages that have just become inaccessible. Whoever prepares a thread for translated code
+    /// installs the handler.
     pub fn new(region: Region) -> Known {
-        crate::host::install();
         let region = Arc::new(region);
         let mut all = REGIONS.write().unwrap_or_else(PoisonError::into_inner);
         all.push(Arc::clone(&region));

@@ -8,7 +8,7 @@ use hindsight_replay::{Lines, MadePages, SharedPage};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Bytes in a page of memory, and one that has nothing.
+/// A page that has nothing.
 const NONE: [u8; PAGE] = [0; PAGE];
 /// Several borders are remembered, as long as all but the largest have at most `MOST` bytes together and are at most `MANY`.
 /// Several players, each at another place, then do not take the content from each other.
