@@ -87,7 +87,13 @@ fn code_of_more_than_one_chunk() {
         .unwrap_or_else(|| panic!("{log}"));
     let first: Vec<&str> = one.matches(" of code goes on ").collect();
     assert_eq!(first.len(), 1, "{log}");
-    assert!(one.contains(", 0 of them dead"), "{log}");
+    // Two threads that translate the same block at the same time leave one of both dead, and they meet a few times.
+    let dead = one
+        .split(" blocks, ")
+        .nth(1)
+        .expect("goes on behind blocks");
+    let dead: u32 = dead.split(' ').next().unwrap().parse().unwrap();
+    assert!(dead < 100, "{log}");
     // Two more rounds: no round is translated more than once, so none fills more than two chunks.
     let generations = more.matches(" of code begins").count();
     assert!(generations <= 2, "{log}");
