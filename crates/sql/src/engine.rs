@@ -31,6 +31,10 @@ use tokio::sync::Notify;
 /// What sorting, grouping and joining may take of memory, in bytes.
 pub const MEMORY: usize = 1 << 30;
 
+/// The bytes of stack of a thread that plans and answers. Plans of long conditions are deep, and code that is not optimized has large
+/// frames.
+const STACK: usize = 16 << 20;
+
 /// Answers queries about recordings.
 pub struct Engine {
     context: SessionContext,
@@ -119,6 +123,7 @@ impl Engine {
         // It waits for nothing but its own threads. Work that takes long is done in threads of its own.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(processors)
+            .thread_stack_size(STACK)
             .build()?;
         Ok(Engine {
             context,

@@ -255,14 +255,13 @@ int main(void) { pthread_t t; pthread_create(&t, 0, count, 0); pthread_join(t, 0
 #[test]
 fn a_command_that_takes_long_is_interrupted() {
     let s = Scene::new();
-    let source = "volatile long n; int main(void) { for (long i = 0; i < 1800000000; i++) n += i; return 0; }";
-    let program = compile(&s, "program", source, &[]);
-    let trace = s.path("long.hst");
-    let mut command = s.hindsight(&["record", "--keyframe-interval", "1000000000000", "-o"]);
-    let done = s.run(command.arg(&trace).arg("--").arg(program));
-    assert!(done.status.success(), "{}", done.messages());
-    // This runs nearly the whole program, since no key frame is on the way: it takes seconds.
-    let script = "echo going\\n\nseek 99%\nwhen\nbreak main\ncontinue\nprint n\n";
+    let trace = record(
+        &s,
+        "volatile long n; int main(void) { for (long i = 0; i < 1800000000; i++) n += i; return 0; }",
+        &[],
+    );
+    // This makes an index with very many frames, which takes many seconds.
+    let script = "echo going\\n\ninterest begin 99%\nwhen\nbreak main\ncontinue\nprint n\n";
     let done = interrupted(&s, &trace, script, 200);
     expect(&done.messages(), &["cancelled", "0.00% of the thread"]);
     expect(&done.text(), &["main ()", "= 0"]);

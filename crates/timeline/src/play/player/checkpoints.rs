@@ -56,7 +56,8 @@ impl Player {
             .filter(|(_, s)| !(fresh && s.settled && s.position() == count))
             .max_by_key(|(_, s)| s.position());
         let best = best.map(|(i, s)| (i, s.position(), s.since.coarse));
-        let span = index::span(&self.engine, self.thread);
+        // A seek leaves a checkpoint a fine interval before its end. Who steps on from there is still near.
+        let span = index::span(&self.engine, self.thread).saturating_mul(2);
         match best.filter(|(_, at, _)| !ahead || here < *at) {
             Some((i, at, coarse))
                 if count - at <= span || coarse && self.may_play_coarse(at, count) =>
