@@ -101,8 +101,7 @@ impl Player {
         let Some((at, _)) = self.frame_for(count)? else {
             return Ok(false);
         };
-        let far = into > self.span().saturating_mul(NEAR);
-        Ok(count - at < self.copied() || far && self.engine.is_large(built, interval)?)
+        Ok(count - at < self.copied() || self.engine.is_large(built, interval)?)
     }
 
     /// To copy all memory takes as long as to run this many instructions. Where somebody chose the length of coarse intervals, it
