@@ -89,6 +89,13 @@ impl Lines {
         })
     }
 
+    /// Passes those pages to `show` that were made so far, of those that are made when somebody needs them.
+    pub fn each_made(&self, show: &mut dyn FnMut(&SharedPage)) {
+        if let Bytes::Later(pages) = &self.bytes {
+            pages.made().for_each(show);
+        }
+    }
+
     /// Whether a page that had to be made could not be. Zeros then stand for it, and no answer may come from them.
     pub fn is_bad(&self) -> bool {
         matches!(&self.bytes, Bytes::Later(pages) if pages.is_bad())

@@ -305,6 +305,12 @@ impl<'a> Machine<'a> {
         self.cpu.window.content()
     }
 
+    /// The same. Pages that are equal to those made of `other` are not copied, where pages of the window are made when they are
+    /// touched.
+    pub fn content_beside(&self, other: &Lines) -> Result<Lines, Error> {
+        self.cpu.window.content_beside(other)
+    }
+
     /// How many bytes of memory the window's cells take.
     pub fn held(&self) -> Result<usize, Error> {
         Ok(self.cpu.window.pages()?.len() * 4096)

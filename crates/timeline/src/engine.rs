@@ -5,6 +5,7 @@ mod contents;
 pub mod interest;
 mod levels;
 mod parts;
+mod passed;
 mod patience;
 mod room;
 mod whole;
@@ -74,6 +75,8 @@ pub struct Engine {
     fine: Mutex<LruCache<(ThreadId, u64), Arc<IndexPart>>>,
     /// What memory holds at borders between coarse intervals, the one asked about last at the end.
     at_border: Mutex<contents::Contents>,
+    /// Where machines without marks came by in coarse intervals.
+    passed: Mutex<passed::Passed>,
     /// The index file in which parts lie that were read.
     file: Mutex<Option<Arc<File>>>,
     /// Whoever makes a part has its lock. Others wait for it, and need not make it again.
@@ -169,6 +172,7 @@ impl Engine {
             parts: Mutex::default(),
             fine: Mutex::new(LruCache::new(fine)),
             at_border: Mutex::default(),
+            passed: Mutex::default(),
             file: Mutex::default(),
             making: Mutex::default(),
             ran_ahead: Mutex::default(),

@@ -4,6 +4,7 @@
 //! - Content that is made later leaves the cells inaccessible. A page is made when it is touched.
 
 use super::bytes::Bytes;
+use super::later::{LaterPages, MadePages};
 use super::{Lines, NONE, PAGE, SharedPage, union};
 use crate::Error;
 use crate::memory::MemoryFile;
@@ -128,6 +129,11 @@ impl Window {
     /// All that the window holds. Pages that still wait to be touched are not made for this: they are asked of what the window began
     /// with. A window that begins with that in turn asks through it, so nobody hands over without end.
     pub(crate) fn content(&self) -> Result<Lines, Error> {
+        self.content_beside(&Lines::default())
+    }
+
+    /// The same. Pages that are equal to those made of `other` are not copied.
+    pub(crate) fn content_beside(&self, other: &Lines) -> Result<Lines, Error> {
         let none = Lines::default();
         let Some(laid) = self
             .laid
@@ -137,21 +143,27 @@ impl Window {
             return self.beyond(&none);
         };
         let mut new: BTreeMap<u32, SharedPage> = BTreeMap::new();
-        let made = laid.made_pages();
+        let made = [other.made_pages(), laid.made_pages()];
         for page in self.compared(laid, &none)? {
             let now = self.page(page);
-            let same = made.page(page).filter(|was| **was == *now);
+            let same = |made: &MadePages| made.page(page).filter(|was| **was == *now);
+            let same = made.iter().find_map(same);
             new.insert(page, same.unwrap_or_else(|| Arc::new(*now)));
         }
         let mut pages: Vec<u32> = laid.numbers().chain(new.keys().copied()).collect();
         pages.sort_unstable();
         pages.dedup();
+        let list = pages.iter().map(|page| (*page, u64::MAX)).collect();
         let laid = laid.clone();
         let source = move |page| {
-            let its = new.get(&page).or_else(|| laid.later_page(page));
+            let its = laid.later_page(page);
             its.filter(|_| !laid.is_bad()).cloned()
         };
-        Ok(Lines::later(pages, Box::new(source)).unwrap_or_default())
+        let pages = LaterPages::with(new.into_iter(), pages.into(), Box::new(source));
+        Ok(Lines {
+            pages: list,
+            bytes: Bytes::Later(Arc::new(pages)),
+        })
     }
 
     /// The pages whose cells may differ from `base`, and those of `more`, ascending.

@@ -39,6 +39,27 @@ impl LaterPages {
         }
     }
 
+    /// The same, some pages of which are made already: both ascend.
+    pub fn with(
+        made: impl Iterator<Item = (u32, SharedPage)>,
+        numbers: Box<[u32]>,
+        source: Box<dyn PageSource>,
+    ) -> LaterPages {
+        let pages = LaterPages::new(numbers, source);
+        for (number, page) in made {
+            if let Ok(i) = pages.numbers.binary_search(&number) {
+                let new = pages.made[i].set(page).is_ok();
+                pages.count.fetch_add(new as usize, Relaxed);
+            }
+        }
+        pages
+    }
+
+    /// The pages that were made so far.
+    pub fn made(&self) -> impl Iterator<Item = &SharedPage> {
+        self.made.iter().filter_map(OnceLock::get)
+    }
+
     /// Page `i`. Zeros if it cannot be made; [`LaterPages::is_bad`] then says so.
     pub fn page(&self, i: usize) -> &SharedPage {
         self.made[i].get_or_init(|| {

@@ -6,6 +6,7 @@
 
 use super::{Need, Player, Since};
 use crate::base::STRIDE;
+use crate::engine::Engine;
 use crate::index::{self, IndexPart};
 use crate::model::error::replay;
 use crate::play::begin::Begin;
@@ -23,17 +24,32 @@ const NEAR: u64 = 4;
 /// an interval: 128 MiB.
 const KEPT: u64 = 4;
 
+/// Places that are remembered lie so many fine intervals apart. Where somebody chose the length of coarse intervals, they are so many in
+/// each.
+const EVERY: u64 = 8;
+
 /// The machine that runs ahead, and the part in which it is.
 pub struct Ahead {
     machine: Machine<'static>,
     part: usize,
+    /// Its pages are made when they are touched. So it costs little to remember where it comes by.
+    remembers: bool,
 }
 
 impl Ahead {
-    /// Runs the machine of `thread` to position `to`. False if the stream ends before.
-    fn run(&mut self, thread: ThreadId, to: u64, progress: &index::Progress) -> Result<bool> {
+    /// Runs the machine of `thread` to position `to`. False if the stream ends before. On the way it remembers places, `every` so many
+    /// instructions.
+    fn run(
+        &mut self,
+        engine: &Engine,
+        thread: ThreadId,
+        (to, every): (u64, u64),
+        progress: &index::Progress,
+    ) -> Result<bool> {
         while self.machine.position() < to {
-            let next = to.min(self.machine.position().saturating_add(STRIDE));
+            let here = self.machine.position();
+            let border = (here / every + 1).saturating_mul(every);
+            let next = to.min(here.saturating_add(STRIDE)).min(border);
             let n = next - self.machine.position();
             match self.machine.run_to(next).map_err(|e| replay(thread, e))? {
                 Stop::Position | Stop::Break => {}
@@ -41,6 +57,10 @@ impl Ahead {
             }
             if !progress(n) {
                 return Err(Error::Cancelled);
+            }
+            if next == border && self.remembers {
+                let passes = engine.passes(thread, &self.machine);
+                passes.map_err(|e| replay(thread, e))?;
             }
         }
         Ok(true)
@@ -81,8 +101,7 @@ impl Player {
         let Some((at, _)) = self.frame_for(count)? else {
             return Ok(false);
         };
-        let far = into > self.span().saturating_mul(NEAR);
-        Ok(count - at < self.copied() || far && self.engine.is_large(built, interval)?)
+        Ok(count - at < self.copied() || self.engine.is_large(built, interval)?)
     }
 
     /// To copy all memory takes as long as to run this many instructions. Where somebody chose the length of coarse intervals, it
@@ -112,6 +131,14 @@ impl Player {
         (at, Begin::KeyFrame(chunk))
     }
 
+    /// So many instructions lie between the places that machines remember.
+    fn every(&self) -> u64 {
+        match self.engine.coarse {
+            0 => self.span().saturating_mul(EVERY),
+            n => (n / EVERY).max(1),
+        }
+    }
+
     /// Begins to play a little before `count`, from the last key frame that restates memory. `false`: the index has to
     /// be made.
     pub(super) fn start_ahead(&mut self, part: usize, count: u64, need: Need) -> Result<bool> {
@@ -124,7 +151,11 @@ impl Player {
             return Ok(false);
         };
         let to = count.saturating_sub(span).max(frame.0);
-        let (at, begin) = self.ahead_from(part, to, frame);
+        let (mut at, mut begin) = self.ahead_from(part, to, frame);
+        if let Some((state, content)) = self.engine.passed(thread, at, to) {
+            at = state.position;
+            begin = Begin::Player(Box::new(state), content);
+        }
         let ready = |a: &Ahead| a.part == part && (at..=to).contains(&a.machine.position());
         let mut ahead = match self.ahead.take().filter(ready) {
             Some(a) => a,
@@ -136,11 +167,18 @@ impl Player {
                 let cancel = &self.cancel;
                 let go_on = |_| !cancel.is_cancelled();
                 begin.start(&self.engine, thread, &mut machine, &go_on)?;
-                Ahead { machine, part }
+                Ahead {
+                    machine,
+                    part,
+                    remembers: !matches!(begin, Begin::KeyFrame(_)),
+                }
             }
         };
         let engine = Arc::clone(&self.engine);
-        if !engine.show(&self.cancel, |progress| ahead.run(thread, to, progress))? {
+        let to = (to, self.every());
+        if !engine.show(&self.cancel, |progress| {
+            ahead.run(&engine, thread, to, progress)
+        })? {
             // The stream ends before. The index says how far it goes.
             return Ok(false);
         }
@@ -225,7 +263,12 @@ impl Player {
             machine.set_breaks(Vec::new());
             let part = self.part(count);
             self.let_go()?;
-            self.take_over(Ahead { machine, part }, part)?;
+            let ahead = Ahead {
+                machine,
+                part,
+                remembers: false,
+            };
+            self.take_over(ahead, part)?;
         }
         Ok(())
     }
