@@ -90,9 +90,17 @@ impl Lines {
     }
 
     /// Passes those pages to `show` that were made so far, of those that are made when somebody needs them.
-    pub fn each_made(&self, show: &mut dyn FnMut(&SharedPage)) {
+    pub fn each_made(&self, show: &mut dyn FnMut(u32, &SharedPage)) {
         if let Bytes::Later(pages) = &self.bytes {
-            pages.made().for_each(show);
+            pages.made().for_each(|(number, page)| show(number, page));
+        }
+    }
+
+    /// The lines that those pages come from that are not made yet, if they come from others.
+    pub fn root(&self) -> Option<&Lines> {
+        match &self.bytes {
+            Bytes::Later(pages) => pages.root(),
+            _ => None,
         }
     }
 
@@ -181,7 +189,7 @@ impl Lines {
     }
 
     /// Whether a window that holds `other` holds these lines, without a look at the pages.
-    fn is_same(&self, other: &Lines) -> bool {
+    pub fn is_same(&self, other: &Lines) -> bool {
         match (&self.bytes, &other.bytes) {
             (Bytes::File(a), Bytes::File(b)) => Arc::ptr_eq(a, b),
             (Bytes::Later(a), Bytes::Later(b)) => Arc::ptr_eq(a, b),

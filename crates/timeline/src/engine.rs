@@ -243,6 +243,7 @@ impl Engine {
         if let Ok(mut borders) = self.at_border.try_lock() {
             borders.clear();
         }
+        lock(&self.passed).clear();
     }
 
     /// The parts of a thread.

@@ -127,7 +127,10 @@ impl Window {
     }
 
     /// All that the window holds. Pages that still wait to be touched are not made for this: they are asked of what the window began
-    /// with. A window that begins with that in turn asks through it, so nobody hands over without end.
+    /// with, or of what that is asked of.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]: a page of the window could not be made.
     pub(crate) fn content(&self) -> Result<Lines, Error> {
         self.content_beside(&Lines::default())
     }
@@ -142,6 +145,9 @@ impl Window {
         else {
             return self.beyond(&none);
         };
+        if self.is_bad() {
+            return Err(Error::Damaged);
+        }
         let mut new: BTreeMap<u32, SharedPage> = BTreeMap::new();
         let made = [other.made_pages(), laid.made_pages()];
         for page in self.compared(laid, &none)? {
@@ -150,16 +156,18 @@ impl Window {
             let same = made.iter().find_map(same);
             new.insert(page, same.unwrap_or_else(|| Arc::new(*now)));
         }
+        // What has no root is one.
+        let root = laid.root().unwrap_or(laid);
+        if !root.is_same(laid) {
+            laid.each_made(&mut |number, page| {
+                new.entry(number).or_insert_with(|| Arc::clone(page));
+            });
+        }
         let mut pages: Vec<u32> = laid.numbers().chain(new.keys().copied()).collect();
         pages.sort_unstable();
         pages.dedup();
         let list = pages.iter().map(|page| (*page, u64::MAX)).collect();
-        let laid = laid.clone();
-        let source = move |page| {
-            let its = laid.later_page(page);
-            its.filter(|_| !laid.is_bad()).cloned()
-        };
-        let pages = LaterPages::with(new.into_iter(), pages.into(), Box::new(source));
+        let pages = LaterPages::beside(root.clone(), new.into_iter(), pages.into());
         Ok(Lines {
             pages: list,
             bytes: Bytes::Later(Arc::new(pages)),

@@ -1,6 +1,6 @@
 //! Pages whose content is found out when somebody needs it.
 
-use super::{PAGE, SharedPage};
+use super::{Lines, PAGE, SharedPage};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -17,11 +17,18 @@ impl<F: Fn(u32) -> Option<SharedPage> + Send + Sync> PageSource for F {
     }
 }
 
+/// Where pages come from that are not made yet.
+enum Source {
+    Found(Box<dyn PageSource>),
+    /// Other pages that are made later, all of which are found. So nobody asks through many.
+    Root(Lines),
+}
+
 /// Whole pages. What they hold is found out once.
 pub(super) struct LaterPages {
     numbers: Box<[u32]>,
     made: Box<[OnceLock<SharedPage>]>,
-    source: Box<dyn PageSource>,
+    source: Source,
     /// How many were made.
     count: AtomicUsize,
     /// A page could not be made.
@@ -33,19 +40,20 @@ impl LaterPages {
         LaterPages {
             made: numbers.iter().map(|_| OnceLock::new()).collect(),
             numbers,
-            source,
+            source: Source::Found(source),
             count: AtomicUsize::new(0),
             is_bad: AtomicBool::new(false),
         }
     }
 
-    /// The same, some pages of which are made already: both ascend.
-    pub fn with(
+    /// The same pages as `root` has, and more. These are made already, among them all that `root` does not have. Both ascend.
+    pub fn beside(
+        root: Lines,
         made: impl Iterator<Item = (u32, SharedPage)>,
         numbers: Box<[u32]>,
-        source: Box<dyn PageSource>,
     ) -> LaterPages {
-        let pages = LaterPages::new(numbers, source);
+        let mut pages = LaterPages::new(numbers, Box::new(|_| None));
+        pages.source = Source::Root(root);
         for (number, page) in made {
             if let Ok(i) = pages.numbers.binary_search(&number) {
                 let new = pages.made[i].set(page).is_ok();
@@ -55,16 +63,35 @@ impl LaterPages {
         pages
     }
 
-    /// The pages that were made so far.
-    pub fn made(&self) -> impl Iterator<Item = &SharedPage> {
-        self.made.iter().filter_map(OnceLock::get)
+    /// The pages that were made so far, with their numbers.
+    pub fn made(&self) -> impl Iterator<Item = (u32, &SharedPage)> {
+        let all = self.numbers.iter().zip(&self.made);
+        all.filter_map(|(number, page)| Some((*number, page.get()?)))
+    }
+
+    /// The pages that those come from that are not made yet, if they come from others.
+    pub fn root(&self) -> Option<&Lines> {
+        match &self.source {
+            Source::Root(root) => Some(root),
+            Source::Found(_) => None,
+        }
+    }
+
+    fn find(&self, number: u32) -> Option<SharedPage> {
+        match &self.source {
+            Source::Found(source) => source.page(number),
+            Source::Root(root) => {
+                let its = root.later_page(number).cloned();
+                its.filter(|_| !root.is_bad())
+            }
+        }
     }
 
     /// Page `i`. Zeros if it cannot be made; [`LaterPages::is_bad`] then says so.
     pub fn page(&self, i: usize) -> &SharedPage {
         self.made[i].get_or_init(|| {
             self.count.fetch_add(1, Relaxed);
-            self.source.page(self.numbers[i]).unwrap_or_else(|| {
+            self.find(self.numbers[i]).unwrap_or_else(|| {
                 self.is_bad.store(true, Relaxed);
                 Arc::new([0; PAGE])
             })
@@ -81,7 +108,7 @@ impl LaterPages {
     }
 
     pub fn is_bad(&self) -> bool {
-        self.is_bad.load(Relaxed)
+        self.is_bad.load(Relaxed) || self.root().is_some_and(Lines::is_bad)
     }
 }
 

@@ -24,9 +24,10 @@ const NEAR: u64 = 4;
 /// an interval: 128 MiB.
 const KEPT: u64 = 4;
 
-/// Places that are remembered lie so many fine intervals apart. Where somebody chose the length of coarse intervals, they are so many in
-/// each.
+/// Places that are remembered lie so many fine intervals apart, and at least `APART` instructions. Where somebody chose the length of
+/// coarse intervals, they are so many in each.
 const EVERY: u64 = 8;
+const APART: u64 = 1 << 26;
 
 /// The machine that runs ahead, and the part in which it is.
 pub struct Ahead {
@@ -134,7 +135,7 @@ impl Player {
     /// So many instructions lie between the places that machines remember.
     fn every(&self) -> u64 {
         match self.engine.coarse {
-            0 => self.span().saturating_mul(EVERY),
+            0 => self.span().saturating_mul(EVERY).max(APART),
             n => (n / EVERY).max(1),
         }
     }
@@ -151,11 +152,9 @@ impl Player {
             return Ok(false);
         };
         let to = count.saturating_sub(span).max(frame.0);
-        let (mut at, mut begin) = self.ahead_from(part, to, frame);
-        if let Some((state, content)) = self.engine.passed(thread, at, to) {
-            at = state.position;
-            begin = Begin::Player(Box::new(state), content);
-        }
+        let (border, begin) = self.ahead_from(part, to, frame);
+        let passed = self.engine.passed(thread, border, to);
+        let at = passed.as_ref().map_or(border, |p| p.0.position);
         let ready = |a: &Ahead| a.part == part && (at..=to).contains(&a.machine.position());
         let mut ahead = match self.ahead.take().filter(ready) {
             Some(a) => a,
@@ -166,11 +165,16 @@ impl Player {
                 machine.digests_only();
                 let cancel = &self.cancel;
                 let go_on = |_| !cancel.is_cancelled();
+                let remembers = passed.is_some() || !matches!(begin, Begin::KeyFrame(_));
+                let begin = match passed {
+                    Some((state, content)) => Begin::Player(Box::new(state), content),
+                    None => begin,
+                };
                 begin.start(&self.engine, thread, &mut machine, &go_on)?;
                 Ahead {
                     machine,
                     part,
-                    remembers: !matches!(begin, Begin::KeyFrame(_)),
+                    remembers,
                 }
             }
         };

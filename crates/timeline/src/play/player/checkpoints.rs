@@ -56,12 +56,14 @@ impl Player {
             .filter(|(_, s)| !(fresh && s.settled && s.position() == count))
             .max_by_key(|(_, s)| s.position());
         let best = best.map(|(i, s)| (i, s.position(), s.since.coarse));
-        // A seek leaves a checkpoint a fine interval before its end. Who steps on from there is still near.
-        let span = index::span(&self.engine, self.thread).saturating_mul(2);
+        let span = index::span(&self.engine, self.thread);
+        // A seek leaves a checkpoint a fine interval before its end. Who steps on from there is still near, but does not go back for it.
+        let is_near = |at: u64| {
+            let times = if (at..=count).contains(&here) { 1 } else { 2 };
+            count - at <= span.saturating_mul(times)
+        };
         match best.filter(|(_, at, _)| !ahead || here < *at) {
-            Some((i, at, coarse))
-                if count - at <= span || coarse && self.may_play_coarse(at, count) =>
-            {
+            Some((i, at, coarse)) if is_near(at) || coarse && self.may_play_coarse(at, count) => {
                 self.restore(i, need).is_ok()
             }
             // From a coarse interval's beginning it may be far. Its part of the fine level has nearer places.
