@@ -17,6 +17,7 @@ mod coredump;
 mod cut;
 mod data;
 mod debugger;
+mod declare;
 mod diff;
 mod dump;
 mod export;
@@ -154,6 +155,7 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
         Command::Rm(a) => limits::within(|| store::remove(&a)),
         Command::Export(a) => limits::within(|| export::run(&a)),
         Command::Cache(a) => cache::run(&a),
+        Command::Declare(a) => declare::run(&a),
         Command::Dump(a) => dump::run(&a),
         Command::Receive(a) => receive::run(&a),
         Command::Completions { shell } => Ok(completions(shell)),
