@@ -64,18 +64,7 @@ pub fn run() -> i32 {
 fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
     let args = match Args::try_parse() {
         Ok(a) => a,
-        Err(e) => {
-            let _ = e.print();
-            // The lower statuses of `record` are the program's.
-            let recording = std::env::args_os()
-                .nth(1)
-                .is_some_and(|a| a == "record" || a == "attach");
-            return match (e.use_stderr(), recording) {
-                (false, _) => 0,
-                (true, true) => status::FAILED,
-                (true, false) => 2,
-            };
-        }
+        Err(e) => return misused(&e),
     };
     if let Err(wrong) = fits(&args) {
         say(wrong);
@@ -161,6 +150,20 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
         Command::Completions { shell } => Ok(completions(shell)),
     };
     status(result)
+}
+
+/// Shows help, or what is wrong with a command line; the exit status.
+fn misused(e: &clap::Error) -> i32 {
+    let _ = e.print();
+    // The lower statuses of `record` are the program's.
+    let recording = std::env::args_os()
+        .nth(1)
+        .is_some_and(|a| a == "record" || a == "attach");
+    match (e.use_stderr(), recording) {
+        (false, _) => 0,
+        (true, true) => status::FAILED,
+        (true, false) => 2,
+    }
 }
 
 /// Prints what a shell needs to complete command lines.

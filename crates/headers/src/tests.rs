@@ -187,6 +187,10 @@ fn types() {
         one(&format!("{time} typedef struct t t_t; int f(t_t *);")),
         "Types f(w:0.. stdio) by type: 1 is not const"
     );
+}
+
+#[test]
+fn what_nothing_bounds_is_left_out() {
     for (text, why) in [
         (
             "int f(const void *p);",
