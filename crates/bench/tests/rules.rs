@@ -69,6 +69,7 @@ fn lower_crates_never_import_higher_ones() {
         "timeline",
         "oracle",
         "inspect",
+        "headers",
         "origin",
         "compare",
         "rerun",

@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+mod declare;
 mod diff;
 mod housekeeping;
 mod questions;
@@ -11,6 +12,7 @@ mod values;
 mod whole;
 
 use clap::{Parser, Subcommand};
+pub use declare::*;
 pub use diff::*;
 pub use housekeeping::*;
 pub use questions::*;
@@ -59,6 +61,7 @@ impl Command {
             | Attach(_)
             | Detach(_)
             | Cache(_)
+            | Declare(_)
             | Dump(_)
             | Receive(_)
             | Completions { .. } => false,
@@ -136,6 +139,8 @@ pub enum Command {
     Export(Export),
     /// Show or delete the translated code that is kept between recordings.
     Cache(Cache),
+    /// Derive from headers what functions write that are not recorded, for `--declared`.
+    Declare(Declare),
     /// Take what a circular recording (`record --ring`) holds now; it goes on.
     Dump(Dump),
     /// Accept one recording that `record -o tcp:HOST:PORT` sends.

@@ -17,6 +17,7 @@ mod coredump;
 mod cut;
 mod data;
 mod debugger;
+mod declare;
 mod diff;
 mod dump;
 mod export;
@@ -63,18 +64,7 @@ pub fn run() -> i32 {
 fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
     let args = match Args::try_parse() {
         Ok(a) => a,
-        Err(e) => {
-            let _ = e.print();
-            // The lower statuses of `record` are the program's.
-            let recording = std::env::args_os()
-                .nth(1)
-                .is_some_and(|a| a == "record" || a == "attach");
-            return match (e.use_stderr(), recording) {
-                (false, _) => 0,
-                (true, true) => status::FAILED,
-                (true, false) => 2,
-            };
-        }
+        Err(e) => return misused(&e),
     };
     if let Err(wrong) = fits(&args) {
         say(wrong);
@@ -154,11 +144,26 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
         Command::Rm(a) => limits::within(|| store::remove(&a)),
         Command::Export(a) => limits::within(|| export::run(&a)),
         Command::Cache(a) => cache::run(&a),
+        Command::Declare(a) => declare::run(&a),
         Command::Dump(a) => dump::run(&a),
         Command::Receive(a) => receive::run(&a),
         Command::Completions { shell } => Ok(completions(shell)),
     };
     status(result)
+}
+
+/// Shows help, or what is wrong with a command line; the exit status.
+fn misused(e: &clap::Error) -> i32 {
+    let _ = e.print();
+    // The lower statuses of `record` are the program's.
+    let recording = std::env::args_os()
+        .nth(1)
+        .is_some_and(|a| a == "record" || a == "attach");
+    match (e.use_stderr(), recording) {
+        (false, _) => 0,
+        (true, true) => status::FAILED,
+        (true, false) => 2,
+    }
 }
 
 /// Prints what a shell needs to complete command lines.

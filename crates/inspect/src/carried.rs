@@ -9,7 +9,7 @@
 
 mod assumption;
 mod call;
-mod declared;
+pub mod declared;
 mod imports;
 mod shown;
 mod view;

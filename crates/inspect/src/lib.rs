@@ -55,6 +55,7 @@ pub use auxiliary::{InitialStack, auxiliary_vector, dynamic, initial_stack};
 use carried::View;
 pub use carried::{
     Assumption, Carried, Carrier, Declarations, Fault, NEAR_GAPS, NoAssumption, PassedGap, Rule,
+    declared,
 };
 pub use coredump::{CoreDump, core_dump};
 pub use expression::{Evaluated, Named};

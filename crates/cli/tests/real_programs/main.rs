@@ -10,6 +10,7 @@ mod cut;
 mod damage;
 mod data;
 mod deadly;
+mod declared;
 mod endings;
 mod family;
 mod faults;

@@ -25,7 +25,9 @@ pub struct Declaration {
 /// Memory that a function writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Write {
+    /// Where it begins.
     pub at: At,
+    /// How long it is at most.
     pub size: Size,
 }
 
@@ -41,8 +43,11 @@ pub enum At {
 /// At most how many bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Size {
+    /// So many.
     Bytes(u64),
+    /// As many as a parameter says.
     Parameter(usize),
+    /// As many as two parameters say, multiplied.
     Product(usize, usize),
     /// A parameter, so many bytes each.
     Times(usize, u64),
@@ -80,9 +85,12 @@ impl std::error::Error for Fault {}
 impl Declarations {
     /// Those that come with the product.
     pub fn usual() -> Declarations {
-        let read = Declarations::read(include_str!("functions.txt"));
-        // A test reads them.
-        read.unwrap_or_default()
+        // A test reads both.
+        let read = |text| Declarations::read(text).unwrap_or_default();
+        let mut all = read(include_str!("derived.txt"));
+        // What was written by hand says more, or knows better.
+        all.add(read(include_str!("functions.txt")));
+        all
     }
 
     /// Reads the text of declarations.
@@ -238,6 +246,7 @@ mod tests {
     #[test]
     fn those_that_come_with_it_can_be_read() {
         Declarations::read(include_str!("functions.txt")).unwrap();
+        Declarations::read(include_str!("derived.txt")).unwrap();
         let all = Declarations::usual();
         assert_eq!(all.of("libc.so.6", "strlen").unwrap().writes, []);
         let fread = all.of("libc.so.6", "fread").unwrap();
@@ -248,6 +257,9 @@ mod tests {
         assert!(fread.writes == [to] && fread.stdio && !fread.heap);
         assert_eq!(all.of("libc.so.6", "sin"), None);
         assert_eq!(all.of("libz.so.1", "strlen"), None);
+        // One that only headers describe, and one of which they say too little.
+        assert_eq!(all.of("libc.so.6", "wcslen").unwrap().text, "wcslen()");
+        assert!(all.of("libc.so.6", "strcoll_l").unwrap().heap);
         assert!(all.of("libc.so.6", "regcomp").is_some() && all.of("libc.so.6", "qsort").is_none());
     }
 
