@@ -161,3 +161,40 @@ fn lines_must_fit_their_pages() {
     assert!(Lines::new(vec![(1 << 20, 2)], line.clone()).is_none());
     assert!(Lines::new(vec![(4, 2), (4, 1)], [&line[..], &line].concat()).is_none());
 }
+
+/// What goes from window to window asks the first content for pages, and shares those that stay equal. A page that cannot be made
+/// is an error from then on, not zeros.
+#[test]
+fn handed_over_again_and_again() {
+    let source = |n: u32| (n != 5000).then(|| Arc::new([n as u8; PAGE]));
+    let begin = Lines::later((1..12).chain([5000]).collect(), Box::new(source)).unwrap();
+    let mut content = begin.clone();
+    for round in 1..6u64 {
+        let mut w = Window::observed().unwrap();
+        w.begin_anywhere(&content).unwrap();
+        w.write(round * 4096, &[100 + round as u8; 10]);
+        w.write((20 + round) * 4096, &[7; 10]);
+        let next = w.content_beside(&content).unwrap();
+        assert!(next.root().unwrap().is_same(&begin));
+        let mut before = Vec::new();
+        content.each_made(&mut |number, page| before.push((number, Arc::as_ptr(page))));
+        let mut kept = 0;
+        next.each_made(&mut |number, page| {
+            kept += before.contains(&(number, Arc::as_ptr(page))) as usize;
+        });
+        assert!(kept as u64 >= 2 * (round - 1), "{kept} in round {round}");
+        content = next;
+    }
+    let mut w = Window::observed().unwrap();
+    w.begin_anywhere(&content).unwrap();
+    for n in 1..12u64 {
+        let mut bytes = [0; 20];
+        w.read(n * 4096, &mut bytes);
+        let written = if n < 6 { 100 + n } else { n };
+        assert_eq!((bytes[0], bytes[19]), (written as u8, n as u8));
+    }
+    assert!(w.content().is_ok());
+    w.read(5000 * 4096, &mut [0]);
+    assert!(matches!(w.content(), Err(crate::Error::Damaged)));
+    assert!(content.is_bad());
+}
