@@ -109,7 +109,7 @@ fn too_far(r: Result<Report, Error>) -> String {
 #[test]
 fn a_call_in_which_the_recorded_process_ended_is_not_made() {
     let dir = tempfile::tempdir().unwrap();
-    let ignore = "$SIG{TERM} = 'IGNORE'; $SIG{HUP} = sub {}; rename 'a', 'b'; print 'lives'";
+    let ignore = "$SIG{INT} = 'DEFAULT'; $SIG{TERM} = 'IGNORE'; $SIG{HUP} = sub {}; rename 'a', 'b'; print 'lives'";
     let rename = || call(SYS_rename, [1, 2, 0, 0, 0, 0], &["a", "b"], None);
     for n in [0, -1, 65, i32::MAX, SIGSTOP, SIGCHLD] {
         std::fs::write(dir.path().join("a"), "kept").unwrap();

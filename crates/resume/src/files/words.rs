@@ -7,6 +7,7 @@ use crate::source::MOST_UNKNOWN;
 use crate::{Error, Result};
 use hindsight_inspect::ProcessState;
 use hindsight_inspect::state::MappedRange;
+use hindsight_timeline::regs::RSP;
 
 /// Fails if a process cannot go on, whatever its memory and its files are.
 ///
@@ -33,13 +34,17 @@ pub fn may_begin(s: &ProcessState) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the process would go on wrongly.
-pub fn may_go_on(r: &Received, again: &Again) -> Result<()> {
+/// Below the stack pointer the next so many bytes are the function's own, too.
+const RED_ZONE: u64 = 128;
+
+/// Fails if the process would go on wrongly. Returns how many bytes are not known below the end of the stack.
+pub fn may_go_on(r: &Received, again: &Again) -> Result<u64> {
     let s = &r.state;
     may_begin(s)?;
-    memory_is_known(r, again)?;
+    let below = memory_is_known(r, again)?;
     let copied: Vec<&MappedRange> = s.mappings.iter().filter(|m| !again.has(m)).collect();
-    shared_memory(&copied)
+    shared_memory(&copied)?;
+    Ok(below)
 }
 
 /// The processor's own name, as recordings have it.
@@ -50,8 +55,18 @@ fn processor() -> String {
     model.map_or(String::new(), |(_, m)| m.trim().into())
 }
 
-/// Fails if the process could read memory that is not known.
-fn memory_is_known(r: &Received, again: &Again) -> Result<()> {
+/// Whether memory lies below the end of the stack. The next signal may overwrite it, so no program may rely on it. Processors leave
+/// bytes there that are not known: what `xsavec` does not write depends on the processor.
+fn is_below_stack(r: &Received, m: &MappedRange, (at, len): (u64, u64)) -> bool {
+    let mut pointers = r.state.threads.iter().filter_map(|t| t.registers.get(RSP));
+    m.name == "[stack]"
+        && pointers.any(|sp| {
+            (m.start..m.end).contains(sp) && at.saturating_add(len) <= sp.saturating_sub(RED_ZONE)
+        })
+}
+
+/// Fails if the process could read memory that is not known. Returns how many bytes are not known below the end of the stack.
+fn memory_is_known(r: &Received, again: &Again) -> Result<u64> {
     let of = |at: u64| {
         let i = r.state.mappings.partition_point(|m| m.end <= at);
         r.state.mappings.get(i)
@@ -59,10 +74,12 @@ fn memory_is_known(r: &Received, again: &Again) -> Result<()> {
     // The kernel's code is this kernel's.
     let here = |m: &MappedRange| m.name == "[vdso]" || again.has(m);
     let unknown = r.unknown.iter().filter(|u| !of(u.0).is_some_and(here));
-    let unknown: Vec<&(u64, u64)> = unknown.collect();
+    let is_below = |u: &&(u64, u64)| of(u.0).is_some_and(|m| is_below_stack(r, m, **u));
+    let (below, unknown): (Vec<&(u64, u64)>, Vec<&(u64, u64)>) = unknown.partition(is_below);
+    let below = below.iter().map(|u| u.1).sum();
     let len = unknown.iter().fold(0u64, |n, u| n.saturating_add(u.1));
     let Some((at, first)) = unknown.first() else {
-        return Ok(());
+        return Ok(below);
     };
     let least = match unknown.len() {
         n if n >= MOST_UNKNOWN => "at least ",
