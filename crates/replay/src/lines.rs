@@ -171,13 +171,13 @@ impl Lines {
         }
     }
 
-    /// A page of those that are made when somebody needs them.
-    pub(crate) fn later_page(&self, page: u32) -> Option<&SharedPage> {
+    /// A page of those that are made when somebody needs them, to be copied at once.
+    pub(crate) fn later_page(&self, page: u32) -> Option<SharedPage> {
         let Bytes::Later(pages) = &self.bytes else {
             return None;
         };
         let i = self.pages.binary_search_by_key(&page, |p| p.0).ok()?;
-        Some(pages.page(i))
+        Some(pages.look(i))
     }
 
     /// The bytes of all lines, one behind the other, to be used again. Those of a file, or of pages that others have, are none.

@@ -41,6 +41,25 @@ fn joined(pages: impl Iterator<Item = u32>) -> Vec<Range<u32>> {
     runs
 }
 
+/// Pages in place of those of `laid`, or beside them. What has no root is one.
+fn on_top(laid: &Lines, mut new: BTreeMap<u32, SharedPage>) -> Lines {
+    let root = laid.root().unwrap_or(laid);
+    if !root.is_same(laid) {
+        laid.each_made(&mut |number, page| {
+            new.entry(number).or_insert_with(|| Arc::clone(page));
+        });
+    }
+    let mut pages: Vec<u32> = laid.numbers().chain(new.keys().copied()).collect();
+    pages.sort_unstable();
+    pages.dedup();
+    let list = pages.iter().map(|page| (*page, u64::MAX)).collect();
+    let pages = LaterPages::beside(root.clone(), new.into_iter(), pages.into());
+    Lines {
+        pages: list,
+        bytes: Bytes::Later(Arc::new(pages)),
+    }
+}
+
 impl Window {
     /// Sets the cells to `lines` without a copy, and removes all marks, if the lines are in a file or are made later. A page then takes
     /// memory of its own when it is written to, or when it is touched.
@@ -64,7 +83,7 @@ impl Window {
             return Ok(false);
         }
         if let Some(first) = lines.later_page(0) {
-            *self.page_mut(0) = **first;
+            *self.page_mut(0) = *first;
         }
         Ok(true)
     }
@@ -94,9 +113,13 @@ impl Window {
         Ok(true)
     }
 
-    /// All that the window holds, in a file. The window gives its memory away page by page, and holds nothing afterwards.
-    /// Where there can be no file, or something lies over the window, it is a copy.
+    /// All that the window holds. It gives its memory away page by page, to pages in a file, or to pages of their own beside those that
+    /// still wait to be touched. The window is of no use afterwards. Where there can be no file, or a file lies over the window, it
+    /// is a copy.
     pub(crate) fn take_content(&mut self) -> Result<Lines, Error> {
+        if let Some(laid) = self.laid.clone().filter(Lines::is_later) {
+            return self.take_later(&laid);
+        }
         let pages = self.pages()?;
         let file = MemoryFile::new(pages.len() * PAGE);
         let Some(mut file) = file.ok().filter(|_| self.laid.is_none()) else {
@@ -118,6 +141,29 @@ impl Window {
             pages: out,
             bytes: Bytes::File(Arc::new(file)),
         })
+    }
+
+    fn take_later(&mut self, laid: &Lines) -> Result<Lines, Error> {
+        if self.is_bad() {
+            return Err(Error::Damaged);
+        }
+        let mut new = BTreeMap::new();
+        let made = [laid.made_pages()];
+        let compared = self.compared(laid, &Lines::default())?;
+        for block in compared.chunk_by(|a, b| a / BLOCK == b / BLOCK) {
+            new.extend(block.iter().map(|page| (*page, self.copied(*page, &made))));
+            let begin = (block[0] / BLOCK * BLOCK) as u64;
+            self.zero(begin * PAGE as u64, BLOCK as u64 * PAGE as u64)?;
+        }
+        Ok(on_top(laid, new))
+    }
+
+    /// A page that is accessible, from these if they have it, or else a copy.
+    fn copied(&self, page: u32, made: &[MadePages]) -> SharedPage {
+        let now = self.page(page);
+        let same = |made: &MadePages| made.page(page).filter(|was| **was == *now);
+        let same = made.iter().find_map(same);
+        same.unwrap_or_else(|| Arc::new(*now))
     }
 
     /// Whether a page could not be made since the window began with its content. Zeros then stood for it, so nothing that came after is
@@ -148,30 +194,10 @@ impl Window {
         if self.is_bad() {
             return Err(Error::Damaged);
         }
-        let mut new: BTreeMap<u32, SharedPage> = BTreeMap::new();
         let made = [other.made_pages(), laid.made_pages()];
-        for page in self.compared(laid, &none)? {
-            let now = self.page(page);
-            let same = |made: &MadePages| made.page(page).filter(|was| **was == *now);
-            let same = made.iter().find_map(same);
-            new.insert(page, same.unwrap_or_else(|| Arc::new(*now)));
-        }
-        // What has no root is one.
-        let root = laid.root().unwrap_or(laid);
-        if !root.is_same(laid) {
-            laid.each_made(&mut |number, page| {
-                new.entry(number).or_insert_with(|| Arc::clone(page));
-            });
-        }
-        let mut pages: Vec<u32> = laid.numbers().chain(new.keys().copied()).collect();
-        pages.sort_unstable();
-        pages.dedup();
-        let list = pages.iter().map(|page| (*page, u64::MAX)).collect();
-        let pages = LaterPages::beside(root.clone(), new.into_iter(), pages.into());
-        Ok(Lines {
-            pages: list,
-            bytes: Bytes::Later(Arc::new(pages)),
-        })
+        let compared = self.compared(laid, &none)?.into_iter();
+        let new = compared.map(|page| (page, self.copied(page, &made)));
+        Ok(on_top(laid, new.collect()))
     }
 
     /// The pages whose cells may differ from `base`, and those of `more`, ascending.
@@ -288,8 +314,14 @@ mod tests {
             );
         }
         // What another window begins with has nothing of it.
-        let [a, mut b, c, d] = windows;
-        drop((a, c, d));
+        let [a, mut b, c, mut d] = windows;
+        drop((a, c));
+        let whole = d.beyond(&Lines::default()).unwrap();
+        let mut other = Window::observed().unwrap();
+        other.begin_anywhere(&d.take_content().unwrap()).unwrap();
+        assert!(other.beyond(&Lines::default()).unwrap() == whole);
+        assert!(d.pages().unwrap().len() <= 1, "it gave its memory away");
+        drop((d, other));
         b.begin_with(&Lines::default()).unwrap();
         assert!(all(&b).iter().all(|b| *b == 0));
         assert!(file.parts().any(|p| p.2.iter().any(|b| *b != 0)));

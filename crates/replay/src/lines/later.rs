@@ -4,6 +4,9 @@ use super::{Lines, PAGE, SharedPage};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
+/// Of those that are made to be copied at once, so many are kept for whoever asks next: 256 MiB.
+const KEPT: usize = 1 << 16;
+
 /// Finds out what pages hold.
 pub trait PageSource: Send + Sync {
     /// What a page holds. `None`: the data is damaged. It may be called by several threads at the same time, and on a stack of
@@ -81,7 +84,7 @@ impl LaterPages {
         match &self.source {
             Source::Found(source) => source.page(number),
             Source::Root(root) => {
-                let its = root.later_page(number).cloned();
+                let its = root.later_page(number);
                 its.filter(|_| !root.is_bad())
             }
         }
@@ -96,6 +99,17 @@ impl LaterPages {
                 Arc::new([0; PAGE])
             })
         })
+    }
+
+    /// The same to be copied at once. It is not kept if very many are.
+    pub fn look(&self, i: usize) -> SharedPage {
+        if self.made[i].get().is_none() && self.count() >= KEPT {
+            return self.find(self.numbers[i]).unwrap_or_else(|| {
+                self.is_bad.store(true, Relaxed);
+                Arc::new([0; PAGE])
+            });
+        }
+        Arc::clone(self.page(i))
     }
 
     pub fn len(&self) -> usize {

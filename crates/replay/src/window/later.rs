@@ -147,7 +147,7 @@ impl Region {
         for page in pages.filter(|p| self.is_left(*p)) {
             // Writing zeros would take memory.
             let its = self.lines.later_page(page);
-            if let Some(its) = its.filter(|its| ***its != [0; PAGE as usize]) {
+            if let Some(its) = its.filter(|its| **its != [0; PAGE as usize]) {
                 // SAFETY: the page has just become accessible. It waited, so nobody refers to it. Only the thread that has
                 // the window comes here.
                 unsafe { std::ptr::copy_nonoverlapping(its.as_ptr(), at(page), PAGE as usize) };
