@@ -75,8 +75,13 @@ fn memory_is_known(r: &Received, again: &Again) -> Result<u64> {
     let here = |m: &MappedRange| m.name == "[vdso]" || again.has(m);
     let unknown = r.unknown.iter().filter(|u| !of(u.0).is_some_and(here));
     let is_below = |u: &&(u64, u64)| of(u.0).is_some_and(|m| is_below_stack(r, m, **u));
-    let (below, unknown): (Vec<&(u64, u64)>, Vec<&(u64, u64)>) = unknown.partition(is_below);
-    let below = below.iter().map(|u| u.1).sum();
+    let mut below = 0u64;
+    let unknown = unknown.filter(|u| {
+        let its = is_below(u);
+        below = below.saturating_add(u64::from(its) * u.1);
+        !its
+    });
+    let unknown: Vec<&(u64, u64)> = unknown.collect();
     let len = unknown.iter().fold(0u64, |n, u| n.saturating_add(u.1));
     let Some((at, first)) = unknown.first() else {
         return Ok(below);
