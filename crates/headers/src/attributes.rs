@@ -35,6 +35,8 @@ pub struct Attributes {
     pub access: Vec<Access>,
     /// The parameter that is a format as for `printf`, and whether the arguments follow as `...`.
     pub printf: Option<(usize, bool)>,
+    /// It has `printf` formats that differ.
+    pub has_several_formats: bool,
     /// Names of those that make a function one of another kind: that does not return, or is called in another way.
     pub strange: Vec<String>,
 }
@@ -45,20 +47,50 @@ impl Attributes {
         self.is_pure |= other.is_pure;
         self.is_const |= other.is_const;
         self.allocates |= other.allocates;
-        self.printf = self.printf.or(other.printf);
+        self.has_several_formats |= other.has_several_formats;
+        if let Some(printf) = other.printf {
+            self.format(printf);
+        }
         for a in &other.access {
             if !self.access.contains(a) {
                 self.access.push(*a);
             }
         }
-        for s in &other.strange {
+        self.add_strange(&other.strange);
+    }
+
+    fn format(&mut self, printf: (usize, bool)) {
+        self.has_several_formats |= self.printf.is_some_and(|known| known != printf);
+        self.printf = Some(printf);
+    }
+
+    /// Adds those of a list within `[[...]]`. `pure` without `gnu::` is no attribute there.
+    pub fn read_standard(&mut self, list: &[Token]) {
+        for one in split(list) {
+            let is_gnu = matches!(one, [space, a, b, ..] if a.is(':') && b.is(':')
+                && matches!(word(space), Some("gnu" | "__gnu__")));
+            let mut its = Attributes::default();
+            match one {
+                [_, a, b, rest @ ..] if !is_gnu && a.is(':') && b.is(':') => its.read(rest),
+                _ => its.read(one),
+            }
+            match is_gnu {
+                true => self.add(&its),
+                false => self.add_strange(&its.strange),
+            }
+        }
+    }
+
+    /// Adds those that make a function one of another kind.
+    pub fn add_strange(&mut self, strange: &[String]) {
+        for s in strange {
             if !self.strange.contains(s) {
                 self.strange.push(s.clone());
             }
         }
     }
 
-    /// Adds those of a list: what stands within the parentheses of `__attribute__((...))`, or of `[[...]]`.
+    /// Adds those of a list: what stands within the parentheses of `__attribute__((...))`.
     pub fn read(&mut self, list: &[Token]) {
         for one in split(list) {
             // `gnu::pure`
@@ -93,7 +125,7 @@ impl Attributes {
                     (kind.map(plain), at(1), at(2))
                     && format > 0
                 {
-                    self.printf = Some((format - 1, first > 0));
+                    self.format((format - 1, first > 0));
                 }
             }
             "noreturn"

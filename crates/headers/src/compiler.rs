@@ -1,7 +1,8 @@
 //! The compiler, which finds headers and preprocesses them.
 
 use crate::{Error, Fault};
-use std::io::Write;
+use std::fs::File;
+use std::io::{ErrorKind, Seek, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -62,22 +63,48 @@ impl Compiler {
             Some(all) => all,
             None => return Err(Error::Nothing),
         };
+        let abi = ["-m32", "-mx32", "-m16", "-mabi=ms", "-mrtd", "-miamcu"];
+        let mut given = first.iter().chain(&self.options);
+        let changes = |o: &&String| abi.contains(&o.as_str()) || o.starts_with("-mregparm");
+        if let Some(option) = given.find(changes) {
+            return Err(Error::Option(option.clone()));
+        }
         let failed = |e| Error::Run(program.clone(), e);
-        let mut child = Command::new(program)
+        let stdin = input_file(input).map_err(failed)?;
+        let child = Command::new(program)
             .args(first)
             .args(&self.options)
             .args(arguments)
             .env("LC_ALL", "C")
-            .stdin(Stdio::piped())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(failed)?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // One that ends early says why by itself.
-            let _ = stdin.write_all(input.as_bytes());
-        }
         child.wait_with_output().map_err(failed)
+    }
+}
+
+/// A text as what a process reads. Not a pipe: a compiler that ends before it reads would end this process by a signal.
+fn input_file(text: &str) -> std::io::Result<Stdio> {
+    if text.is_empty() {
+        return Ok(Stdio::null());
+    }
+    let mut n = 0u32;
+    loop {
+        let name = format!("hindsight-headers-{}-{n}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut options = File::options();
+        match options.read(true).write(true).create_new(true).open(&path) {
+            Ok(mut file) => {
+                std::fs::remove_file(&path)?;
+                file.write_all(text.as_bytes())?;
+                file.rewind()?;
+                return Ok(file.into());
+            }
+            Err(e) if e.kind() == ErrorKind::AlreadyExists && n < 1000 => n += 1,
+            Err(e) => return Err(e),
+        }
     }
 }
 

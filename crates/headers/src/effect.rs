@@ -116,6 +116,9 @@ fn found(function: &Function, known: &Structures, rules: &Rules) -> Result<Outco
     if let Some(strange) = a.strange.first() {
         return Err(format!("it is {strange}"));
     }
+    if a.has_several_formats {
+        return Err("it has several formats".into());
+    }
     let registers = registers(signature)?;
     if let Some(n) = signature.parameters.iter().position(calls) {
         return Err(format!(
@@ -134,11 +137,18 @@ fn found(function: &Function, known: &Structures, rules: &Rules) -> Result<Outco
         Some(name) if signature.returns.shape == Shape::Void => {
             reasons.push(format!("`{name}` does not count, since it returns nothing"));
         }
+        Some(name) if a.access.iter().any(|a| a.mode.writes()) => {
+            reasons.push(format!("`{name}` does not count, since it writes"));
+        }
+        Some(_) if signature.is_variadic => {
+            return Err("it takes any number of parameters, and does not say which".into());
+        }
         Some(name) => {
             return Ok(Outcome::Declared {
                 ground: Ground::Promise,
                 // What a pure function takes and gives back is no effect. But it changes what lies in free blocks.
-                items: match a.is_const || rules.pure_takes_no_memory {
+                // So may one that is `const`: those of GLib do.
+                items: match rules.pure_takes_no_memory {
                     true => Vec::new(),
                     false => vec![Item::Heap],
                 },
@@ -190,6 +200,10 @@ fn registers(signature: &Signature) -> Result<Vec<Option<usize>>, String> {
     }
     match &signature.returns.shape {
         Shape::Structure(tag) => return Err(format!("it returns a {tag}, which may be in memory")),
+        // Through a hidden pointer, it may be, if it is not in registers that are its own.
+        Shape::Odd(name) if !is_wide(name) => {
+            return Err(format!("it returns {name}, which may be in memory"));
+        }
         Shape::Unknown(name) => return Err(format!("what it returns is not known: {name}")),
         _ => {}
     }
@@ -221,6 +235,12 @@ fn registers(signature: &Signature) -> Result<Vec<Option<usize>>, String> {
         true => Err("it has parameters on the stack".into()),
         false => Ok(all),
     }
+}
+
+/// Whether this is `long double` or `__int128`, which come back in registers.
+fn is_wide(name: &str) -> bool {
+    let all = ["long", "double", "signed", "unsigned", "__int128"];
+    name.split(' ').all(|w| all.contains(&w))
 }
 
 /// Whether a parameter leads to a function at once.

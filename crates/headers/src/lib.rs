@@ -57,6 +57,8 @@ pub enum Error {
     Nothing,
     /// The compiler cannot be run.
     Run(String, std::io::Error),
+    /// An option of the compiler changes how functions are called.
+    Option(String),
     /// The compiler refuses a header.
     Header(String, String),
     /// A header is not C.
@@ -68,6 +70,10 @@ impl fmt::Display for Error {
         match self {
             Error::Nothing => write!(f, "the compiler's command is empty"),
             Error::Run(program, e) => write!(f, "cannot run the compiler {program}: {e}"),
+            Error::Option(option) => write!(
+                f,
+                "the compiler's option {option} changes how functions are called"
+            ),
             Error::Header(header, what) => write!(f, "{header}: the compiler says: {what}"),
             Error::Fault(fault) => fault.fmt(f),
         }

@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Types and parentheses stand within each other at most so often.
 const DEEPEST: u32 = 200;
+/// A type has at most so many parts. Names of types in types would make them grow without end.
+const LARGEST: usize = 400;
 
 /// What a text declares.
 pub struct Unit {
@@ -30,6 +32,7 @@ pub fn parse(tokens: &[Token], wanted: &dyn Fn(&Token) -> bool) -> Result<Unit, 
         tokens,
         at: 0,
         depth: 0,
+        lists: 0,
         anonymous: 0,
         names: HashMap::new(),
         unit: Unit {
@@ -41,7 +44,7 @@ pub fn parse(tokens: &[Token], wanted: &dyn Fn(&Token) -> bool) -> Result<Unit, 
     while let Some(first) = parser.peek() {
         let begin = parser.at;
         let wanted = wanted(first);
-        parser.depth = 0;
+        (parser.depth, parser.lists) = (0, 0);
         if let Err(fault) = parser.declaration(wanted) {
             if wanted {
                 parser.unit.faults.push(fault);
@@ -60,6 +63,8 @@ struct Parser<'a> {
     tokens: &'a [Token],
     at: usize,
     depth: u32,
+    /// Lists of parameters that this stands in.
+    lists: u32,
     /// How many structures without a tag there were.
     anonymous: u32,
     /// What `typedef` named.
@@ -168,6 +173,10 @@ impl<'a> Parser<'a> {
             }
             if specifiers.is_typedef {
                 if let Some(name) = one.name {
+                    if let Shape::Function(signature) = &mut one.of.shape {
+                        // How it is called belongs to the type.
+                        signature.strange.extend(one.attributes.strange);
+                    }
                     self.names.insert(name, one.of);
                 }
             } else if matches!(one.of.shape, Shape::Function(_)) && !specifiers.is_static {
@@ -193,10 +202,12 @@ impl<'a> Parser<'a> {
         let (Some(name), Shape::Function(signature)) = (one.name, one.of.shape) else {
             return;
         };
+        let mut attributes = one.attributes;
+        attributes.add_strange(&signature.strange);
         let fresh = Function {
             symbol: one.label.clone().unwrap_or_else(|| name.clone()),
             signature: *signature,
-            attributes: one.attributes,
+            attributes,
             header: at.source.header.clone(),
             is_wanted: wanted,
             file: at.source.path.clone(),
@@ -283,7 +294,7 @@ impl<'a> Parser<'a> {
                 None if self.sees('[') && second.is_some_and(|t| t.is('[')) => {
                     let outer = self.group('[', ']')?;
                     if let [_, inner @ .., _] = outer {
-                        into.read(inner);
+                        into.read_standard(inner);
                     }
                 }
                 _ => return Ok(()),

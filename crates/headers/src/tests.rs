@@ -48,7 +48,6 @@ fn promises() {
         "int f(void *); int f(void *) __attribute__((pure)); int f(void *);",
         "int g, *h, f(int) __attribute__((pure)), k[3];",
         "int g = 3 * (1, 2), f(int) __attribute__((pure));",
-        "const char *f(int a, double b, ...) __attribute__((pure));",
         "extern inline int f(int a) __attribute__((pure)); extern inline int f(int a) { if (a) { return 1; } return 2; }",
     ] {
         assert_eq!(one(text), pure, "{text}");
@@ -398,7 +397,7 @@ fn what_is_pure_may_allocate_for_a_while() {
     let text = "# 1 \"<stdin>\"\n# 1 \"a.h\" 1\nint f(int) __attribute__((pure)); int g(int) __attribute__((const));";
     let all = outcomes(vec![unit(text, "a.h", &[]).unwrap()], &Rules::default());
     let text: Vec<String> = all.iter().filter_map(Derived::text).collect();
-    assert_eq!(text, ["f(heap)", "g()"]);
+    assert_eq!(text, ["f(heap)", "g(heap)"]);
 }
 
 #[test]
@@ -438,4 +437,103 @@ fn spoiled_texts_are_read_to_their_end() {
             outcomes(vec![unit], &NO_MEMORY);
         }
     }
+}
+
+#[test]
+fn promises_that_do_not_count() {
+    for (text, why) in [
+        (
+            "int f(int, ...) __attribute__((pure));",
+            "left out: it takes any number",
+        ),
+        ("[[pure]] int f(int);", "Types f(stdio)"),
+        (
+            "int f(char *p) __attribute__((pure, access(write_only, 1)));",
+            "Attributes f(w:0.. stdio) `pure` does not count, since it writes",
+        ),
+        (
+            "int f(const char *a, const char *b, ...) __attribute__((format(printf, 1, 3), format(printf, 2, 3)));",
+            "left out: it has several formats",
+        ),
+        (
+            "typedef float v __attribute__((ext_vector_type(8))); v f(int) __attribute__((const));",
+            "left out: it returns a vector, which may be in memory",
+        ),
+        ("long double f(int) __attribute__((const));", "Promise f()"),
+        (
+            "unsigned __int128 f(int) __attribute__((const));",
+            "Promise f()",
+        ),
+        (
+            "typedef float t; int f(t _Complex) __attribute__((const));",
+            "left out: parameter 1 is _Complex, a type that is not known",
+        ),
+        (
+            "int * __attribute__((ms_abi)) f(int) __attribute__((const));",
+            "left out: it is ms_abi",
+        ),
+        (
+            "typedef int t(int) __attribute__((ms_abi)); t f __attribute__((const));",
+            "left out: it is ms_abi",
+        ),
+        (
+            "int f(int __attribute__((mode(TI))) *p, int x) __attribute__((const));",
+            "Promise f()",
+        ),
+        (
+            "int f(int) __asm__(\"\") __attribute__((const));",
+            "Promise f()",
+        ),
+    ] {
+        assert!(one(text).starts_with(why), "{text}: {}", one(text));
+    }
+}
+
+#[test]
+fn a_tag_with_several_meanings_is_not_known() {
+    for text in [
+        "struct s { int a; }; int g(struct s { char *p; } *); int f(const struct s *);",
+        "struct s; int g(struct s { int a; } *); int f(const struct s *);",
+    ] {
+        let all = found(text);
+        let f = all.functions.iter().find(|f| f.symbol == "f").unwrap();
+        assert!(f.text().is_none(), "{text}");
+    }
+}
+
+#[test]
+fn types_have_a_largest_size() {
+    let mut text = "struct s0 { int a; }; typedef int t0(int);".to_owned();
+    for n in 1..60 {
+        let m = n - 1;
+        text +=
+            &format!("struct s{n} {{ struct s{m} a, b, c; }}; typedef int t{n}(t{m}, t{m}, t{m});");
+    }
+    text += "int f(const struct s59 *); int g(t59);";
+    text += &format!(
+        "int {}h(int); int k(int x{});",
+        "*".repeat(9000),
+        "[1]".repeat(9000)
+    );
+    text += "\n#line 4294967295\n\n# 4294967295 \"/x/my.h\"\n\n\n";
+    let all = found(&text);
+    assert!(all.faults.iter().any(|f| f.what == "a type is too deep"));
+    assert!(
+        all.functions
+            .iter()
+            .any(|f| f.symbol == "f" && f.text().is_some())
+    );
+}
+
+#[test]
+fn the_compiler_may_end_early_and_is_asked_for_the_usual_calls() {
+    let all = derive(
+        &Compiler::new("true", &[]),
+        &["string.h".into()],
+        &NO_MEMORY,
+    )
+    .unwrap();
+    assert!(all.functions.is_empty());
+    let wrong = Compiler::new("cc", &["-m32".into()]).version().unwrap_err();
+    assert!(wrong.to_string().contains("option -m32 changes"));
 }

@@ -61,7 +61,7 @@ pub fn read(text: &str, header: &str) -> Result<Vec<Token>, Fault> {
         match c {
             '\n' => {
                 reader.skip(1);
-                reader.line += 1;
+                reader.line = reader.line.saturating_add(1);
                 fresh = true;
             }
             _ if c.is_whitespace() => reader.skip(c.len_utf8()),
@@ -159,7 +159,8 @@ impl Reader<'_> {
         } else if self.rest.starts_with("/*") {
             let end = self.rest.find("*/");
             let end = end.ok_or_else(|| self.fault("a comment does not end"))?;
-            self.line += self.rest[..end].matches('\n').count() as u32;
+            let lines = self.rest[..end].matches('\n').count() as u32;
+            self.line = self.line.saturating_add(lines);
             self.skip(end + 2);
             return Ok(());
         } else if self.rest.starts_with("//") {

@@ -1,7 +1,7 @@
 //! C types, as far as they say what a function gets and may reach.
 
 use crate::attributes::Attributes;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A type with its qualifier.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,6 +41,8 @@ pub struct Signature {
     pub is_variadic: bool,
     /// `()` says nothing of parameters.
     pub is_open: bool,
+    /// How it is called, if a name of its type says that.
+    pub strange: Vec<String>,
 }
 
 /// A function that a header declares.
@@ -93,13 +95,30 @@ impl Type {
 
     /// What can be reached through memory of this type.
     pub fn reach(&self, known: &Structures) -> Reach {
-        self.reach_within(known, 0)
+        self.reach_within(known, 0, &mut HashSet::new())
     }
 
-    fn reach_within(&self, known: &Structures, depth: u32) -> Reach {
+    /// How many types it is made of.
+    pub fn parts(&self) -> usize {
+        1 + match &self.shape {
+            Shape::Pointer(of) | Shape::Array(of) => of.parts(),
+            Shape::Function(s) => {
+                s.returns.parts() + s.parameters.iter().map(Type::parts).sum::<usize>()
+            }
+            _ => 0,
+        }
+    }
+
+    /// `flat`: structures that were found to have numbers only.
+    fn reach_within<'a>(
+        &'a self,
+        known: &'a Structures,
+        depth: u32,
+        flat: &mut HashSet<&'a str>,
+    ) -> Reach {
         match &self.shape {
             Shape::Integer(_) | Shape::Float(_) | Shape::Odd(_) => Reach::Flat,
-            Shape::Array(of) => of.reach_within(known, depth),
+            Shape::Array(of) => of.reach_within(known, depth, flat),
             Shape::Void => Reach::Further("memory without a type".into()),
             Shape::Pointer(_) => Reach::Further("pointers".into()),
             Shape::Function(_) => Reach::Further("a function".into()),
@@ -107,13 +126,19 @@ impl Type {
             Shape::Unknown(name) => Reach::Further(format!("{name}, a type that is not known")),
             Shape::Structure(tag) => match known.get(tag) {
                 None => Reach::Further(format!("{tag}, which is not described here")),
+                Some(_) if flat.contains(tag.as_str()) => Reach::Flat,
                 // Structures cannot have themselves as members: this is a text that no compiler takes.
                 Some(_) if depth > 64 => Reach::Further(format!("{tag}, which has itself")),
                 Some(members) => {
-                    let mut all = members.iter().map(|m| m.reach_within(known, depth + 1));
+                    let mut all = members
+                        .iter()
+                        .map(|m| m.reach_within(known, depth + 1, flat));
                     match all.any(|r| r != Reach::Flat) {
                         true => Reach::Further(format!("{tag}, which has pointers")),
-                        false => Reach::Flat,
+                        false => {
+                            flat.insert(tag);
+                            Reach::Flat
+                        }
                     }
                 }
             },

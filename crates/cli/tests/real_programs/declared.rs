@@ -224,13 +224,13 @@ fn options_reach_the_compiler() {
     );
     assert!(done.status.success(), "{}", done.messages());
     assert!(
-        done.text().contains("\ndeep()  # const\n"),
+        done.text().contains("\ndeep(heap)  # const\n"),
         "{}",
         done.text()
     );
     let done = declare(&s, &["--file", "x.so", "deep.h", "--", &inc, "-DDEEP"]);
     assert!(
-        done.text().contains("\ndeep()  # const\n"),
+        done.text().contains("\ndeep(heap)  # const\n"),
         "{}",
         done.messages()
     );

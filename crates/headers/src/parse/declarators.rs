@@ -22,6 +22,7 @@ impl<'a> Parser<'a> {
         let mut of = base.clone();
         let mut ignored = Attributes::default();
         let mut attributes = Attributes::default();
+        let mut stars = 0;
         loop {
             // What stands behind `*` is about the pointer.
             match self.word() {
@@ -32,9 +33,17 @@ impl<'a> Parser<'a> {
                 ) => {}
                 Some("__attribute__" | "__attribute") => {
                     self.attributes(&mut ignored)?;
+                    // But compilers take how a function is called from here, too.
+                    attributes.add_strange(&ignored.strange);
                     continue;
                 }
-                None if self.sees('*') => of = Type::pointer(of),
+                None if self.sees('*') => {
+                    stars += 1;
+                    if stars > super::DEEPEST {
+                        return Err(self.wrong("a type is too deep"));
+                    }
+                    of = Type::pointer(of);
+                }
                 _ => break,
             }
             self.at += 1;
@@ -64,6 +73,7 @@ impl<'a> Parser<'a> {
                         parameters,
                         is_variadic,
                         is_open,
+                        strange: Vec::new(),
                     }))
                 }
             });
@@ -72,6 +82,9 @@ impl<'a> Parser<'a> {
             of = Type::new(Shape::Odd("a vector".into()));
         } else if let Some(shape) = mode {
             of = Type::new(shape);
+        }
+        if of.parts() > super::LARGEST {
+            return Err(self.wrong("a type is too deep"));
         }
         self.depth -= 1;
         let Some(inner) = inner else {
@@ -106,11 +119,16 @@ impl<'a> Parser<'a> {
             self.attributes(attributes)?;
             if self.sees('[') {
                 self.group('[', ']')?;
+                if all.len() > super::DEEPEST as usize {
+                    return Err(self.wrong("a type is too deep"));
+                }
                 all.push(Suffix::Array);
             } else if self.sees('(') {
                 let list = self.group('(', ')')?;
                 self.depth += 1;
+                self.lists += 1;
                 all.push(self.within(list, Parser::parameters)?);
+                self.lists -= 1;
                 self.depth -= 1;
             } else {
                 return Ok(all);
@@ -155,6 +173,7 @@ impl<'a> Parser<'a> {
                 _ => return Ok(None),
             }
         }
-        Ok(Some(all))
+        // An empty one names nothing.
+        Ok((!all.is_empty()).then_some(all))
     }
 }

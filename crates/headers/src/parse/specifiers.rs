@@ -25,6 +25,10 @@ impl Words {
     /// The type that the words make.
     fn shape(&self) -> Option<Shape> {
         if let Some(whole) = &self.whole {
+            if !self.seen.is_empty() {
+                // `NAME _Complex` is not what the name says.
+                return Some(Shape::Unknown(self.seen.join(" ")));
+            }
             return Some(whole.shape.clone());
         }
         let all = self.seen.join(" ");
@@ -68,6 +72,7 @@ impl<'a> Parser<'a> {
             attributes: Attributes::default(),
         };
         let mut is_const = false;
+        let first = self.at;
         // `mode` gives an integer another size.
         let mut mode = None;
         loop {
@@ -123,7 +128,7 @@ impl<'a> Parser<'a> {
             shape: mode.unwrap_or(shape),
             is_const,
         };
-        if vector(&self.tokens[..self.at]) {
+        if vector(&self.tokens[first..self.at]) {
             all.base.shape = Shape::Odd("a vector".into());
         }
         Ok(all)
@@ -199,7 +204,7 @@ impl<'a> Parser<'a> {
                 let n = self.anonymous;
                 let tag = tag.get_or_insert_with(|| format!("{kind} without a name ({n})"));
                 let members = self.within(body, Parser::members)?;
-                self.unit.structures.insert(tag.clone(), members);
+                self.describe(tag, members);
             }
             self.depth -= 1;
         }
@@ -211,6 +216,17 @@ impl<'a> Parser<'a> {
             Some(tag) => Ok(Type::new(Shape::Structure(tag))),
             None => Err(self.wrong("a structure has neither a name nor members")),
         }
+    }
+
+    /// One that is described in several ways, or only within parameters, may be anything.
+    fn describe(&mut self, tag: &str, members: Vec<Type>) {
+        let all = &mut self.unit.structures;
+        let differs = all.get(tag).is_some_and(|known| *known != members);
+        let members = match differs || self.lists > 0 {
+            true => vec![Type::new(Shape::Unknown(tag.into()))],
+            false => members,
+        };
+        all.insert(tag.into(), members);
     }
 
     /// Reads other tokens, and comes back.
@@ -288,7 +304,8 @@ fn number(w: &str) -> Option<&'static str> {
 
 /// The type of an attribute `mode`.
 pub(super) fn mode_of(tokens: &[Token]) -> Option<Shape> {
-    let name = tokens.windows(4).find_map(|four| {
+    let its = of_attributes(tokens);
+    let name = its.iter().flat_map(|t| t.windows(4)).find_map(|four| {
         // A parameter may have this name.
         let is_mode = matches!(word(&four[0]), Some("mode" | "__mode__"));
         let name = word(&four[2])?;
@@ -305,13 +322,37 @@ pub(super) fn mode_of(tokens: &[Token]) -> Option<Shape> {
     })
 }
 
-/// Whether the last declaration of these is of a vector: `vector_size`.
+/// Whether attributes of these make a vector.
 pub(super) fn vector(tokens: &[Token]) -> bool {
-    let begin = tokens
-        .iter()
-        .rposition(|t| matches!(t.kind, Kind::Sign(';' | '}' | '{')))
-        .map_or(0, |i| i + 1);
-    tokens[begin..]
-        .iter()
-        .any(|t| matches!(word(t), Some("vector_size" | "__vector_size__")))
+    let names = ["vector_size", "ext_vector_type"];
+    let mut all = of_attributes(tokens).into_iter().flatten();
+    all.any(|t| word(t).is_some_and(|w| names.contains(&crate::attributes::plain(w))))
+}
+
+/// What stands in attributes, but not in those of parameters and members.
+fn of_attributes(tokens: &[Token]) -> Vec<&[Token]> {
+    let mut all = Vec::new();
+    let (mut depth, mut begin) = (0u32, 0);
+    let mut counts = false;
+    for (n, t) in tokens.iter().enumerate() {
+        match t.kind {
+            Kind::Sign('(' | '[' | '{') => {
+                if depth == 0 {
+                    begin = n;
+                    let last = n.checked_sub(1).and_then(|n| word(&tokens[n]));
+                    let is_double = t.is('[') && tokens.get(n + 1).is_some_and(|t| t.is('['));
+                    counts = is_double || matches!(last, Some("__attribute__" | "__attribute"));
+                }
+                depth += 1;
+            }
+            Kind::Sign(')' | ']' | '}') => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 && counts {
+                    all.push(&tokens[begin..=n]);
+                }
+            }
+            _ => {}
+        }
+    }
+    all
 }
