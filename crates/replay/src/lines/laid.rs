@@ -228,6 +228,14 @@ mod tests {
     use crate::window::AccessKind;
     use hindsight_isa::observe::MARK;
 
+    fn gives_its_memory_away(w: &mut Window) {
+        let whole = w.beyond(&Lines::default()).unwrap();
+        let mut other = Window::observed().unwrap();
+        other.begin_anywhere(&w.take_content().unwrap()).unwrap();
+        assert!(other.beyond(&Lines::default()).unwrap() == whole);
+        assert!(w.pages().unwrap().len() <= 1);
+    }
+
     /// Content that lies in a file, in pages that others have, or is made later, does the same as a copy of it.
     #[test]
     fn content_of_another_window_needs_no_copy() {
@@ -315,13 +323,8 @@ mod tests {
         }
         // What another window begins with has nothing of it.
         let [a, mut b, c, mut d] = windows;
-        drop((a, c));
-        let whole = d.beyond(&Lines::default()).unwrap();
-        let mut other = Window::observed().unwrap();
-        other.begin_anywhere(&d.take_content().unwrap()).unwrap();
-        assert!(other.beyond(&Lines::default()).unwrap() == whole);
-        assert!(d.pages().unwrap().len() <= 1, "it gave its memory away");
-        drop((d, other));
+        gives_its_memory_away(&mut d);
+        drop((a, c, d));
         b.begin_with(&Lines::default()).unwrap();
         assert!(all(&b).iter().all(|b| *b == 0));
         assert!(file.parts().any(|p| p.2.iter().any(|b| *b != 0)));
