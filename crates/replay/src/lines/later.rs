@@ -40,10 +40,14 @@ pub(super) struct LaterPages {
 
 impl LaterPages {
     pub fn new(numbers: Box<[u32]>, source: Box<dyn PageSource>) -> LaterPages {
+        LaterPages::of(numbers, Source::Found(source))
+    }
+
+    fn of(numbers: Box<[u32]>, source: Source) -> LaterPages {
         LaterPages {
             made: numbers.iter().map(|_| OnceLock::new()).collect(),
             numbers,
-            source: Source::Found(source),
+            source,
             count: AtomicUsize::new(0),
             is_bad: AtomicBool::new(false),
         }
@@ -55,8 +59,7 @@ impl LaterPages {
         made: impl Iterator<Item = (u32, SharedPage)>,
         numbers: Box<[u32]>,
     ) -> LaterPages {
-        let mut pages = LaterPages::new(numbers, Box::new(|_| None));
-        pages.source = Source::Root(root);
+        let pages = LaterPages::of(numbers, Source::Root(root));
         for (number, page) in made {
             if let Ok(i) = pages.numbers.binary_search(&number) {
                 let new = pages.made[i].set(page).is_ok();
@@ -80,34 +83,34 @@ impl LaterPages {
         }
     }
 
-    fn find(&self, number: u32) -> Option<SharedPage> {
-        match &self.source {
+    /// Finds out what page `i` holds. Zeros, and a note that they are bad, if it cannot be made.
+    fn find(&self, i: usize) -> SharedPage {
+        let number = self.numbers[i];
+        let its = match &self.source {
             Source::Found(source) => source.page(number),
             Source::Root(root) => {
                 let its = root.later_page(number);
                 its.filter(|_| !root.is_bad())
             }
-        }
+        };
+        its.unwrap_or_else(|| {
+            self.is_bad.store(true, Relaxed);
+            Arc::new([0; PAGE])
+        })
     }
 
     /// Page `i`. Zeros if it cannot be made; [`LaterPages::is_bad`] then says so.
     pub fn page(&self, i: usize) -> &SharedPage {
         self.made[i].get_or_init(|| {
             self.count.fetch_add(1, Relaxed);
-            self.find(self.numbers[i]).unwrap_or_else(|| {
-                self.is_bad.store(true, Relaxed);
-                Arc::new([0; PAGE])
-            })
+            self.find(i)
         })
     }
 
     /// The same to be copied at once. It is not kept if very many are.
     pub fn look(&self, i: usize) -> SharedPage {
         if self.made[i].get().is_none() && self.count() >= KEPT {
-            return self.find(self.numbers[i]).unwrap_or_else(|| {
-                self.is_bad.store(true, Relaxed);
-                Arc::new([0; PAGE])
-            });
+            return self.find(i);
         }
         Arc::clone(self.page(i))
     }

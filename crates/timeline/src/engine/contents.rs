@@ -3,7 +3,7 @@
 
 mod changes;
 
-pub use changes::Contents;
+pub use changes::{Contents, EACH};
 
 use super::Engine;
 use crate::base::sync::joined;

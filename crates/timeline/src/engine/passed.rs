@@ -1,6 +1,7 @@
 //! Where machines without marks came by in coarse intervals. Who goes to a place behind need not run from the border again.
 
 use super::Engine;
+use super::contents::EACH;
 use crate::ThreadId;
 use crate::base::sync::lock;
 use crate::index::PAGE;
@@ -11,8 +12,6 @@ use std::sync::Arc;
 /// They hold at most this many bytes. Pages that several have count once, and what the largest border holds does not count: it is
 /// remembered anyway.
 const MOST: usize = 256 << 20;
-/// Bytes that a page takes for which nobody has asked, about.
-const EACH: usize = 40;
 /// They are at most this many.
 const MANY: usize = 64;
 

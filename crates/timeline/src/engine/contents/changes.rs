@@ -15,7 +15,7 @@ const NONE: [u8; PAGE] = [0; PAGE];
 const MOST: usize = 256 << 20;
 const MANY: usize = 16;
 /// Bytes that a page takes for which nobody has asked, about.
-const EACH: usize = 40;
+pub const EACH: usize = 40;
 
 /// What is known of borders.
 #[derive(Default)]
