@@ -19,6 +19,9 @@ const IGNORE: u64 = 1;
 /// The kernel has some twenty.
 const ENTRIES: usize = 64;
 const RANDOM_LEN: usize = 16;
+/// `x86_64` and its zero, which all kernels say of a 64-bit program. The kernel lays it right below what is next: where more room
+/// were kept for it, it would seem to overlap a text now and then.
+const PLATFORM_LEN: usize = 7;
 /// Bytes from the first word to the last text. The kernel allows six mebibytes of texts.
 const LARGEST: u64 = 8 << 20;
 /// Files whose contents are looked at.
@@ -174,7 +177,7 @@ impl Begin {
                 // The program did not read the pointer.
                 None => end,
             };
-            end = end.max(at + room(&bytes));
+            end = end.max(at + room(*kind, &bytes));
             pointed.push((*kind, at, bytes));
         }
         let stack = Stack {
@@ -189,8 +192,12 @@ impl Begin {
 }
 
 /// Bytes for something that a pointer of the auxiliary vector leads to.
-fn room(bytes: &Option<Vec<u8>>) -> u64 {
-    bytes.as_ref().map_or(RANDOM_LEN, |b| b.len()) as u64
+pub fn room(kind: u64, bytes: &Option<Vec<u8>>) -> u64 {
+    let own = match kind {
+        RANDOM => RANDOM_LEN,
+        _ => PLATFORM_LEN,
+    };
+    bytes.as_ref().map_or(own, |b| b.len()) as u64
 }
 
 impl Stack {
@@ -222,7 +229,10 @@ impl Stack {
         let words = 1 + begin.args.len() + 1 + begin.env.len() + 1 + 2 * (kinds.len() + 1);
         let len: u64 = texts.map(|t| t.len() as u64 + 1).sum();
         let mut parts = vec![(self.pointer, WORD * words as u64), (self.texts, len)];
-        let pointed = self.pointed.iter().map(|(_, at, b)| (*at, room(b)));
+        let pointed = self
+            .pointed
+            .iter()
+            .map(|(kind, at, b)| (*at, room(*kind, b)));
         parts.extend(pointed);
         parts.sort_unstable();
         let mut above = self.pointer;
@@ -318,6 +328,11 @@ mod tests {
             stack.is_sound(&begin)
         };
         assert!(sound(&|_| {}));
+        // As the kernel lays them, where the stack begins without a random distance.
+        assert!(sound(&|s| {
+            s.auxiliary.push((PLATFORM, None));
+            s.pointed.push((PLATFORM, 0x77f9, None));
+        }));
         let changes: [&dyn Fn(&mut Stack); 12] = [
             // What was executed would be written over an argument, or over the words.
             &|s| s.pointed[1].1 = 0x7806,

@@ -1,6 +1,7 @@
 //! Scripts for debuggers. Both ask for the addresses at run time: files lie elsewhere in each run. Both compare where the
 //! program is at the end of each part, and how often it stopped.
 
+use super::begin::room;
 use super::way::{Part, Value, Way};
 use hindsight_text::line;
 use std::fmt::Write;
@@ -90,7 +91,7 @@ fn ends(way: &Way) -> String {
             let _ = writeln!(out, "AUXILIARY = [{}]", entries.join(", "));
             let pointed = s.pointed.iter().map(|(kind, at, data)| match data {
                 Some(data) => format!("({kind}, {at:#x}, {})", bytes(data)),
-                None => format!("({kind}, {at:#x}, None)"),
+                None => format!("({kind}, {at:#x}, {})", room(*kind, data)),
             });
             let pointed: Vec<String> = pointed.collect();
             let _ = writeln!(

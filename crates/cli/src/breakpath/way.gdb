@@ -115,10 +115,11 @@ def stack():
 
     pointed = {}
     for kind, to, data in STACK["pointed"]:
-        if data is None and kind in live:
-            data = bytes(inferior.read_memory(live[kind], 16))
-        if data is not None:
+        # A number: so many bytes of this machine.
+        if not isinstance(data, int):
             put(to, data)
+        elif kind in live:
+            put(to, bytes(inferior.read_memory(live[kind], data)))
         pointed[kind] = to - delta
     out, at = [len(ARGUMENTS)], STACK["texts"]
     for texts in ARGUMENTS, ENVIRONMENT:
