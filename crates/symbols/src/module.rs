@@ -83,6 +83,8 @@ struct LoadSegment {
     offset: u64,
     len: u64,
     addr: u64,
+    /// Bytes in memory. Those that the file does not have are zero at first.
+    memory_len: u64,
 }
 
 /// Debug information: a context that one thread at a time may ask, and the raw form.
@@ -121,6 +123,7 @@ impl Module {
                     offset,
                     len,
                     addr: s.address(),
+                    memory_len: s.size(),
                 }
             })
             .collect();
@@ -183,6 +186,14 @@ impl Module {
             let d = offset.wrapping_sub(s.offset);
             (d < s.len).then(|| s.addr.wrapping_add(d))
         })
+    }
+
+    /// One past the last file address that any segment takes up in memory, with what the file does not have (`.bss`). 0: none.
+    pub fn memory_end(&self) -> u64 {
+        (self.segments.iter())
+            .map(|s| s.addr.saturating_add(s.memory_len))
+            .max()
+            .unwrap_or(0)
     }
 
     /// The file's bytes at a file address. `None`: no single segment loads all of them.

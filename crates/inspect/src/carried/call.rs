@@ -23,8 +23,8 @@ pub struct Effect {
     writes: Vec<Range<u64>>,
     /// Memory without a name may have changed.
     heap: bool,
-    /// The file whose variables only its own code changes. `None`: nobody wrote anything.
-    file: Option<String>,
+    /// The file whose variables only its own code changes, and where they end. `None`: nobody wrote anything.
+    file: Option<(String, u64)>,
     /// Up from here, the stack still has what it had.
     stack: u64,
     fs_base: u64,
@@ -56,15 +56,24 @@ impl Effect {
                 belongs = "";
             }
             end = m.end;
-            let (mut low, high) = (m.start.max(from), m.end.min(to));
-            if low >= high || m.is_shared() || !self.may_keep(m, belongs) {
-                continue;
-            }
-            if m.start <= self.stack && self.stack < m.end {
-                low = low.max(self.stack);
-            }
-            if low < high {
-                out.push(low..high);
+            // Behind the file's variables, memory of others may follow in the same mapping.
+            let own_end = match &self.file {
+                Some((file, end)) if m.path.is_empty() && belongs == file => {
+                    (*end).clamp(m.start, m.end)
+                }
+                _ => m.end,
+            };
+            for (part, belongs) in [(m.start..own_end, belongs), (own_end..m.end, "")] {
+                let (mut low, high) = (part.start.max(from), part.end.min(to));
+                if low >= high || m.is_shared() || !self.may_keep(m, belongs) {
+                    continue;
+                }
+                if m.start <= self.stack && self.stack < m.end {
+                    low = low.max(self.stack);
+                }
+                if low < high {
+                    out.push(low..high);
+                }
             }
         }
         for w in &self.writes {
@@ -83,7 +92,7 @@ impl Effect {
         match &self.file {
             _ if thread => false,
             None => true,
-            Some(file) if belongs == file => true,
+            Some((file, _)) if belongs == file => true,
             Some(_) if belongs == "[stack]" => true,
             Some(_) => !self.heap && (belongs.is_empty() || belongs == "[heap]"),
         }
@@ -196,7 +205,7 @@ impl<'a> Calls<'a> {
             declared: Some((name, declaration.text.clone())),
             writes: imports.copies.iter().map(|c| moved(c, from.bias)).collect(),
             heap: declaration.heap || declaration.stdio,
-            file: Some(caller),
+            file: Some((caller, from.bias.wrapping_add(from.module.memory_end()))),
             stack,
             fs_base: before.fs_base,
         };
@@ -393,6 +402,41 @@ mod tests {
                 .iter()
                 .all(|f| !has_n(f))
         );
+    }
+
+    #[test]
+    fn only_a_files_own_variables_belong_to_it() {
+        const ANONYMOUS: u32 = 0x22;
+        let mapping = |start, end, path: &str| Mapping {
+            start,
+            end,
+            prot: 3,
+            flags: if path.is_empty() { ANONYMOUS } else { 2 },
+            offset: 0,
+            path: path.into(),
+        };
+        // The kernel made one mapping of the variables and of what was mapped behind them.
+        let list = [
+            mapping(0x1000, 0x2000, "/lib/a"),
+            mapping(0x2000, 0x9000, ""),
+            mapping(0x9000, 0xa000, ""),
+        ];
+        let effect = |heap| Effect {
+            declared: None,
+            writes: Vec::new(),
+            heap,
+            file: Some(("/lib/a".into(), 0x4800)),
+            stack: 0xf000,
+            fs_base: 0xe000,
+        };
+        let all = (0, u64::MAX);
+        let parts = |e: &Effect, all| e.kept(all, &list);
+        assert_eq!(parts(&effect(true), all), [0x1000..0x2000, 0x2000..0x4800]);
+        let across = parts(&effect(true), (0x4000, 0x6000));
+        assert_eq!((across.len(), &across[0]), (1, &(0x4000..0x4800)));
+        assert_eq!(parts(&effect(true), (0x5000, 0x6000)), []);
+        let kept = parts(&effect(false), all);
+        assert_eq!((kept[0].start, kept.last().unwrap().end), (0x1000, 0xa000));
     }
 
     #[test]
