@@ -174,6 +174,7 @@ pub fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json:
         Some(u64::MAX) => json!("all"),
         limit => json!(limit),
     };
+    all["clock_throttle_ns"] = json!(h.clock_throttle);
     all["cut"] = json!(h.cut);
     all["being_recorded"] = json!(t.completeness() == Completeness::Growing);
     all["shared_bytes"] = json!(t.shared_bytes().ok());
@@ -273,6 +274,13 @@ fn ending_rows(rows: &mut Rows, t: &Trace) {
     }
     if let Some(seed) = h.chaos {
         rows.add("chaos", format!("seed {seed}"));
+    }
+    if let Some(nanos) = h.clock_throttle {
+        let text = format!(
+            "answers about the time were repeated for {} ms",
+            nanos as f64 / 1e6
+        );
+        rows.add("clocks", text);
     }
     rows.add("trace", t.completeness().to_string());
     if let Some(s) = s {

@@ -85,6 +85,8 @@ pub struct Config {
     pub keyframe_interval: u64,
     /// Smallest number of instructions between digests of all registers. 0: no digests.
     pub digest_interval: u64,
+    /// Nanoseconds for which an answer about the time is repeated. 0: none is.
+    pub clock_throttle: u64,
     /// Which part of the program is recorded: see [`crate::select`]. Empty: everything.
     pub select: [u8; SELECT_LEN],
     /// Limits on address space and data, soft and hard, as the program sees them. The recorder raises the
@@ -137,6 +139,7 @@ impl Config {
             data_limit: 0,
             keyframe_interval: 0,
             digest_interval: 0,
+            clock_throttle: 0,
             select: [0; SELECT_LEN],
             limits: [[u64::MAX; 2]; 2],
             chaos: 0,
@@ -166,7 +169,7 @@ const _: () = assert!(
             + 24
             + 32
             + 48
-            + 40
+            + 48
             + 16
             + PATTERN_LEN
             + SELECT_LEN

@@ -57,6 +57,7 @@ pub struct Builder {
     keep_on: Option<KeepOn>,
     timeout: Option<Duration>,
     chaos: Option<u64>,
+    clock_throttle: Option<Duration>,
     cache: bool,
     trials: Trials,
 }
@@ -78,6 +79,7 @@ impl Recording {
             keep_on: None,
             timeout: None,
             chaos: None,
+            clock_throttle: None,
             cache: true,
             trials: Trials::default(),
         }
@@ -201,6 +203,13 @@ impl Builder {
     /// Disturbs the timing of threads and processes, to bring rare interleavings out. Every seed disturbs in another way.
     pub fn chaos(mut self, seed: u64) -> Builder {
         self.chaos = Some(seed);
+        self
+    }
+
+    /// Repeats each answer about the time for so long. A program that asks more often gets the last answer again, and its
+    /// recording becomes smaller. At most 2^63 ns.
+    pub fn clock_throttle(mut self, time: Duration) -> Builder {
+        self.clock_throttle = Some(time);
         self
     }
 

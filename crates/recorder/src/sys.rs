@@ -334,7 +334,8 @@ fn monotonic() -> [u64; 2] {
     clock(CLOCK_MONOTONIC)
 }
 
-fn clock(which: u32) -> [u64; 2] {
+/// What a clock shows, in seconds and nanoseconds. Zeros if the kernel has no such clock.
+pub fn clock(which: u32) -> [u64; 2] {
     let mut ts = [0; 2];
     let _ = call(__NR_clock_gettime, [which as u64, ts.as_mut_ptr() as u64]);
     ts

@@ -157,6 +157,9 @@ pub struct Header {
     /// Seed with which the timing of threads was disturbed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chaos: Option<u64>,
+    /// For so many nanoseconds, answers about the time were repeated. `None`: they were not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_throttle: Option<u64>,
     /// Of a recording that keeps only its latest part: its limit, and what was dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<Circular>,

@@ -91,6 +91,10 @@ pub struct Record {
     /// With `--retry`, each run takes the next seed. Threads sleep for half of the time at most.
     #[arg(long, value_name = "SEED")]
     pub chaos: Option<u32>,
+    /// Repeat the last answer if the program asks for the time again within TIME, such as `1ms`, and has made no other system
+    /// call since. The recording of a program that asks all the time becomes smaller.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub clock_throttle: Option<std::time::Duration>,
     /// Recordings of the same program that are kept in the store, this one included.
     #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
     pub keep: usize,

@@ -5,6 +5,7 @@ mod atomics;
 mod attach;
 mod audit;
 mod cache;
+mod clocks;
 mod code;
 mod cut;
 mod damage;

@@ -42,6 +42,7 @@ pub fn config(b: &Builder, p: &Program, ctl_fd: i32) -> Result<Config> {
     c.limits = limits::memory_limits();
     // 0 would be none.
     c.chaos = b.chaos.map_or(0, |seed| seed + 1);
+    c.clock_throttle = throttle(b);
     let quiet = match b.regime {
         Some(r) => r == Regime::Quiet,
         // What is dropped at the front of a ring ends at a key frame.
@@ -62,6 +63,12 @@ pub fn config(b: &Builder, p: &Program, ctl_fd: i32) -> Result<Config> {
     recorder_binary::set_path(&mut c.exe, p.exe.as_os_str()).during("the program's path")?;
     recorder_binary::set_path(&mut c.execfn, p.execfn.as_os_str()).during("the program's path")?;
     Ok(c)
+}
+
+/// Nanoseconds for which an answer about the time is repeated.
+fn throttle(b: &Builder) -> u64 {
+    let nanos = b.clock_throttle.map_or(0, |t| t.as_nanos());
+    nanos.min(1 << 63) as u64
 }
 
 /// Whether the processor finds a line in its first cache by whatever address it was brought there. AMD's guess where it is
@@ -101,6 +108,7 @@ pub fn program_header(b: &Builder, p: &Program) -> Header {
         baseline: b.baseline.name().into(),
         part: b.selection.options(),
         chaos: b.chaos,
+        clock_throttle: Some(throttle(b)).filter(|n| *n != 0),
         data_limit: Some(b.common.data_limit(b.ring.is_some())),
         ..header(&b.common)
     }

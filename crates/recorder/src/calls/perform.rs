@@ -4,7 +4,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::calls::user_dispatch::PR_SET_SYSCALL_USER_DISPATCH;
-use crate::calls::{channel, features, filters, mappings, paths, user_dispatch};
+use crate::calls::{channel, clocks, features, filters, mappings, paths, user_dispatch};
 use crate::code::rights;
 use crate::memory::{limits, page_sharing, regime};
 use crate::process::{birth, exec, fork};
@@ -52,6 +52,10 @@ pub fn perform(t: &mut Thread) -> Flow {
         && let Some(flow) = filters::check(t, nr, &a)
     {
         return flow;
+    }
+    if let Some(ret) = clocks::answer(t, nr, &a) {
+        returned(t, ret);
+        return Flow::Next;
     }
     if has(nr, DIRECT) {
         return match channel::shown(nr, &a).or_else(|| pass(t, nr, &a)) {

@@ -6,7 +6,9 @@ use crate::memory::{backing, placement};
 use crate::process::stack::Stack;
 use crate::sys::fail;
 use crate::sys::line::Line;
-use crate::sys::{self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE, arena, guard, program, quiet};
+use crate::sys::{
+    self, PAGE, PROT_EXEC, PROT_READ, PROT_WRITE, arena, config, guard, program, quiet,
+};
 use alloc::ffi::CString;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -127,6 +129,9 @@ pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     // The kernel would enter and abort restartable sequences without the recorder's knowledge.
     stack.remove_aux(AT_RSEQ_FEATURE_SIZE);
     stack.remove_aux(AT_RSEQ_ALIGN);
+    if config::get().clock_throttle != 0 {
+        stack.remove_aux(AT_SYSINFO_EHDR);
+    }
     if image.exec_stack {
         make_stack_executable(stack.pointer());
     }

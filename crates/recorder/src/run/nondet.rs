@@ -1,6 +1,7 @@
 //! Instructions whose result does not follow from registers and memory. They are executed, and
 //! their results are recorded.
 
+use crate::calls::clocks;
 use crate::code::processor::{self, baseline, host_xcr0, xcr0};
 use crate::run::shadow::Both;
 use crate::run::slow;
@@ -51,15 +52,15 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             }
         }
         Rdtsc => {
-            let [lo, hi] = rdtsc();
+            let [lo, hi] = clocks::shown_stamp(t);
             set(RAX, lo);
             set(RDX, hi);
         }
         Rdtscp => {
-            let [lo, hi, aux] = rdtscp();
+            let [lo, hi] = clocks::shown_stamp(t);
             set(RAX, lo);
             set(RDX, hi);
-            set(RCX, aux);
+            set(RCX, processor_number());
         }
         Xgetbv => {
             let v = match t.ctx.gpr[RCX] as u32 {
@@ -74,8 +75,10 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             set(RDX, v >> 32);
         }
         Rdpid => {
-            let [_, _, aux] = rdtscp();
-            set(i.op_register(0).full_register().number(), aux);
+            set(
+                i.op_register(0).full_register().number(),
+                processor_number(),
+            );
         }
         Rdrand | Rdseed => {
             let r = i.op_register(0);
@@ -129,22 +132,12 @@ fn cpuid(t: &Thread) -> [u32; 4] {
     baseline().filter(leaf, sub, [r.eax, r.ebx, r.ecx, r.edx], host_xcr0(), size)
 }
 
-/// The time stamp: eax and edx.
-fn rdtsc() -> [u64; 2] {
-    let (lo, hi): (u32, u32);
-    // SAFETY: reads a counter and changes only the registers that are declared.
-    unsafe { asm!("rdtsc", out("eax") lo, out("edx") hi, options(nomem, nostack)) };
-    [lo as u64, hi as u64]
-}
-
-/// The time stamp and the processor's number: eax, edx, ecx.
-fn rdtscp() -> [u64; 3] {
-    let (lo, hi, aux): (u32, u32, u32);
+/// The number of the processor and of its node, as the kernel put it into a register for programs.
+fn processor_number() -> u64 {
+    let aux: u32;
     // SAFETY: reads counters and changes only the registers that are declared.
-    unsafe {
-        asm!("rdtscp", out("eax") lo, out("edx") hi, out("ecx") aux, options(nomem, nostack))
-    };
-    [lo as u64, hi as u64, aux as u64]
+    unsafe { asm!("rdtscp", out("eax") _, out("edx") _, out("ecx") aux, options(nomem, nostack)) };
+    aux as u64
 }
 
 /// A random number, or one to seed others with, and the carry flag: whether there was one.
