@@ -6,7 +6,8 @@
  *     #include "hindsight.h"
  *
  *     hindsight_start();                          // with `hindsight record --start-stopped`
- *     hindsight_mark("request", &id, sizeof id);  // shown by `hindsight info`
+ *     hindsight_mark("request", &id, sizeof id);  // `hindsight at mark:request:2` goes to the second one
+ *     hindsight_state_point("ready");             // all memory is recorded here
  *     hindsight_stop();
  *
  * Starting and stopping concern the calling thread; threads begin as the thread that made them is.
@@ -18,7 +19,7 @@
 #include <string.h>
 
 /* What is asked for. */
-enum { HINDSIGHT_ASK = 0, HINDSIGHT_START = 1, HINDSIGHT_STOP = 2, HINDSIGHT_MARK = 3 };
+enum { HINDSIGHT_ASK = 0, HINDSIGHT_START = 1, HINDSIGHT_STOP = 2, HINDSIGHT_MARK = 3, HINDSIGHT_STATE = 4 };
 
 #if defined(__x86_64__) && !defined(__ILP32__) && (defined(__GNUC__) || defined(__clang__))
 static inline int hindsight_request(long what, const void *name, size_t name_size,
@@ -50,6 +51,13 @@ static inline void hindsight_stop(void) { hindsight_request(HINDSIGHT_STOP, 0, 0
  * bytes, may be null). Marks are kept while recording is stopped, too. */
 static inline void hindsight_mark(const char *name, const void *payload, size_t size) {
     hindsight_request(HINDSIGHT_MARK, name, strlen(name), payload, size);
+}
+
+/* Sets a mark of this name (at most 256 bytes), and has all memory recorded there, or what has changed of it since the last
+ * time. Replay can begin at such a state point without what came before. In a program with several threads, or with memory that
+ * others can change, it is a mark. */
+static inline void hindsight_state_point(const char *name) {
+    hindsight_request(HINDSIGHT_STATE, name, strlen(name), 0, 0);
 }
 
 /* Whether the calling thread is recorded. */

@@ -52,10 +52,10 @@ impl Command {
     pub fn reads(&self) -> bool {
         use Command::*;
         match self {
-            Replay(_) | Gdbserver(_) | Serve(_) | Info(_) | At(_) | Backtrace(_) | Core(_)
-            | Cut(_) | Waits(_) | Breakpath(_) | Events(_) | Output(_) | Data(_) | Mem(_)
-            | Maps(_) | Symbol(_) | Writes(_) | Origin(_) | Calls(_) | Diff(_) | Sql(_)
-            | Tables(_) | Convert(_) | Audit(_) | Index(_) | Ls(_) | Rm(_) | Export(_)
+            Replay(_) | Gdbserver(_) | Serve(_) | Info(_) | States(_) | At(_) | Backtrace(_)
+            | Core(_) | Cut(_) | Waits(_) | Breakpath(_) | Events(_) | Output(_) | Data(_)
+            | Mem(_) | Maps(_) | Symbol(_) | Writes(_) | Origin(_) | Calls(_) | Diff(_)
+            | Sql(_) | Tables(_) | Convert(_) | Audit(_) | Index(_) | Ls(_) | Rm(_) | Export(_)
             | Rerun(_) | Resume(_) => true,
             Record(_)
             | Attach(_)
@@ -89,6 +89,8 @@ pub enum Command {
     Serve(Serve),
     /// Show what a recording holds.
     Info(Info),
+    /// List the instants at which a recording has all memory of a program.
+    States(States),
     /// Show a place of a recording: registers, source line, instructions, call stack, variables.
     At(At),
     /// Show the call stack at a place of a recording.

@@ -27,8 +27,8 @@ pub fn run(a: &args::Calls) -> Result<i32> {
     let filter = Filter {
         thread,
         image: Some(image),
-        from: place(a.from)?,
-        until: place(a.until)?,
+        from: place(a.from.clone())?,
+        until: place(a.until.clone())?,
         ..Filter::default()
     };
     let mut calls = found(&timeline, &functions, &filter, &Cancel::new())?;

@@ -92,8 +92,8 @@ impl Choice {
             way,
             thread,
             threads,
-            from: place(of.from)?,
-            until: place(of.until)?,
+            from: place(of.from.clone())?,
+            until: place(of.until.clone())?,
         })
     }
 

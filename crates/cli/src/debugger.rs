@@ -49,7 +49,7 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     let declared = declared.map(|file| memory_file(&carried::read(file)?.0));
     let declared = declared.collect::<Result<Vec<_>>>()?;
     let look = || {
-        let session = open(&path, a.process, a.at)?;
+        let session = open(&path, a.process, a.at.clone())?;
         Ok(match same_files(&session.timeline)? {
             true => 0,
             false if printers::has_rust(&session.timeline)? => OTHERS_OF_RUST,
@@ -77,7 +77,7 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     server.push("--stdio".into());
     let interrupts = interrupts::forward()?;
     server.push(format!("--interrupts={}", interrupts.as_raw_fd()).into());
-    if let Some(at) = a.at {
+    if let Some(at) = &a.at {
         server.push(format!("--at={at}").into());
     }
     if let Some(image) = a.process {
@@ -143,7 +143,7 @@ pub fn serve(a: &args::Gdbserver) -> Result<i32> {
     let declarations = carried::declarations(&a.declared)?;
     let Some(port) = a.port else {
         return confine::run(Some(&path), || {
-            let mut session = open(&path, a.process, a.at)?;
+            let mut session = open(&path, a.process, a.at.clone())?;
             session.declare(declarations);
             if let Some(fd) = a.interrupts {
                 interrupts::listen(fd, session.interrupt())?;
@@ -156,7 +156,9 @@ pub fn serve(a: &args::Gdbserver) -> Result<i32> {
         });
     };
     // What is wrong with it is said before somebody comes.
-    match confine::run(Some(&path), || open(&path, a.process, a.at).map(|_| 0))? {
+    match confine::run(Some(&path), || {
+        open(&path, a.process, a.at.clone()).map(|_| 0)
+    })? {
         0 => {}
         failed => return Ok(failed),
     }
@@ -236,7 +238,7 @@ fn client(
     let from = stream.try_clone()?;
     // Who says nothing costs nothing.
     patience.hear(&from)?;
-    let mut session = open(path, a.process, a.at)?;
+    let mut session = open(path, a.process, a.at.clone())?;
     session.declare(declarations.clone());
     let done = talk(&mut session, from, &stream, &patience);
     let _ = stream.shutdown(std::net::Shutdown::Both);

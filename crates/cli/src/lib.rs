@@ -42,6 +42,7 @@ mod rerun;
 mod resume;
 mod serve;
 pub mod sql;
+mod states;
 mod status;
 mod store;
 mod symbol;
@@ -106,6 +107,7 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
             breakpath::run(&a, file.as_deref())
         }
         Command::Info(a) => confine::run(a.file.as_deref(), || info::run(&a)),
+        Command::States(a) => confine::run(a.file.as_deref(), || states::run(&a)),
         Command::Calls(mut a) => {
             let file = words::take(&mut a.words, 1, 1);
             confine::run(file.as_deref(), || calls::run(&a))

@@ -109,7 +109,7 @@ pub fn index(a: &args::Index) -> Result<i32> {
             bar.show(done, total);
         }
     };
-    let built = match a.range {
+    let built = match &a.range {
         None => {
             let depth = if a.full { Depth::Full } else { Depth::Coarse };
             let built = t.build_index(depth, &progress, &Cancel::new());
@@ -124,8 +124,8 @@ pub fn index(a: &args::Index) -> Result<i32> {
                 ));
             }
             let range = Dense {
-                from: t.find(from, None)?,
-                until: t.find(to, None)?,
+                from: t.find(from.clone(), None)?,
+                until: t.find(to.clone(), None)?,
                 interval: dense,
             };
             t.interest(range, &progress, &Cancel::new())
@@ -188,8 +188,8 @@ pub fn events(a: &args::Events) -> Result<i32> {
     let list = t.events(&Filter {
         thread: a.thread.map(ThreadId),
         image: a.image,
-        from: place(a.from)?,
-        until: place(a.until)?,
+        from: place(a.from.clone())?,
+        until: place(a.until.clone())?,
         kinds,
         syscalls,
     })?;

@@ -79,7 +79,31 @@ define seek
 end
 document seek
 Goes to a place of the recording: seek 1A2:3F, seek 50%, seek begin, seek end, seek crash,
-seek event:12, seek syscall:3 (numbers as `events` lists them).
+seek event:12, seek syscall:3 (numbers as `events` lists them), seek mark:NAME, seek state:2 (as
+`states` lists them).
+end
+
+define states
+  monitor states
+end
+document states
+Lists the state points: where the recording has all memory.
+end
+
+define next-state
+  monitor next-state
+  hindsight-moved
+end
+document next-state
+Goes to the next state point.
+end
+
+define previous-state
+  monitor previous-state
+  hindsight-moved
+end
+document previous-state
+Goes to the last state point before this position.
 end
 
 define checkpoint

@@ -5,14 +5,17 @@ use crate::state::session::Session;
 use crate::{Error, Result};
 use hindsight_inspect::{Carried, Inspector, NoAssumption};
 use hindsight_text::{line, lines};
-use hindsight_timeline::{Dense, Filter, Found, Place, Process, ThreadId};
+use hindsight_timeline::{Dense, Direction, Filter, Found, Place, Process, ThreadId};
 use std::fmt::Write;
 
 const HELP: &str = "\
 when                     the position, the thread, and how far it is
 seek PLACE               goes to a position (1A2:3F), a part of the run (50%), begin, end, crash,
-                         event:N, syscall:N (numbers as `events` lists them), time:1.5s (since the start)
-                         or a time of day (12:34:56)
+                         event:N, syscall:N (numbers as `events` lists them), mark:NAME, state:N (as `states`
+                         lists them), time:1.5s (since the start) or a time of day (12:34:56)
+states                   where the recording has all memory: the program asked for it, or the recorder did it
+next-state, previous-state
+                         go to the nearest of them
 renew                    takes in what was written since, if the recording is still being written: `seek end`
                          then goes to its new end
 checkpoint [NAME]        gives the position a name that is kept with the trace
@@ -67,6 +70,9 @@ pub fn run(session: &mut Session, line: &str) -> Done {
         ["when"] => when(session),
         ["seek"] => bad("to which place? `help seek` says more"),
         ["seek", to] => seek(session, to),
+        ["states"] => states(session),
+        ["next-state"] => to_state(session, Direction::Forward),
+        ["previous-state"] => to_state(session, Direction::Backward),
         ["renew"] => session.renew(),
         ["checkpoint"] => {
             let name = session.marks.next_name();
@@ -185,6 +191,43 @@ fn seek(s: &mut Session, to: &str) -> Result<String> {
     let position = s.timeline.find(place, Some(s.inferior.image))?;
     s.seek(position)?;
     when(s)
+}
+
+fn states(s: &Session) -> Result<String> {
+    let mut out = String::new();
+    let all = s.timeline.state_points(Some(s.inferior.image))?;
+    for (n, state) in (1..).zip(&all).take(MAX_LINES) {
+        let name = state.name.as_deref().unwrap_or_default();
+        let _ = writeln!(
+            out,
+            "{}",
+            format!("{n} {} {}", state.position, line(name)).trim_end()
+        );
+    }
+    Ok(match all.len() {
+        0 => "no state points\n".into(),
+        n if n > MAX_LINES => out + &format!("and {} more\n", n - MAX_LINES),
+        _ => out,
+    })
+}
+
+/// Goes to the nearest state point on one side.
+fn to_state(s: &mut Session, way: Direction) -> Result<String> {
+    let here = s.inferior.cursor.position()?;
+    let all = s.timeline.state_points(Some(s.inferior.image))?;
+    let (found, side) = match way {
+        Direction::Forward => (all.iter().find(|p| p.position > here), "behind"),
+        Direction::Backward => (all.iter().rev().find(|p| p.position < here), "before"),
+    };
+    let Some(found) = found else {
+        return bad(format!("there is no state point {side} {here}"));
+    };
+    s.seek(found.position)?;
+    let name = found
+        .name
+        .as_deref()
+        .map(|n| format!("state \"{}\"\n", line(n)));
+    Ok(name.unwrap_or_default() + &when(s)?)
 }
 
 fn interest(s: &mut Session, from: &str, to: &str, interval: &str) -> Result<String> {

@@ -32,4 +32,6 @@ pub mod request {
     pub const STOP: u64 = 2;
     /// Sets a mark, with a name and a payload.
     pub const MARK: u64 = 3;
+    /// Sets a mark, and has all memory recorded right behind it, if nobody but the kernel can change it.
+    pub const STATE: u64 = 4;
 }

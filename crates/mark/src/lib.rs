@@ -19,6 +19,7 @@ const ASK: u64 = 0;
 const START: u64 = 1;
 const STOP: u64 = 2;
 const MARK: u64 = 3;
+const STATE: u64 = 4;
 
 #[cfg(all(target_arch = "x86_64", target_pointer_width = "64"))]
 #[inline(always)]
@@ -64,6 +65,14 @@ pub fn stop() {
 #[inline(always)]
 pub fn mark(name: &str, payload: &[u8]) {
     request(MARK, name.as_bytes(), payload);
+}
+
+/// Sets a mark of this name (at most 256 bytes), and has all memory recorded there, or what has changed of it since the last time.
+/// Replay can begin at such a state point without what came before. In a program with several threads, or with memory
+/// that others can change, it is a mark.
+#[inline(always)]
+pub fn state_point(name: &str) {
+    request(STATE, name.as_bytes(), &[]);
 }
 
 /// Whether the calling thread is recorded.

@@ -8,5 +8,6 @@ pub mod gaps;
 pub mod names;
 pub mod registers;
 pub mod route;
+pub mod states;
 pub mod system;
 mod within;

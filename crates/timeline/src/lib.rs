@@ -78,6 +78,7 @@ pub use extras::gaps::Unrecorded;
 pub use extras::names::Names;
 pub use extras::registers::Changed;
 pub use extras::route::{Candidates, Halt, Route, RouteLimits, Setting};
+pub use extras::states::StatePoint;
 pub use extras::system::{SystemCall, error_name, signal_name};
 pub use hindsight_events::GapReason;
 pub use hindsight_isa::{CpuState, VecState, regs};
@@ -94,7 +95,7 @@ pub use model::memory::{
     Candidate, Found, Ground, GroundSpan, KnownByte, Memory, Unnamed, Why, Written,
 };
 pub use model::moment::{Moment, in_order};
-pub use model::place::{ParsePlaceError, Place};
+pub use model::place::{ParsePlaceError, Place, Which};
 pub use model::position::{ParsePositionError, Position};
 pub use model::stops::{
     At, Breakpoint, Cancel, Choice, Condition, ConditionCode, Direction, Reason, Register,

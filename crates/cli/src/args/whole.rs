@@ -45,6 +45,18 @@ pub struct Index {
 }
 
 #[derive(ClapArgs)]
+pub struct States {
+    /// File, or name in the store; default: the latest recording in the store.
+    pub file: Option<PathBuf>,
+    /// Only of this program image (its number in `info`).
+    #[arg(long, value_name = "N")]
+    pub image: Option<u32>,
+    /// For scripts.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs)]
 pub struct Info {
     /// File, or name in the store; default: the latest recording in the store.
     pub file: Option<PathBuf>,

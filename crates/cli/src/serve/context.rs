@@ -46,15 +46,17 @@ impl Fields {
 impl Context<'_> {
     /// Goes there.
     pub fn seek(&mut self, spot: &Spot) -> Result<(), Fail> {
-        let position = match spot.at {
+        let position = match &spot.at {
             At::Usual => words::usual(self.timeline, spot.image)?,
-            At::Place(place) => self.timeline.find(place, spot.image)?,
+            At::Place(place) => self.timeline.find(place.clone(), spot.image)?,
             At::Instant(..) if spot.image.is_some() || spot.thread.is_some() => {
                 return Err(Fail::request(
                     "`image` and `thread` are for places, and `at` names an instant of a thread",
                 ));
             }
-            At::Instant(thread, count, entered) => return self.instant(thread, count, entered),
+            At::Instant(thread, count, entered) => {
+                return self.instant(*thread, *count, *entered);
+            }
         };
         Ok((self.cursor).seek_within(position, spot.image, spot.thread)?)
     }

@@ -116,8 +116,8 @@ impl Part {
         Ok(Filter {
             thread: self.thread,
             image: self.image,
-            from: c.position(self.from, self.image)?,
-            until: c.position(self.until, self.image)?,
+            from: c.position(self.from.clone(), self.image)?,
+            until: c.position(self.until.clone(), self.image)?,
             ..Filter::default()
         })
     }

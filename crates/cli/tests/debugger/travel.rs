@@ -495,3 +495,37 @@ int main(void) { return half != 0 ? 0 : 1; }"#,
         &["main ()", "= 3.75", "= 5.25", "side branch is thrown away"],
     );
 }
+
+#[test]
+fn it_goes_to_marks_and_state_points() {
+    let s = Scene::new();
+    let program = s.compile("states.c", &["-pthread"]);
+    let trace = s.path("states.hst");
+    let out = s.path("out");
+    let argv = [program.as_os_str(), out.as_os_str()];
+    assert_eq!(
+        s.run(&mut s.recording(&trace, &argv)).status.code(),
+        Some(0)
+    );
+    let script = "states\nnext-state\nnext-state\nprint step\nseek state:4\nprevious-state\nprint step\n\
+                  seek mark:round:2\nup 2\nprint step\nseek end\nnext-state\nseek state:9\n";
+    let out = gdb(&s, &trace, script);
+    let places = [
+        "1 0:",
+        " filled\n",
+        "4 0:",
+        "state \"filled\"",
+        "state \"changed\"",
+        "$1 = 1",
+        "state \"changed\"",
+        "$2 = 2",
+        "$3 = 1",
+        "there is no state point behind",
+        "state:9: there are 4",
+    ];
+    let mut from = 0;
+    for text in places {
+        let found = out[from..].find(text);
+        from += found.unwrap_or_else(|| panic!("{out}\nis without {text} there"));
+    }
+}

@@ -40,6 +40,7 @@ mod safepoints;
 mod sharing;
 mod signals;
 mod sinks;
+mod states;
 mod strace;
 mod symbol;
 mod threads;

@@ -23,7 +23,7 @@ mod restate;
 
 use hindsight_isa::regs::{RAX, RSP};
 pub use others::{announce, forked};
-pub use restate::restate;
+pub use restate::{restate, state_point};
 
 use crate::memory::maps::{Region, regions};
 use crate::memory::{backing, page_sharing, placement};

@@ -2,6 +2,7 @@
 //! nobody records. Its request is in registers.
 
 use crate::code::select;
+use crate::memory::regime;
 use crate::run::dispatch::Next;
 use crate::run::slow;
 use crate::sys::guard;
@@ -20,7 +21,7 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
     match what {
         request::START => select::set_stopped(t, false),
         request::STOP => select::set_stopped(t, true),
-        request::MARK => {
+        request::MARK | request::STATE => {
             let mut bytes = Vec::new();
             if append(&mut bytes, name, NAME_MAX) {
                 let name = bytes.len();
@@ -42,6 +43,9 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
         t.ctx.rip = desc.pc + desc.ilen as u64;
         t.complete();
         return Next::Boundary;
+    }
+    if what == request::STATE {
+        regime::state_point(t);
     }
     slow::finish(t, desc, Ok(()))
 }

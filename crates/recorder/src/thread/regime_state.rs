@@ -24,6 +24,8 @@ pub struct RegimeState {
     pub meddling: u32,
     /// Position at which the memory was last restated.
     pub restated: u64,
+    /// The program wants its memory to be restated.
+    pub wants_state: bool,
     /// Why the quiet regime is to end as soon as the thread stands between two instructions.
     ends: Option<Reason>,
 }

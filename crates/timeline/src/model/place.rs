@@ -16,11 +16,15 @@ use std::time::Duration;
 /// | `event:N` | the Nth event (from 1) in the order of [`crate::Timeline::events`] |
 /// | `syscall:N` | the Nth system call (from 1) |
 /// | `syscall:NAME`, `syscall:NAME:N` | the first, or the Nth, system call of this name |
+/// | `mark:N` | the Nth mark that a program set (from 1) |
+/// | `mark:NAME`, `mark:NAME:N` | the first, or the Nth, mark of this name |
+/// | `state:N` | the Nth state point (from 1) in the order of [`crate::Timeline::state_points`] |
+/// | `state:NAME`, `state:NAME:N` | the first, or the Nth, state point of this name |
 /// | `time:1.5s` | the last instant reached at this time since the start of the recording (`s`, `ms` or `us`) |
 /// | `12:34:56.789` | the same by the time of day, in this machine's time zone |
 ///
 /// With a program image chosen, all of these count within it.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Place {
     /// A position.
@@ -39,10 +43,76 @@ pub enum Place {
     Syscall(u64),
     /// The code of a system call, and which one of those calls, from 1.
     SyscallOf(u64, u64),
+    /// A mark that a program set.
+    Mark(Which),
+    /// A state point.
+    State(Which),
     /// A time since the start of the recording; see [`crate::Timeline::at_time`].
     Time(Duration),
     /// A time since midnight.
     Clock(Duration),
+}
+
+/// One of several things that may have names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// The number among all, from 1.
+    Number(u64),
+    /// The name, and the number among those of this name, from 1.
+    Name(String, u64),
+}
+
+impl Which {
+    /// Reads `N`, `NAME` or `NAME:N`. A name may have colons, but for one before a number.
+    fn parse(text: &str) -> Option<Which> {
+        let number = |n: &str| n.parse::<u64>().ok();
+        let starts = |n: &str| n.starts_with(|c: char| c.is_ascii_digit());
+        if starts(text) && text.bytes().all(|b| b.is_ascii_digit()) {
+            return number(text).map(Which::Number);
+        }
+        match text
+            .rsplit_once(':')
+            .filter(|(name, n)| !name.is_empty() && starts(n))
+        {
+            Some((name, n)) => Some(Which::Name(name.into(), number(n)?)),
+            None => (!text.is_empty()).then(|| Which::Name(text.into(), 1)),
+        }
+    }
+
+    /// The one of these that is meant. The error is how many there are with that name, or at all.
+    pub(crate) fn of<'a, T>(
+        &self,
+        all: impl Iterator<Item = (Option<&'a str>, T)>,
+    ) -> std::result::Result<T, usize> {
+        let mut of_name: Vec<T> = (all)
+            .filter(|(name, _)| match self {
+                Which::Number(_) => true,
+                Which::Name(wanted, _) => *name == Some(wanted),
+            })
+            .map(|(_, t)| t)
+            .collect();
+        let n = usize::try_from(self.nth() - 1).unwrap_or(usize::MAX);
+        match n < of_name.len() {
+            true => Ok(of_name.swap_remove(n)),
+            false => Err(of_name.len()),
+        }
+    }
+
+    fn nth(&self) -> u64 {
+        match self {
+            Which::Number(n) | Which::Name(_, n) => *n,
+        }
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Which::Number(n) => write!(f, "{n}"),
+            Which::Name(name, 1) => f.write_str(name),
+            Which::Name(name, n) => write!(f, "{name}:{n}"),
+        }
+    }
 }
 
 /// The text names no place.
@@ -51,12 +121,12 @@ pub enum Place {
 pub enum ParsePlaceError {
     #[error(
         "{0} is no place: expected a position such as 1A2:3F, a part of the run such as 50%, `begin`, `end`, \
-         `crash`, `event:N`, `syscall:N`, `time:1.5s` or a time of day such as 12:34:56"
+         `crash`, `event:N`, `syscall:N`, `mark:NAME`, `state:N`, `time:1.5s` or a time of day such as 12:34:56"
     )]
     /// None of the forms fits this text.
     Unknown(String),
     /// The number is 0, but counting begins at 1.
-    #[error("{0} is no place: events and system calls are counted from 1")]
+    #[error("{0} is no place: events, system calls, marks and state points are counted from 1")]
     Zero(String),
     /// No system call has this name.
     #[error("{0}")]
@@ -97,6 +167,17 @@ impl FromStr for Place {
             let (name, nth) = n.split_once(':').unwrap_or((n, "1"));
             let number = syscall_number(name).map_err(ParsePlaceError::NoSyscall)?;
             return Ok(Place::SyscallOf(number, from_one(nth)?));
+        }
+        let which = |text: &str| match Which::parse(text) {
+            Some(w) if w.nth() == 0 => Err(ParsePlaceError::Zero(s.into())),
+            Some(w) => Ok(w),
+            None => Err(bad()),
+        };
+        if let Some(text) = s.strip_prefix("mark:") {
+            return which(text).map(Place::Mark);
+        }
+        if let Some(text) = s.strip_prefix("state:") {
+            return which(text).map(Place::State);
         }
         if let Some(text) = s.strip_prefix("time:") {
             return duration(text).map(Place::Time).ok_or_else(bad);
@@ -145,6 +226,8 @@ impl fmt::Display for Place {
             Place::Event(n) => write!(f, "event:{n}"),
             Place::Syscall(n) => write!(f, "syscall:{n}"),
             Place::SyscallOf(number, n) => write!(f, "syscall:{}:{n}", syscall_name(*number)),
+            Place::Mark(w) => write!(f, "mark:{w}"),
+            Place::State(w) => write!(f, "state:{w}"),
             Place::Time(d) => write!(f, "time:{}s", d.as_secs_f64()),
             Place::Clock(d) => {
                 let (minutes, s) = (d.as_secs() / 60, d.as_secs() % 60);
@@ -172,6 +255,11 @@ mod tests {
             "12.5%",
             "event:3",
             "syscall:17",
+            "mark:2",
+            "mark:request",
+            "mark:a: b:7",
+            "state:1",
+            "state:ready:2",
             "time:1.25s",
             "12:34:56.789",
             "00:00:07",
@@ -191,6 +279,10 @@ mod tests {
             "NaN%",
             "event:0",
             "event:",
+            "mark:",
+            "mark:0",
+            "state:x:0",
+            "state:99999999999999999999",
             "syscall:x",
             "start",
             "1",

@@ -45,6 +45,19 @@ pub struct RestatingFrame {
     files: Vec<Cells>,
 }
 
+impl RestatingFrame {
+    /// Bytes of memory that it restates itself, without those that hold zeros and those of files.
+    pub fn bytes(&self) -> u64 {
+        let restated = self.pages.iter().filter(|c| matches!(c.1, Held::Chunk(_)));
+        restated.map(|c| c.0.end - c.0.start).sum()
+    }
+
+    /// Whether it restates only what has changed since another one.
+    pub fn is_change(&self) -> bool {
+        self.back != 0
+    }
+}
+
 /// The key frames of a thread that restate memory, ascending.
 #[derive(Default, Debug)]
 pub struct Frames {
@@ -127,6 +140,11 @@ impl Frames {
         let number = frame.number.checked_sub(frame.back)?;
         let i = self.list.binary_search_by_key(&number, |f| f.number).ok()?;
         Some(&self.list[i])
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[RestatingFrame] {
+        &self.list
     }
 
     /// The last one at `count` or before.

@@ -10,6 +10,7 @@ impl Timeline {
     /// # Errors
     /// [`Error::NoPlace`] where the recording has no such place.
     pub fn find(&self, place: Place, image: Option<u32>) -> Result<Position> {
+        let none = |place: &Place, n: usize| Error::NoPlace(format!("{place}: there are {n}"));
         let nth = |n: u64, kinds: Vec<KindOf>, syscalls: Vec<u64>| {
             let all = self.events(&Filter {
                 image,
@@ -18,8 +19,9 @@ impl Timeline {
                 ..Filter::default()
             })?;
             let found = all.get(usize::try_from(n - 1).unwrap_or(usize::MAX));
-            let none = || Error::NoPlace(format!("{place}: there are {}", all.len()));
-            found.map(|h| h.position).ok_or_else(none)
+            found
+                .map(|h| h.position)
+                .ok_or_else(|| none(&place, all.len()))
         };
         match place {
             Place::Position(p) => Ok(p),
@@ -28,6 +30,24 @@ impl Timeline {
             Place::Crash => self.crash(image),
             Place::Percent(p) => self.percent(p, image),
             Place::Event(n) => nth(n, Vec::new(), Vec::new()),
+            Place::Mark(ref which) => {
+                let marks = Filter {
+                    image,
+                    kinds: vec![KindOf::Mark],
+                    ..Filter::default()
+                };
+                let all = self.events(&marks)?;
+                let named = all.iter().map(|h| match &h.kind {
+                    Kind::Mark { name, .. } => (Some(name.as_str()), h.position),
+                    _ => (None, h.position),
+                });
+                which.of(named).map_err(|n| none(&place, n))
+            }
+            Place::State(ref which) => {
+                let all = self.state_points(image)?;
+                let named = all.iter().map(|s| (s.name.as_deref(), s.position));
+                which.of(named).map_err(|n| none(&place, n))
+            }
             Place::Time(d) => self.at_time(d, image),
             Place::Clock(d) => self.at_clock(d, image),
             Place::Syscall(n) => nth(n, vec![KindOf::Syscall], Vec::new()),

@@ -52,7 +52,7 @@ fn only_constants_are_known(trace: &Path, line: &str) {
     let t = open(trace, 0);
     for place in [Place::Begin, Place::Percent(50.0), Place::End] {
         let mut c = t.cursor().unwrap();
-        c.seek(t.find(place, None).unwrap()).unwrap();
+        c.seek(t.find(place.clone(), None).unwrap()).unwrap();
         for at in &places[..4] {
             let m = c.memory(*at, 24).unwrap();
             assert!(

@@ -109,6 +109,14 @@ pub fn forget() {
     c.usual = 0;
 }
 
+/// Has a quiet thread write a key frame behind the instruction at which it stands, whatever that costs.
+pub fn state_point(t: &mut Thread) {
+    if t.regime.quiet {
+        t.regime.wants_state = true;
+        t.schedule_quiet(0);
+    }
+}
+
 /// Writes a key frame, if the instructions since the last one pay for it. The thread stands between
 /// two instructions.
 pub fn restate(t: &mut Thread) {
@@ -118,12 +126,13 @@ pub fn restate(t: &mut Thread) {
     if t.regime.ends_soon() {
         return;
     }
+    let wanted = core::mem::take(&mut t.regime.wants_state);
     let mut clock = Budget::start(t.emit.waited());
     let Some(plan) = plan() else {
         return t.schedule_quiet(least());
     };
     let mut chain = CHAIN.lock();
-    let done = try_restate(t, &plan, &mut chain, &mut clock);
+    let done = try_restate(t, &plan, &mut chain, &mut clock, wanted);
     chain.budget.tried(&mut clock, t.emit.waited());
     drop(chain);
     match done {
@@ -141,12 +150,18 @@ enum Put {
     Never,
 }
 
-/// Writes a key frame, or says why not.
-fn try_restate(t: &mut Thread, plan: &Plan, c: &mut Chain, clock: &mut Running) -> Result<(), Put> {
+/// Writes a key frame, or says why not. One that the program wants is written whatever it costs.
+fn try_restate(
+    t: &mut Thread,
+    plan: &Plan,
+    c: &mut Chain,
+    clock: &mut Running,
+    wanted: bool,
+) -> Result<(), Put> {
     let interval = t.emit.interval();
     // A ring that has nothing behind its last key frame but what it cannot hold would keep nothing.
     let needed = t.emit.is_long() && plan.bytes < interval / 2;
-    let forced = config::get().restate_every != 0 || needed;
+    let forced = config::get().restate_every != 0 || needed || wanted;
     if c.pages.is_worn() || config::get().whole_frames != 0 {
         c.pages.restart();
     }

@@ -1,0 +1,122 @@
+//! State points that a program asks for.
+
+use hindsight_lab::Scene;
+use serde_json::Value;
+use std::path::Path;
+
+const SIZE: usize = 64 * 4096;
+
+fn states(s: &Scene, trace: &Path) -> Vec<Value> {
+    let done = s.run(s.hindsight(&["states", "--json"]).arg(trace));
+    assert!(done.status.success(), "{}", done.messages());
+    serde_json::from_slice(&done.stdout).unwrap()
+}
+
+fn memory(s: &Scene, trace: &Path, place: &str, address: &str) -> Vec<Option<u8>> {
+    let mut c = s.hindsight(&["mem", "--json"]);
+    let done = s.run(c.arg(trace).args([place, address, &SIZE.to_string()]));
+    assert!(done.status.success(), "{place}: {}", done.messages());
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    serde_json::from_value(told["bytes"].clone()).unwrap()
+}
+
+/// Records the program. Its output, and what it gave out of its memory.
+fn record(s: &Scene, trace: &Path, more: &[&str]) -> (String, Vec<u8>) {
+    let (program, out) = (s.compile("states.c", &["-pthread"]), s.path("out"));
+    let mut c = s.hindsight(&["record", "--quiet", "-o"]);
+    let done = s.run(c.arg(trace).arg("--").arg(&program).arg(&out).args(more));
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    s.must_verify(trace);
+    (done.text().trim().into(), std::fs::read(&out).unwrap())
+}
+
+#[test]
+fn all_memory_is_known_there() {
+    let s = Scene::new();
+    let trace = s.path("states.hst");
+    let (address, given) = record(&s, &trace, &[]);
+    let list = states(&s, &trace);
+    let names: Vec<_> = list.iter().map(|p| p["name"].as_str()).collect();
+    let [first, later] = [Some("filled"), Some("changed")];
+    assert_eq!(names, [first, later, later, later]);
+    // The last pages are touched by nobody behind the first one, and each restates what has changed before it.
+    let bytes: Vec<u64> = list.iter().map(|p| p["bytes"].as_u64().unwrap()).collect();
+    assert!(bytes[0] > (SIZE - 8 * 4096) as u64, "{bytes:?}");
+    assert!(
+        bytes[1..]
+            .iter()
+            .all(|n| (3 * 4096..SIZE as u64 / 2).contains(n)),
+        "{bytes:?}"
+    );
+    assert_eq!(list[0]["is_change"].as_bool(), Some(false));
+    assert!(
+        list[1..]
+            .iter()
+            .all(|p| p["is_change"] == true && p["is_whole"] == true)
+    );
+    let places = [
+        "state:filled",
+        "state:changed",
+        "state:3",
+        "state:changed:3",
+    ];
+    for (i, place) in places.iter().enumerate() {
+        let known = memory(&s, &trace, place, &address);
+        let wanted = &given[i * SIZE..(i + 1) * SIZE];
+        assert!(
+            known.iter().zip(wanted).all(|(k, w)| *k == Some(*w)),
+            "{place}"
+        );
+        // Its mark is set by the instruction before.
+        let at = |place: &str| {
+            let done = s.run(s.hindsight(&["at", "--json"]).arg(&trace).arg(place));
+            let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+            told["instructions"].as_u64().unwrap()
+        };
+        assert_eq!(at(place), at(&format!("mark:{}", 2 * i + 1)) + 1, "{place}");
+    }
+    // The names of marks are other ones.
+    for (place, wrong) in [
+        ("state:5", "there are 4"),
+        ("state:changed:4", "there are 3"),
+        ("state:round", "there are 0"),
+        ("mark:round:5", "there are 4"),
+        ("state:0", "counted from 1"),
+        ("mark:", "is no place"),
+    ] {
+        let done = s.run(s.hindsight(&["at"]).arg(&trace).arg(place));
+        assert_eq!(done.status.code(), Some(2), "{place}");
+        assert!(
+            done.messages().contains(wrong),
+            "{place}: {}",
+            done.messages()
+        );
+    }
+    let none = s.run(s.hindsight(&["states", "--image", "9"]).arg(&trace));
+    assert_eq!(none.status.code(), Some(2), "{}", none.messages());
+    // A part that begins at one has its memory, too.
+    let part = s.path("part.hst");
+    let mut c = s.hindsight(&["cut"]);
+    let done = s.run(c.arg(&trace).arg("state:3..end").arg("-o").arg(&part));
+    assert!(done.status.success(), "{}", done.messages());
+    s.must_verify(&part);
+    let position = list[2]["position"].as_str().unwrap();
+    let known = memory(&s, &part, position, &address);
+    let wanted = &given[2 * SIZE..3 * SIZE];
+    assert!(known.iter().zip(wanted).all(|(k, w)| *k == Some(*w)));
+    assert_eq!(states(&s, &part)[0]["position"], list[2]["position"]);
+}
+
+#[test]
+fn with_several_threads_they_are_marks() {
+    let s = Scene::new();
+    let trace = s.path("threads.hst");
+    record(&s, &trace, &["threads"]);
+    assert_eq!(states(&s, &trace), [] as [Value; 0]);
+    let done = s.run(
+        s.hindsight(&["at", "--json"])
+            .arg(&trace)
+            .arg("mark:changed:3"),
+    );
+    assert!(done.status.success(), "{}", done.messages());
+}
