@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::{Control, futex};
 use hindsight_events::ring::{LEAST_ROOM, RING_BYTES, RINGS, unprivileged};
 use hindsight_trace::files::Files;
-use hindsight_trace::{Header, Ring, StreamId, Writer};
+use hindsight_trace::{Header, Ring, StreamId, StreamKind, Writer};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -58,6 +58,10 @@ pub struct Collector<'c, W: Write> {
     hot: Vec<usize>,
     /// Threads are to have key frames.
     has_keyframes: bool,
+    /// Time between two state points.
+    state_points: Option<Duration>,
+    /// When threads were last asked for one.
+    asked_for_states: Instant,
     /// When the sink was last flushed.
     flushed: Instant,
     /// When it was last looked which threads have not come to the recorder for long.
@@ -128,6 +132,13 @@ impl<'c, W: Write> Collector<'c, W> {
         self
     }
 
+    /// Asks quiet threads for a state point each time this time has passed.
+    pub fn state_points(mut self, every: Option<Duration>) -> Collector<'c, W> {
+        self.state_points = every;
+        self.has_keyframes |= every.is_some();
+        self
+    }
+
     /// Keeps the latest part of the recording in `ring` (see [`Collected::held`]).
     pub fn circular(
         control: &'c Control,
@@ -156,6 +167,8 @@ impl<'c, W: Write> Collector<'c, W> {
             lanes: Vec::new(),
             hot: Vec::new(),
             has_keyframes: header.keyframe_interval != 0,
+            state_points: None,
+            asked_for_states: Instant::now(),
             flushed: Instant::now(),
             summoned: Instant::now(),
             ours: HashSet::new(),
@@ -221,6 +234,7 @@ impl<'c, W: Write> Collector<'c, W> {
                 self.economise();
                 self.flush(now);
                 self.prune(now, stop);
+                self.ask_for_states(now);
                 self.summon_still(now, stop);
             }
             self.answer(stop);
@@ -275,6 +289,19 @@ impl<'c, W: Write> Collector<'c, W> {
             busiest = busiest.max(n);
         }
         busiest
+    }
+
+    /// Asks for state points, if they are due.
+    fn ask_for_states(&mut self, now: Instant) {
+        let Some(every) = self.state_points else {
+            return;
+        };
+        if now - self.asked_for_states >= every {
+            self.asked_for_states = now;
+            let lives = |o: &Open| o.info.kind == StreamKind::Thread && o.end.is_none();
+            let threads = (self.lanes.iter()).filter(|l| l.open.as_ref().is_some_and(lives));
+            threads.for_each(|l| l.consumer.want_state());
+        }
     }
 
     /// Takes locks from threads that cannot give them back.

@@ -203,6 +203,11 @@ impl Consumer {
         self.ctl().wishes.fetch_or(wish::KEYFRAME, Relaxed);
     }
 
+    /// Asks the thread for a state point, if it is in the quiet regime.
+    pub fn want_state(&self) {
+        self.ctl().wishes.fetch_or(wish::STATE, Relaxed);
+    }
+
     /// Asks the thread for an event where it stands.
     pub fn want_position(&self) {
         self.ctl().wishes.fetch_or(wish::POSITION, Release);

@@ -282,6 +282,8 @@ pub mod wish {
     /// To begin no system call of the program meanwhile: the collector is about to signal the thread, and the signal
     /// must not come in a call, which it might end. The collector clears this one itself.
     pub const WAIT: u32 = 4;
+    /// To restate its memory as soon as possible. Only a thread of the quiet regime does that.
+    pub const STATE: u32 = 8;
 }
 
 /// States of a ring.

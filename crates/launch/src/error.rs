@@ -44,6 +44,9 @@ pub enum Error {
         "a recording that is sent while it is made cannot be dropped later: record to a file or a ring"
     )]
     CannotTakeBack,
+    /// Only in the quiet regime, all memory can be recorded.
+    #[error("state points are made in the quiet regime only")]
+    NoStatePoints,
     /// Recordings go to files and programs.
     #[error("a recording is not for a terminal: redirect standard output, or name a file")]
     Terminal,

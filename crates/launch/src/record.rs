@@ -58,6 +58,7 @@ pub struct Builder {
     timeout: Option<Duration>,
     chaos: Option<u64>,
     clock_throttle: Option<Duration>,
+    state_points: Option<Duration>,
     cache: bool,
     trials: Trials,
 }
@@ -80,6 +81,7 @@ impl Recording {
             timeout: None,
             chaos: None,
             clock_throttle: None,
+            state_points: None,
             cache: true,
             trials: Trials::default(),
         }
@@ -210,6 +212,13 @@ impl Builder {
     /// recording becomes smaller. At most 2^63 ns.
     pub fn clock_throttle(mut self, time: Duration) -> Builder {
         self.clock_throttle = Some(time);
+        self
+    }
+
+    /// Has all memory recorded each time this time has passed, or what has changed of it, as long as a process is in the quiet
+    /// regime. It begins in that one, then.
+    pub fn state_points(mut self, every: Duration) -> Builder {
+        self.state_points = Some(every);
         self
     }
 

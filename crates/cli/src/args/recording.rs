@@ -95,6 +95,10 @@ pub struct Record {
     /// call since. The recording of a program that asks all the time becomes smaller.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub clock_throttle: Option<std::time::Duration>,
+    /// Record all memory each time this TIME has passed, such as `1s`, or what has changed of it (see `states`). For processes
+    /// in the quiet regime, in which they then begin.
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "plain")]
+    pub state_points: Option<std::time::Duration>,
     /// Recordings of the same program that are kept in the store, this one included.
     #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
     pub keep: usize,

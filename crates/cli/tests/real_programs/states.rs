@@ -120,3 +120,27 @@ fn with_several_threads_they_are_marks() {
     );
     assert!(done.status.success(), "{}", done.messages());
 }
+
+#[test]
+fn they_are_made_from_time_to_time() {
+    let s = Scene::new();
+    let trace = s.path("times.hst");
+    let script =
+        "import time\nend = time.monotonic() + 1.5\nn = 0\nwhile time.monotonic() < end: n += 1";
+    let record = |options: &[&str]| {
+        let mut c = s.hindsight(&["record", "--quiet", "--state-points", "100ms", "-o"]);
+        c.arg(&trace).args(options).arg("--");
+        s.run(c.args(["/usr/bin/python3", "-c", script]))
+    };
+    let done = record(&[]);
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    s.must_verify(&trace);
+    let list = states(&s, &trace);
+    assert!(
+        list.len() >= 3 && list.iter().all(|p| p["name"].is_null()),
+        "{list:?}"
+    );
+    let refused = record(&["--regime", "checked"]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(refused.messages().contains("in the quiet regime only"));
+}

@@ -45,9 +45,13 @@ pub fn config(b: &Builder, p: &Program, ctl_fd: i32) -> Result<Config> {
     c.clock_throttle = throttle(b);
     let quiet = match b.regime {
         Some(r) => r == Regime::Quiet,
+        None if b.state_points.is_some() => true,
         // What is dropped at the front of a ring ends at a key frame.
         None => b.common.keyframe_interval.is_none() && b.ring.is_none(),
     };
+    if b.state_points.is_some() && !quiet {
+        return Err(Error::NoStatePoints);
+    }
     c.regime = match quiet {
         true => regime::QUIET,
         false => regime::CHECKED,

@@ -153,12 +153,14 @@ impl<'b> Output<'b> {
             let file = self.b.ring_on_disk.then(scratch).transpose()?;
             let listener = Listener::new(parent.id())?;
             let ring = Ring::new(&self.header, limit, file)?;
-            return Ok((Collector::circular(control, ring, tell), Some(listener)));
+            let collector = Collector::circular(control, ring, tell);
+            return Ok((collector.state_points(self.b.state_points), Some(listener)));
         }
         let sink = self.open()?;
         let name = self.written.insert(sink.written).name.clone();
         let collector = Collector::new(control, sink.out, &self.header, tell)
             .during_with(|| format!("cannot write the recording to {name}"))?;
+        let collector = collector.state_points(self.b.state_points);
         Ok((share(collector, sink.files), None))
     }
 

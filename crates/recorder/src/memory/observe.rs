@@ -13,8 +13,11 @@ impl Thread {
         // the next instruction.
         let apart = self.emit.position() < self.pos;
         let due = self.schedule.is_keyframe_due(self.pos) || self.emit.is_long();
-        if apart && due && self.regime.quiet {
+        let asked = self.emit.wishes() & wish::STATE != 0;
+        if apart && (due || asked) && self.regime.quiet {
+            self.regime.wants_state |= asked;
             regime::restate(self);
+            self.emit.grant(wish::STATE);
             // Whether there was a key frame or not: it is not tried again at once.
             self.emit.framed();
         } else if apart && !self.regime.quiet && (due || self.emit.wants_keyframe()) {

@@ -262,7 +262,8 @@ fn due(t: &Thread) -> bool {
     let keyframe = wishes & wish::KEYFRAME != 0 && !t.is_plain() && !t.regime.quiet;
     let keyframe = keyframe || t.emit.is_long() && !t.is_unrecorded();
     let position = wishes & wish::POSITION != 0 && !t.is_unrecorded();
-    t.schedule.is_due(t.pos) || keyframe || position
+    let state = wishes & wish::STATE != 0 && t.regime.quiet && !t.is_unrecorded();
+    t.schedule.is_due(t.pos) || keyframe || position || state
 }
 
 /// Writes key frames and digests that are due.
