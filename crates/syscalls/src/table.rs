@@ -320,7 +320,7 @@ pub(crate) const TABLE: &[Call] = calls! {
     __NR_lremovexattr: [Text, Text], Nothing, PASSED;
     __NR_fremovexattr: [Fd, Text], Nothing, PASSED;
     __NR_tkill: [Int, Signal], Nothing, OWN;
-    __NR_time: [Out(S::Long)], Results(&[(0, 8)]), PASSED;
+    __NR_time: [Out(S::Long)], Results(&[(0, 8)]), DIRECT;
     __NR_futex: [Hex, Flags(FutexOp), Uint, Requested, Requested, Requested], Coded, DIRECT;
     __NR_sched_setaffinity: [Int, Size, Processors(1)], Nothing, PASSED;
     __NR_sched_getaffinity: [Int, Size, FilledProcessors], Coded, PASSED;
