@@ -54,8 +54,8 @@ static inline void hindsight_mark(const char *name, const void *payload, size_t 
 }
 
 /* Sets a mark of this name (at most 256 bytes), and has all memory recorded there, or what has changed of it since the last
- * time. Replay can begin at such a state point without what came before. In a program with several threads, or with memory that
- * others can change, it is a mark. */
+ * time. Replay can begin at such a state point without what came before. It is only a mark in a program with
+ * several threads, with memory that others can change, or of which a part is recorded. */
 static inline void hindsight_state_point(const char *name) {
     hindsight_request(HINDSIGHT_STATE, name, strlen(name), 0, 0);
 }

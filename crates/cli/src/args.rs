@@ -89,7 +89,8 @@ pub enum Command {
     Serve(Serve),
     /// Show what a recording holds.
     Info(Info),
-    /// List the instants at which a recording has all memory of a program.
+    /// List the instants at which a recording has all memory of a program. `record --state-points` makes them, and
+    /// `hindsight_state_point` in `hindsight.h`.
     States(States),
     /// Show a place of a recording: registers, source line, instructions, call stack, variables.
     At(At),

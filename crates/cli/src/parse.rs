@@ -13,9 +13,12 @@ pub fn number(text: &str) -> Result<u64, String> {
 
 /// Two places with `..` between them.
 pub fn range(text: &str) -> Result<(Place, Place), String> {
-    let (from, to) = text
-        .split_once("..")
-        .ok_or("expected two places with .. between them")?;
     let place = |t: &str| t.parse::<Place>().map_err(|e| e.to_string());
-    Ok((place(from)?, place(to)?))
+    let both = |at: usize| Ok((place(&text[..at])?, place(&text[at + 2..])?));
+    // A name may have dots, too.
+    let mut ways = text.match_indices("..").map(|(at, _)| both(at));
+    let first = ways
+        .next()
+        .ok_or("expected two places with .. between them")?;
+    first.or_else(|e: String| ways.find_map(Result::ok).ok_or(e))
 }

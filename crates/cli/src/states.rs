@@ -20,7 +20,7 @@ pub fn run(a: &args::States) -> Result<i32> {
         return Ok(0);
     }
     if all.is_empty() {
-        println("no state points: the recording has all memory only where a program begins");
+        println("no state points (`--help` says who makes them)");
         return Ok(0);
     }
     let text: Vec<String> = (1..).zip(&all).map(|(n, s)| as_text(n, s)).collect();

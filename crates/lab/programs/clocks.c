@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,25 @@ static long long ask(int way) {
     }
 }
 
+static _Atomic long long rung, woken;
+
+static void ring(int signal) {
+    (void)signal;
+    atomic_store(&rung, ask(0));
+}
+
+/* Sleeps, and lets the thread that waits see it. */
+static void *sleep_for_other(void *unused) {
+    for (int i = 0; i < SLEEPS; i++) {
+        struct timespec t = {0, 300000};
+        while (atomic_load(&woken))
+            ;
+        nanosleep(&t, NULL);
+        atomic_store(&woken, 1);
+    }
+    return unused;
+}
+
 static void wrong(const char *what) {
     printf("%s\n", what);
     exit(1);
@@ -65,6 +85,8 @@ static void *look(void *number) {
 }
 
 int main(void) {
+    signal(SIGALRM, ring);
+    atomic_store(&woken, 1);
     for (int way = 0; way < WAYS; way++) {
         long long last = ask(way), changes = 0;
         for (int i = 0; i < TIMES; i++) {
@@ -82,7 +104,31 @@ int main(void) {
         nanosleep(&t, NULL);
         if (ask(0) - before < t.tv_nsec || ask(2) - day < t.tv_nsec - 1000)
             wrong("time stands still");
+        struct itimerval timer = {{0, 0}, {0, 300}};
+        atomic_store(&rung, 0);
+        before = ask(0);
+        setitimer(ITIMER_REAL, &timer, NULL);
+        while (!atomic_load(&rung))
+            ask(0);
+        if (atomic_load(&rung) - before < 300000)
+            wrong("time stands still for a signal");
+        struct timespec coarse, fine;
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &coarse);
+        clock_gettime(CLOCK_MONOTONIC, &fine);
+        if (nanos(fine) < nanos(coarse))
+            wrong("a clock is behind a coarse one");
     }
+    pthread_t sleeper;
+    pthread_create(&sleeper, NULL, sleep_for_other, NULL);
+    for (int i = 0; i < SLEEPS; i++) {
+        long long before = ask(0);
+        atomic_store(&woken, 0);
+        while (!atomic_load(&woken))
+            ;
+        if (ask(0) - before < 300000)
+            wrong("time stands still while another thread sleeps");
+    }
+    pthread_join(sleeper, NULL);
     pthread_t other;
     pthread_create(&other, NULL, look, (void *)1);
     look((void *)0);

@@ -68,8 +68,8 @@ pub fn mark(name: &str, payload: &[u8]) {
 }
 
 /// Sets a mark of this name (at most 256 bytes), and has all memory recorded there, or what has changed of it since the last time.
-/// Replay can begin at such a state point without what came before. In a program with several threads, or with memory
-/// that others can change, it is a mark.
+/// Replay can begin at such a state point without what came before. It is only a mark in a program with several
+/// threads, with memory that others can change, or of which a part is recorded.
 #[inline(always)]
 pub fn state_point(name: &str) {
     request(STATE, name.as_bytes(), &[]);

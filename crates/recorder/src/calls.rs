@@ -1,7 +1,6 @@
 //! The program's system calls. Most go to the kernel as they are; this folder treats the others.
 
 pub mod channel;
-pub mod clocks;
 pub mod features;
 pub mod filters;
 pub mod mappings;

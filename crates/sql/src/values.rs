@@ -74,7 +74,7 @@ pub const VALUES: &[ValueOf] = &[
     ValueOf {
         name: "time_of",
         parameters: "'PLACE'",
-        about: "the time of a place: 1A2:3F, 50%, begin, end, crash, event:N, syscall:NAME, time:1.5s, 12:34:56; NULL: this recording does not have it, and others are asked, too",
+        about: "the time of a place: 1A2:3F, 50%, begin, end, crash, event:N, syscall:NAME, mark:NAME, state:N, time:1.5s, 12:34:56; NULL: this recording does not have it, and others are asked, too",
         takes: &[&[TEXT]],
         gives: INT,
         make: Make::Of(|r, a| {

@@ -13,7 +13,7 @@ macro_rules! recording_and_place {
         concat!(
             "The recording (a file, or a name in the store; default: the latest one), and a place in it. A place is a \
              position (1A2:3F), a part of the run (50%), `begin`, `end`, `crash`, `event:N` (as `events` lists them), \
-             `syscall:N`, `time:1.5s` (since the start) or a time of day (12:34:56)",
+             `syscall:N`, `mark:NAME`, `state:N` (as `states` lists them), `time:1.5s` (since the start) or a time of day (12:34:56)",
             $more
         )
     };
@@ -21,7 +21,7 @@ macro_rules! recording_and_place {
 pub(super) use recording_and_place;
 
 const BEGIN_AT: &str = "Begin at this place instead of the first instruction: 1A2:3F, 50%, `end`, `crash`, `event:N`, \
-                        `syscall:N`, `time:1.5s`, 12:34:56";
+                        `syscall:N`, `mark:NAME`, `state:N`, `time:1.5s`, 12:34:56";
 const IMAGE_TO_DEBUG: &str =
     "The program image to debug, by its number in `info`; default: the first, or that of --at";
 

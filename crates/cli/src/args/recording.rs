@@ -91,8 +91,8 @@ pub struct Record {
     /// With `--retry`, each run takes the next seed. Threads sleep for half of the time at most.
     #[arg(long, value_name = "SEED")]
     pub chaos: Option<u32>,
-    /// Repeat the last answer if the program asks for the time again within TIME, such as `1ms`, and has made no other system
-    /// call since. The recording of a program that asks all the time becomes smaller.
+    /// Repeat the last answer if the program asks for the time again within TIME, such as `1ms`, and no thread has made another
+    /// system call or got a signal since. The recording of a program that asks all the time becomes smaller.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub clock_throttle: Option<std::time::Duration>,
     /// Record all memory each time this TIME has passed, such as `1s`, or what has changed of it (see `states`). For processes

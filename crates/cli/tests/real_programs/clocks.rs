@@ -41,6 +41,6 @@ fn repeated_answers_cost_little_and_keep_their_order() {
     assert!(repeated[4] < all[4] / 20, "{repeated:?}, without {all:?}");
     assert_eq!(all[4], TIMES);
     let bytes = |info: &serde_json::Value| info["stream_bytes"].as_u64().unwrap();
-    assert!(bytes(&little) < bytes(&much), "{little} {much}");
+    assert!(3 * bytes(&little) < bytes(&much), "{little} {much}");
     assert!(much["clock_throttle_ns"].is_null());
 }

@@ -4,12 +4,12 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use crate::calls::user_dispatch::PR_SET_SYSCALL_USER_DISPATCH;
-use crate::calls::{channel, clocks, features, filters, mappings, paths, user_dispatch};
+use crate::calls::{channel, features, filters, mappings, paths, user_dispatch};
 use crate::code::rights;
 use crate::memory::{limits, page_sharing, regime};
 use crate::process::{birth, exec, fork};
 use crate::signals::{delivery, doom, requests, sharers, traced};
-use crate::sys;
+use crate::sys::{self, clocks};
 use crate::thread::call::{Flow, args, errno, returned};
 use crate::thread::pass::{self, pass};
 use crate::thread::{Thread, clone, threads};
@@ -53,8 +53,8 @@ pub fn perform(t: &mut Thread) -> Flow {
     {
         return flow;
     }
-    if let Some(ret) = clocks::answer(t, nr, &a) {
-        returned(t, ret);
+    if let Some(ret) = clocks::answer(nr, &a) {
+        returned(t, ret.unwrap_or_else(errno));
         return Flow::Next;
     }
     if has(nr, DIRECT) {

@@ -2,12 +2,12 @@
 //! call. The kernel lets nobody read it. It makes the call when the processor is about to execute
 //! the page.
 
-use crate::calls::clocks;
 use crate::memory::maps::read_file;
 use crate::memory::regime;
 use crate::signals::frame;
-use crate::sys::{self, guard};
+use crate::sys::{self, clocks, guard};
 use crate::thread::Thread;
+use crate::thread::call::errno;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use hindsight_isa::regs::{RAX, RDI, RDX, RSI, RSP};
 use linux_raw_sys::errno::EFAULT;
@@ -54,9 +54,12 @@ pub fn call(t: &mut Thread) -> bool {
         0,
     ];
     t.sequence();
-    let ret = clocks::answer(t, *nr, &args)
+    let ret = match clocks::answer(*nr, &args) {
+        Some(answer) => answer.unwrap_or_else(errno),
         // SAFETY: these calls write only to the addresses that the program gave them.
-        .unwrap_or_else(|| unsafe { sys::raw(*nr, args) });
+        None => unsafe { sys::raw(*nr, args) },
+    };
+    clocks::after_call(*nr, &args);
     if ret == -(EFAULT as i64) as u64 {
         return false;
     }

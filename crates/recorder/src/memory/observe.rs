@@ -14,7 +14,8 @@ impl Thread {
         let apart = self.emit.position() < self.pos;
         let due = self.schedule.is_keyframe_due(self.pos) || self.emit.is_long();
         let asked = self.emit.wishes() & wish::STATE != 0;
-        if apart && (due || asked) && self.regime.quiet {
+        let unnamed = self.regime.marked != self.pos;
+        if apart && unnamed && (due || asked) && self.regime.quiet {
             self.regime.wants_state |= asked;
             regime::restate(self);
             self.emit.grant(wish::STATE);

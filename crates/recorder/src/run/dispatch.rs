@@ -8,7 +8,7 @@ use crate::process::detach;
 use crate::run::shadow::Shadow;
 use crate::run::{chaos, slow, trap};
 use crate::signals::{cores, delivery, doom, exceptions, stepping};
-use crate::sys::stop;
+use crate::sys::{clocks, stop};
 use crate::thread::call::{self, Flow};
 use crate::thread::{Thread, pass};
 use hindsight_isa::regs::{R11, RAX, RCX};
@@ -223,7 +223,9 @@ fn system_call(t: &mut Thread, desc: &Desc) {
     t.emit.give_way();
     t.code.leave();
     chaos::point(t);
-    if perform::perform(t) == Flow::Next {
+    let flow = perform::perform(t);
+    clocks::after_call(nr as u32, &args);
+    if flow == Flow::Next {
         // What `syscall` itself leaves in rcx and r11.
         let next = desc.pc + desc.size as u64;
         t.ctx.gpr[RCX] = next;

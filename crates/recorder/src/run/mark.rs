@@ -38,16 +38,23 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
     t.ctx.gpr[RAX] = values[RAX];
     let (mask, ilen) = (1 << RAX, desc.ilen);
     t.event(&Event::Regs { mask, ilen, values });
-    if matches!(what, request::START | request::STOP) {
+    match what {
         // A gap may begin or end.
-        t.ctx.rip = desc.pc + desc.ilen as u64;
-        t.complete();
-        return Next::Boundary;
+        request::START | request::STOP => {}
+        // At once, before a signal is delivered.
+        request::STATE => regime::state_point(t),
+        request::MARK => {
+            t.regime.marked = t.pos + 1;
+            return slow::finish(t, desc, Ok(()));
+        }
+        _ => return slow::finish(t, desc, Ok(())),
     }
+    t.ctx.rip = desc.pc + desc.ilen as u64;
+    t.complete();
     if what == request::STATE {
-        regime::state_point(t);
+        t.observe();
     }
-    slow::finish(t, desc, Ok(()))
+    Next::Boundary
 }
 
 /// Appends `len` bytes at `addr`, `most` at most. False if they cannot be read.

@@ -1,10 +1,10 @@
 //! Instructions whose result does not follow from registers and memory. They are executed, and
 //! their results are recorded.
 
-use crate::calls::clocks;
 use crate::code::processor::{self, baseline, host_xcr0, xcr0};
 use crate::run::shadow::Both;
 use crate::run::slow;
+use crate::sys::clocks;
 use crate::sys::guard::Fault;
 use crate::thread::Thread;
 use core::arch::asm;
@@ -52,15 +52,17 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             }
         }
         Rdtsc => {
-            let [lo, hi] = clocks::shown_stamp(t);
+            let [lo, hi, _] = time_stamp(false);
+            let [lo, hi] = clocks::shown_stamp([lo, hi]);
             set(RAX, lo);
             set(RDX, hi);
         }
         Rdtscp => {
-            let [lo, hi] = clocks::shown_stamp(t);
+            let [lo, hi, number] = time_stamp(true);
+            let [lo, hi] = clocks::shown_stamp([lo, hi]);
             set(RAX, lo);
             set(RDX, hi);
-            set(RCX, processor_number());
+            set(RCX, number);
         }
         Xgetbv => {
             let v = match t.ctx.gpr[RCX] as u32 {
@@ -75,10 +77,8 @@ pub fn execute(t: &mut Thread, i: &Instruction) -> Result<(), Fault> {
             set(RDX, v >> 32);
         }
         Rdpid => {
-            set(
-                i.op_register(0).full_register().number(),
-                processor_number(),
-            );
+            let [_, _, number] = time_stamp(true);
+            set(i.op_register(0).full_register().number(), number);
         }
         Rdrand | Rdseed => {
             let r = i.op_register(0);
@@ -132,12 +132,21 @@ fn cpuid(t: &Thread) -> [u32; 4] {
     baseline().filter(leaf, sub, [r.eax, r.ebx, r.ecx, r.edx], host_xcr0(), size)
 }
 
-/// The number of the processor and of its node, as the kernel put it into a register for programs.
-fn processor_number() -> u64 {
-    let aux: u32;
-    // SAFETY: reads counters and changes only the registers that are declared.
-    unsafe { asm!("rdtscp", out("eax") _, out("edx") _, out("ecx") aux, options(nomem, nostack)) };
-    aux as u64
+/// The time stamp, eax and edx. With the processor's number, which not all processors tell, in ecx.
+fn time_stamp(numbered: bool) -> [u64; 3] {
+    let (lo, hi): (u32, u32);
+    let mut number = 0u32;
+    // SAFETY: reads counters and changes only the registers that are declared. The second
+    // instruction exists: the program would have got a fault otherwise.
+    unsafe {
+        match numbered {
+            false => asm!("rdtsc", out("eax") lo, out("edx") hi, options(nomem, nostack)),
+            true => {
+                asm!("rdtscp", out("eax") lo, out("edx") hi, out("ecx") number, options(nomem, nostack))
+            }
+        }
+    }
+    [lo as u64, hi as u64, number as u64]
 }
 
 /// A random number, or one to seed others with, and the carry flag: whether there was one.

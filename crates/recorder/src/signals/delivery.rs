@@ -13,7 +13,7 @@ use crate::signals::exceptions::PAGE_FAULT;
 use crate::signals::{doom, frame, stepping};
 use crate::sys::context::{CR2, ERROR, Info, RIP, TRAPNO};
 use crate::sys::guard::Trap;
-use crate::sys::{self, SigAction, fail};
+use crate::sys::{self, SigAction, clocks, fail};
 use crate::thread::inbox::Left;
 use crate::thread::pending::Pending;
 use crate::thread::signal_actions::{NONE, SIG_IGN, is_deadly};
@@ -261,6 +261,7 @@ fn enter_handler(t: &mut Thread, info: &Info, a: &SigAction, fault: bool) {
     if a.flags & SA_RESETHAND as u64 != 0 {
         set_action(t, signo, NONE);
     }
+    clocks::forget();
     let saved = t.signals.mask;
     let base = t.signals.suspended.take().unwrap_or(saved);
     if !frame::push(t, info, a, saved, fault) {

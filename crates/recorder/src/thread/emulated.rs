@@ -18,8 +18,6 @@ pub struct Emulated {
     pub filters: Filters,
     /// The area of restartable sequences that the program has registered.
     pub rseq: Option<Rseq>,
-    /// When it asks for the time.
-    pub asks: Asks,
     /// System calls that the thread wants to have as signals.
     pub dispatch: Option<Dispatch>,
 }
@@ -32,7 +30,6 @@ impl Emulated {
             forbidden: Forbidden::default(),
             filters: Filters::new(),
             rseq: None,
-            asks: Asks::default(),
             dispatch: None,
         }
     }
@@ -56,23 +53,4 @@ pub struct Dispatch {
     pub len: u64,
     /// Address of the byte that says whether other calls are signals. 0: they are.
     pub selector: u64,
-}
-
-/// Which answers about the time a thread may get again.
-#[derive(Clone, Copy, Default)]
-pub struct Asks {
-    /// It has made another call since it last asked.
-    pub has_called: bool,
-    /// The time stamp when it first asked behind such a call.
-    since: u64,
-}
-
-impl Asks {
-    /// Only answers from behind this time stamp are for the thread, which asks now.
-    pub fn since(&mut self, now: u64) -> u64 {
-        if core::mem::take(&mut self.has_called) {
-            self.since = now;
-        }
-        self.since
-    }
 }

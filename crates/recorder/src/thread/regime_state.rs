@@ -24,6 +24,8 @@ pub struct RegimeState {
     pub meddling: u32,
     /// Position at which the memory was last restated.
     pub restated: u64,
+    /// The position behind the last mark that is no state point. No key frame comes there: it would seem to be one.
+    pub marked: u64,
     /// The program wants its memory to be restated.
     pub wants_state: bool,
     /// Why the quiet regime is to end as soon as the thread stands between two instructions.

@@ -41,9 +41,12 @@ impl Timeline {
                 let Some(told) = scan.told_at(frame.at).filter(|t| t.at == frame.at) else {
                     continue;
                 };
-                let before = frame.at.checked_sub(1);
-                let mark = scan.notes.iter().rev().find_map(|(at, kind)| match kind {
-                    Kind::Mark { name, .. } if Some(*at) == before => Some(name.clone()),
+                // The recorder makes no other key frame right behind a mark.
+                let until = scan.notes.partition_point(|n| n.0 < frame.at);
+                let before = scan.notes[..until].iter().rev();
+                let mut before = before.take_while(|n| n.0.checked_add(1) == Some(frame.at));
+                let mark = before.find_map(|(_, kind)| match kind {
+                    Kind::Mark { name, .. } => Some(name.clone()),
                     _ => None,
                 });
                 out.push(StatePoint {

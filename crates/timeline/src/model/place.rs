@@ -63,17 +63,14 @@ pub enum Which {
 }
 
 impl Which {
-    /// Reads `N`, `NAME` or `NAME:N`. A name may have colons, but for one before a number.
+    /// Reads `N`, `NAME` or `NAME:N`. A name that is a number, or ends in a colon and a number, needs the N.
     fn parse(text: &str) -> Option<Which> {
         let number = |n: &str| n.parse::<u64>().ok();
-        let starts = |n: &str| n.starts_with(|c: char| c.is_ascii_digit());
-        if starts(text) && text.bytes().all(|b| b.is_ascii_digit()) {
+        let is_number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
+        if is_number(text) {
             return number(text).map(Which::Number);
         }
-        match text
-            .rsplit_once(':')
-            .filter(|(name, n)| !name.is_empty() && starts(n))
-        {
+        match text.rsplit_once(':').filter(|(_, n)| is_number(n)) {
             Some((name, n)) => Some(Which::Name(name.into(), number(n)?)),
             None => (!text.is_empty()).then(|| Which::Name(text.into(), 1)),
         }
@@ -84,18 +81,19 @@ impl Which {
         &self,
         all: impl Iterator<Item = (Option<&'a str>, T)>,
     ) -> std::result::Result<T, usize> {
-        let mut of_name: Vec<T> = (all)
-            .filter(|(name, _)| match self {
-                Which::Number(_) => true,
-                Which::Name(wanted, _) => *name == Some(wanted),
-            })
-            .map(|(_, t)| t)
-            .collect();
-        let n = usize::try_from(self.nth() - 1).unwrap_or(usize::MAX);
-        match n < of_name.len() {
-            true => Ok(of_name.swap_remove(n)),
-            false => Err(of_name.len()),
+        let of_name = all.filter(|(name, _)| match self {
+            Which::Number(_) => true,
+            Which::Name(wanted, _) => *name == Some(wanted),
+        });
+        let before = usize::try_from(self.nth() - 1).unwrap_or(usize::MAX);
+        let mut seen = 0;
+        for (_, found) in of_name {
+            if seen == before {
+                return Ok(found);
+            }
+            seen += 1;
         }
+        Err(seen)
     }
 
     fn nth(&self) -> u64 {
@@ -109,7 +107,8 @@ impl fmt::Display for Which {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Which::Number(n) => write!(f, "{n}"),
-            Which::Name(name, 1) => f.write_str(name),
+            // Unless that is read as something else.
+            Which::Name(name, 1) if Which::parse(name).as_ref() == Some(self) => f.write_str(name),
             Which::Name(name, n) => write!(f, "{name}:{n}"),
         }
     }
@@ -258,6 +257,10 @@ mod tests {
             "mark:2",
             "mark:request",
             "mark:a: b:7",
+            "mark:7:1",
+            "mark:a:1:1",
+            "mark::2",
+            "mark:http:8080/x",
             "state:1",
             "state:ready:2",
             "time:1.25s",

@@ -223,8 +223,10 @@ impl Scan {
         let told = self
             .last_told(count)
             .filter(|_| count <= self.quiet_until)?;
-        let gap = |g: &Range<u64>| g.start < count && told.at < g.end;
-        (!self.gaps.iter().any(gap)).then_some(told)
+        // They ascend.
+        let before = self.gaps.partition_point(|g| g.start < count);
+        let last = before.checked_sub(1).map(|i| &self.gaps[i]);
+        last.is_none_or(|g| g.end <= told.at).then_some(told)
     }
 
     fn last_told(&self, count: u64) -> Option<Told<'_>> {
