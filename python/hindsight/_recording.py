@@ -20,6 +20,7 @@ from ._values import (
     Event,
     Module,
     Process,
+    StatePoint,
     Thread,
     Transfer,
 )
@@ -239,6 +240,20 @@ class Recording:
             caller=None if back is None else back["caller"],
             arguments=None if arguments is None else tuple(Argument(**a) for a in arguments),
             handler=c["handler"],
+        )
+
+    def states(self, *, image: Optional[int] = None) -> "Listing[StatePoint]":
+        """The state points of a program image, or of all, in the order of time. There the recording has all memory."""
+        return Listing(self, "state points", "states", {"image": image}, self._state)
+
+    def _state(self, s: Mapping[str, Any]) -> StatePoint:
+        return StatePoint(
+            number=s["number"],
+            moment=Moment(self, {**s, "count": s["instructions"]}),
+            name=s["name"],
+            bytes=s["bytes"],
+            is_change=s["is_change"],
+            is_whole=s["is_whole"],
         )
 
     def writes(self, address: Address, length: Optional[int] = None) -> "Listing[Access]":

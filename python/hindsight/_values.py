@@ -335,6 +335,27 @@ class Module:
 
 
 @dataclass(frozen=True)
+class StatePoint:
+    """An instant at which the recording has all memory of a program with one thread."""
+
+    #: Its number among the state points that were asked for, from 1.
+    number: int
+    moment: "Moment"
+    #: The name that the program gave. ``None``: the recorder made it by itself.
+    name: Optional[str]
+    #: Bytes of memory that it restates.
+    bytes: int
+    #: It restates only what has changed since an earlier one.
+    is_change: bool
+    #: All files are recorded that the program had mapped.
+    is_whole: bool
+
+    def __str__(self) -> str:
+        name = "" if self.name is None else f" {line(self.name)}"
+        return f"state {self.number}{name} at {self.moment.position}"
+
+
+@dataclass(frozen=True)
 class Event:
     """Something that happened: a system call, a signal, the end of a thread, …."""
 

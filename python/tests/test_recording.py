@@ -173,6 +173,22 @@ class Crash(Case):
         self.assertEqual(r.output().first()[0].text(), "10\n")
         self.assertFalse(r.events("mark"))
 
+    def test_state_points(self) -> None:
+        source, out = str(ROOT / "crates/lab/programs/states.c"), path("states.out")
+        subprocess.run(["gcc", "-g", "-O1", "-pthread", source, "-o", path("states")], check=True)
+        options = {"output": path("states.hst"), "stdout": subprocess.DEVNULL}
+        with hindsight.record([path("states"), out], **options) as r:
+            states = list(r.states())
+            self.assertEqual([s.name for s in states], ["filled", "changed", "changed", "changed"])
+            self.assertEqual([s.number for s in states], [1, 2, 3, 4])
+            self.assertEqual([s.is_change for s in states], [False, True, True, True])
+            self.assertEqual(states[2].moment, r.at("state:changed:2"))
+            self.assertEqual(states[2].moment.count, r.at("mark:changed:2").count + 1)
+            self.assertIn("filled", str(states[0]))
+            with self.assertRaises(hindsight.PlaceError):
+                list(r.states(image=9))
+        self.assertFalse(self.r.states())
+
     def test_errors_have_classes(self) -> None:
         r = self.r
         for error, ask in (

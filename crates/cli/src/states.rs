@@ -48,7 +48,8 @@ fn as_text(n: usize, s: &StatePoint) -> String {
     out
 }
 
-fn as_json(n: usize, s: &StatePoint) -> Json {
+/// For scripts. `n`: its number.
+pub fn as_json(n: usize, s: &StatePoint) -> Json {
     json!({
         "number": n,
         "position": s.position.to_string(),

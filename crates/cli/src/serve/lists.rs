@@ -6,11 +6,11 @@ use super::{Fail, Fields};
 use crate::calls::{self as called, Shown};
 use crate::choice::{Choice, Through};
 use crate::transfers::{Characters, head_json};
-use crate::{args, travel};
+use crate::{args, states, travel};
 use hindsight_inspect::{Callee, Inspector};
 use hindsight_timeline::{
-    Call, Cancel, Content, Cursor, Filter, Flow, Happening, Kind, Moment, ThreadId, Timeline,
-    Transfer, Unseen, Way, Writes, in_order,
+    Call, Cancel, Content, Cursor, Filter, Flow, Happening, Kind, Moment, Place, StatePoint,
+    ThreadId, Timeline, Transfer, Unseen, Way, Writes, in_order,
 };
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
@@ -47,6 +47,11 @@ enum List {
         image: u32,
     },
     Writes(Box<Writes>),
+    States {
+        rest: IntoIter<StatePoint>,
+        /// The number of the first of them.
+        number: usize,
+    },
     Output {
         rest: IntoIter<Transfer>,
         /// How far the first of them has come.
@@ -209,6 +214,21 @@ pub fn writes(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
     Ok(c.lists.add(List::Writes(Box::new(writes)), None))
 }
 
+pub fn states(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
+    let image = f.small("image")?;
+    f.end()?;
+    c.lists.room()?;
+    // Of an image that is not there, nothing would be said.
+    c.position(Some(Place::Begin), image)?;
+    let all = c.timeline.state_points(image)?;
+    let total = all.len();
+    let list = List::States {
+        rest: all.into_iter(),
+        number: 1,
+    };
+    Ok(c.lists.add(list, Some(total)))
+}
+
 pub fn output(c: &mut Context, mut f: Fields) -> Result<Json, Fail> {
     let fd = f.word("fd")?;
     let all_ways = f.flag("input")?;
@@ -362,6 +382,13 @@ impl List {
                 Some(w) => page.put(travel::written_json(&w)),
                 None => return Ok(false),
             },
+            List::States { rest, number } => {
+                let Some(s) = rest.next() else {
+                    return Ok(false);
+                };
+                page.put(states::as_json(*number, &s));
+                *number += 1;
+            }
             List::Output { rest, begun } => {
                 let Some(t) = rest.as_slice().first() else {
                     return Ok(false);

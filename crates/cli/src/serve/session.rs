@@ -22,7 +22,7 @@ pub struct Session {
 type Answer = fn(&mut Context, Fields) -> Result<Json, Fail>;
 
 /// The requests, by what stands in their field `ask`.
-const ANSWERS: [(&str, Answer); 24] = [
+const ANSWERS: [(&str, Answer); 25] = [
     ("info", look::info),
     ("processes", look::processes),
     ("threads", look::threads),
@@ -44,6 +44,7 @@ const ANSWERS: [(&str, Answer); 24] = [
     ("events", lists::events),
     ("calls", lists::calls),
     ("writes", lists::writes),
+    ("states", lists::states),
     ("output", lists::output),
     ("next", lists::next),
     ("close", lists::close),

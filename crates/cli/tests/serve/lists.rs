@@ -32,6 +32,28 @@ fn lists_are_independent_and_bounded() {
 }
 
 #[test]
+fn state_points_are_a_list() {
+    let s = Scene::new();
+    let (program, out) = (s.compile("states.c", &["-pthread"]), s.path("out"));
+    let (_, trace) = s.record(&[program.as_os_str(), out.as_os_str()]);
+    let mut c = Client::new(&s, &trace);
+    let all = c.list("states", json!({}), 3);
+    let named: Vec<_> = (all.iter())
+        .map(|p| (p["number"].clone(), p["name"].clone()))
+        .collect();
+    let wanted = [
+        (1, "filled"),
+        (2, "changed"),
+        (3, "changed"),
+        (4, "changed"),
+    ];
+    assert_eq!(named, wanted.map(|(n, name)| (json!(n), json!(name))));
+    let at = c.ask("find", json!({"at": "state:changed:3"}));
+    assert_eq!(at["position"], all[3]["position"]);
+    assert_eq!(c.fail("states", json!({"image": 9})).0, "place");
+}
+
+#[test]
 fn what_was_written_comes_in_pieces() {
     let s = Scene::new();
     let work = "head -c 300000 /dev/zero | tr '\\0' x > f; dd if=f bs=300000 status=none; printf '\\377\\0z'";
