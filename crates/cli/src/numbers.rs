@@ -1,6 +1,6 @@
 //! Numbers and times for people.
 
-use hindsight_launch::LocalTime;
+use hindsight_store::LocalTime;
 
 /// A number with a space between each three digits.
 pub fn grouped(n: u64) -> String {

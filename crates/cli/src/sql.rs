@@ -171,7 +171,7 @@ impl Prompt {
 
 /// The file for what was typed at the prompt, which only its owner can read. `None`: there is no place for it.
 pub fn history() -> Option<PathBuf> {
-    let folder = hindsight_launch::store::dir().ok()?;
+    let folder = hindsight_store::dir().ok()?;
     private::create_folder(&folder).ok()?;
     let path = folder.join("sql-history");
     private::open_or_create(&path).ok()?;

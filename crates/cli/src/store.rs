@@ -4,7 +4,7 @@ use crate::numbers::{grouped, local_time, size};
 use crate::out::println;
 use crate::{args, confine, say};
 use anyhow::{Context, Result, bail};
-use hindsight_launch::store::{self, EXTENSION, Stored};
+use hindsight_store::{self as store, EXTENSION, Stored};
 use hindsight_text::line;
 use hindsight_trace::files;
 use hindsight_trace::meta::Ending;
@@ -217,7 +217,7 @@ pub fn remove(a: &args::Remove) -> Result<i32> {
         store::list()?.into_iter().map(|e| e.path).collect()
     } else {
         let named = a.names.iter().map(|n| store::named(n));
-        named.collect::<hindsight_launch::Result<_>>()?
+        named.collect::<hindsight_store::Result<_>>()?
     };
     let mut status = 0;
     let mut json = Vec::new();

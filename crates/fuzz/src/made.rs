@@ -23,7 +23,7 @@ pub struct Made {
 
 /// A chunk with this content. It is compressed if that saves room.
 pub fn chunk(mut h: ChunkHeader, raw: &[u8]) -> Vec<u8> {
-    let packed = (raw.len() > 1 << 12).then(|| zstd::bulk::compress(raw, 1).unwrap());
+    let packed = (raw.len() > 1 << 12).then(|| hindsight_compress::pack(raw, 1).unwrap());
     let stored = packed.as_deref().unwrap_or(raw);
     h.codec = match packed {
         Some(_) => Codec::Zstd,

@@ -15,7 +15,6 @@ use crate::record::{
 };
 use crate::recorder_binary;
 use crate::recording::{Asked, Recording, Said};
-use crate::store;
 use crate::sys::process;
 use crate::sys::signals::Signals;
 use candidate::Candidate;
@@ -24,6 +23,7 @@ use hindsight_events::config::Config;
 use hindsight_isa::Predictor;
 use hindsight_isa::cpuid::Baseline;
 use hindsight_remote::Status;
+use hindsight_store as store;
 use hindsight_trace::meta::Ending;
 use hindsight_trace::{Header, Summary, Text};
 use std::io::Write;
@@ -165,7 +165,9 @@ impl AttachBuilder {
             unmatched: Vec::new(),
         };
         if let Some(path) = &written.stored {
-            store::prune(name, self.common.keep, path, &*self.common.tell);
+            store::prune(name, self.common.keep, path, &mut |u| {
+                (self.common.tell)(&Notice::Untidy(&u));
+            });
         }
         tell_end(&self.common, &outcome);
         outcome

@@ -1,8 +1,9 @@
 //! Where a recording goes.
 
 use crate::error::{During, Error, Result};
-use crate::{store, sys};
+use crate::sys;
 use hindsight_guard::private;
+use hindsight_store as store;
 use hindsight_trace::files::Files;
 use hindsight_trace::live;
 use std::ffi::OsStr;
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// Where a recording goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Destination {
-    /// A new file in the [store](crate::store).
+    /// A new file in the [store](hindsight_store).
     Store {
         /// Whether it has a copy of all files of its own. Otherwise recordings in the store share one copy.
         contained: bool,

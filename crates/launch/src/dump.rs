@@ -4,9 +4,10 @@
 //! process.
 
 use crate::error::{During, Error, Result};
-use crate::{store, sys};
+use crate::sys;
 use hindsight_collector::{Control, Producer, Requests};
 use hindsight_guard::private;
+use hindsight_store as store;
 use hindsight_trace::Summary;
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader, Read, Write};

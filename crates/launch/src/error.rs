@@ -58,27 +58,9 @@ pub enum Error {
     /// The calling process ignores SIGCHLD, so the kernel would not tell how the program ends.
     #[error("this process ignores SIGCHLD, so it would not learn how the program ends")]
     ChildrenIgnored,
-    /// Nothing says where the store is.
-    #[error("no folder for recordings is known: set HINDSIGHT_DIR, or name a file with -o")]
-    NoStore,
-    /// The store has no recordings.
-    #[error("the store is empty: name a file")]
-    StoreEmpty,
-    /// There is no such file or recording.
-    #[error("{}: no such file, and no such recording in the store", .0.display())]
-    NoRecording(PathBuf),
-    /// The store has no such recording.
-    #[error("{}: no such recording in the store", .0.display())]
-    NotStored(PathBuf),
-    /// A path is given where the store has names.
-    #[error("{}: not a name in the store", .0.display())]
-    NotAName(PathBuf),
-    /// The recording is still being made.
-    #[error("this recording is still being made")]
-    Busy,
-    /// Copies of files that no recording uses cannot be listed or deleted.
-    #[error("cannot remove files from the store that no recording uses: {0}")]
-    Sweep(hindsight_trace::Error),
+    /// The store has it not, or cannot take it.
+    #[error(transparent)]
+    Store(#[from] hindsight_store::Error),
     /// Nobody holds a ring with events of this process.
     #[error("process {0} is not recorded into a ring (`record --ring`)")]
     NoRing(i32),
@@ -88,9 +70,6 @@ pub enum Error {
     /// The translations of earlier recordings cannot be used.
     #[error("{0}")]
     Cache(String),
-    /// What was received is not the beginning of a recording.
-    #[error("{0}")]
-    NoBeginning(String),
     /// The program was not started.
     #[error("the program could not be started")]
     NotStarted,

@@ -1,7 +1,7 @@
 //! Recording programs: what a command, a package for another language, or an editor needs for that.
 //!
 //! [`Recording::builder`] starts a program and records it; [`Recording::attach`] records a process that runs. The recording
-//! goes to a file, the [store](crate::store), standard output or another machine ([`Destination`]). `hindsight_timeline`
+//! goes to a file, the [store](hindsight_store), standard output or another machine ([`Destination`]). `hindsight_timeline`
 //! opens it.
 //!
 //! ```
@@ -46,14 +46,12 @@ mod front;
 mod notice;
 mod outcome;
 mod program;
-pub mod receive;
 mod record;
 mod recorder_binary;
 mod recorder_log;
 mod recording;
 mod retention;
 mod selection;
-pub mod store;
 mod sys;
 pub mod translations;
 
@@ -78,4 +76,3 @@ pub use recording::Recording;
 pub use retention::KeepOn;
 pub use selection::{Selection, SelectionError, Unmatched};
 pub use sys::signals::EndSignals;
-pub use sys::time::LocalTime;

@@ -2,9 +2,9 @@
 
 use crate::error::Error;
 use crate::outcome::Outcome;
+use hindsight_store::Untidy;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,15 +71,8 @@ pub enum Notice<'a> {
     },
     /// Translations are neither used nor kept.
     CacheUnusable(&'a str),
-    /// An old recording in the store could not be deleted.
-    NotDeleted {
-        /// The recording.
-        path: PathBuf,
-        /// What the kernel said.
-        cause: &'a io::Error,
-    },
-    /// Files that no recording uses could not be deleted from the store.
-    FilesStay(&'a hindsight_trace::Error),
+    /// Something old could not be deleted from the store.
+    Untidy(&'a Untidy),
     /// The recording is over. If it is in a file, the file is still there; it is deleted behind this if it is not kept.
     Finished(&'a Outcome),
 }
@@ -138,17 +131,7 @@ impl fmt::Display for Notice<'_> {
                 f,
                 "cannot keep translated code for the next recording: {why}"
             ),
-            Notice::NotDeleted { path, cause } => write!(
-                f,
-                "cannot delete the old recording {}: {cause}",
-                path.display()
-            ),
-            Notice::FilesStay(e) => {
-                write!(
-                    f,
-                    "cannot remove files from the store that no recording uses: {e}"
-                )
-            }
+            Notice::Untidy(what) => what.fmt(f),
             Notice::Finished(outcome) => outcome.fmt(f),
         }
     }

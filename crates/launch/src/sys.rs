@@ -5,4 +5,3 @@ pub mod limits;
 pub mod process;
 pub mod signals;
 pub mod spawn;
-pub mod time;

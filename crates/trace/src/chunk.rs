@@ -229,8 +229,7 @@ pub fn unpack(h: &ChunkHeader, offset: u64, stored: Vec<u8>) -> Result<Vec<u8>, 
     }
     let raw = match h.codec {
         Codec::Plain => stored,
-        // A single call that decompresses into a buffer of the stated size needs no window.
-        Codec::Zstd => zstd::bulk::decompress(&stored, h.raw_len as usize)
+        Codec::Zstd => hindsight_compress::unpack(&stored, h.raw_len as usize)
             .map_err(|_| damaged("a chunk cannot be decompressed"))?,
         Codec::Copies => return Err(damaged("a chunk refers to others where there are none")),
     };
@@ -258,7 +257,7 @@ pub(crate) fn frame(h: &ChunkHeader, offset: u64, stored: &[u8]) -> Result<(Fram
         if len > h.kind.longest() {
             return None;
         }
-        let bytes = zstd::bulk::decompress(packed, len).ok()?;
+        let bytes = hindsight_compress::unpack(packed, len).ok()?;
         let frame = (bytes.len() == len).then(|| Frame::read(bytes, h.raw_len as usize))??;
         Some((frame, u64::from_le_bytes(*sum)))
     };

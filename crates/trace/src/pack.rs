@@ -3,6 +3,7 @@
 use crate::chunk::{ChunkHeader, Codec, FLAG_KEY_FRAME, Kind};
 use crate::columns::{ChunkBuilder, Content};
 use crate::repeat::Repeats;
+use hindsight_compress::Compressor;
 use std::io;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -14,18 +15,16 @@ const WORTH_PACKING: usize = 256;
 
 /// Compresses, and reuses its buffers.
 pub struct Packer {
-    zstd: zstd::bulk::Compressor<'static>,
+    zstd: Compressor,
     packed: Vec<u8>,
-    frame: Vec<u8>,
     content: Content,
 }
 
 impl Packer {
     pub fn new() -> io::Result<Packer> {
         Ok(Packer {
-            zstd: zstd::bulk::Compressor::new(1)?,
+            zstd: Compressor::new(1)?,
             packed: Vec::new(),
-            frame: Vec::new(),
             content: Content::default(),
         })
     }
@@ -42,9 +41,7 @@ impl Packer {
         }
         self.packed.clear();
         if raw.len() >= WORTH_PACKING {
-            self.packed
-                .reserve(zstd::zstd_safe::compress_bound(raw.len()));
-            self.zstd.compress_to_buffer(raw, &mut self.packed)?;
+            self.zstd.append(raw, &mut self.packed)?;
         }
         let stored = if !self.packed.is_empty() && self.packed.len() < raw.len() {
             h.codec = Codec::Zstd;
@@ -71,11 +68,7 @@ impl Packer {
         self.packed.extend_from_slice(&xxh3_64(raw).to_le_bytes());
         self.packed
             .extend_from_slice(&(frame.len() as u32).to_le_bytes());
-        let packed = zstd::zstd_safe::compress_bound(frame.len());
-        self.frame.clear();
-        self.frame.reserve(packed);
-        self.zstd.compress_to_buffer(frame, &mut self.frame)?;
-        self.packed.extend_from_slice(&self.frame);
+        self.zstd.append(frame, &mut self.packed)?;
         h.codec = Codec::Copies;
         h.stored_len = self.packed.len() as u32;
         h.raw_len = raw.len() as u32;

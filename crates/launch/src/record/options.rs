@@ -103,7 +103,7 @@ impl Common {
 /// The setters that both builders have.
 macro_rules! common_setters {
     () => {
-        /// Where the recording goes. Default: a new file in the [store](crate::store), which shares copies of files with
+        /// Where the recording goes. Default: a new file in the [store](hindsight_store), which shares copies of files with
         /// others.
         pub fn destination(mut self, to: $crate::Destination) -> Self {
             self.common.destination = to;

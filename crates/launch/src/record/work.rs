@@ -13,12 +13,12 @@ use crate::notice::{Notice, Tell};
 use crate::outcome::Outcome;
 use crate::program::Program;
 use crate::retention::KeepOn;
-use crate::store;
 use crate::sys::process::{self, Ended};
 use crate::translations::Translations;
 use hindsight_collector::{Collected, Collector, Control};
 use hindsight_events::config::Config;
 use hindsight_events::shared_cache::Count;
+use hindsight_store as store;
 use hindsight_trace::meta::Ending;
 use hindsight_trace::{Header, Ring, RingSnapshot, Summary};
 use std::cell::Cell;
@@ -220,13 +220,15 @@ impl<'b> Output<'b> {
             tell_end(options, &outcome);
             written.discard();
             if stored.is_some() {
-                store::sweep_sometimes(tell);
+                store::sweep_sometimes(&mut |u| tell(&Notice::Untidy(&u)));
             }
         } else {
             outcome.name = Some(written.name.clone());
             tell_end(options, &outcome);
             if let Some(path) = stored {
-                store::prune(&self.header.name, options.keep, path, tell);
+                store::prune(&self.header.name, options.keep, path, &mut |u| {
+                    tell(&Notice::Untidy(&u));
+                });
             }
         }
         if !outcome.is_kept() {

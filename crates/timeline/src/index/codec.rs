@@ -67,7 +67,7 @@ pub fn unpack(b: &[u8]) -> Option<Vec<u8>> {
     if len > MAX_RAW || len / 4096 > rest.len() as u64 * 8 + 64 {
         return None;
     }
-    let raw = zstd::bulk::decompress(rest, len as usize).ok()?;
+    let raw = hindsight_compress::unpack(rest, len as usize).ok()?;
     (raw.len() as u64 == len).then_some(raw)
 }
 

@@ -2,14 +2,13 @@
 
 use super::codec::{Reader, put};
 use crate::{Error, Result};
+use hindsight_compress::{Compressor, Decompressor};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 use xxhash_rust::xxh3::xxh3_64;
-use zstd::bulk::{Compressor, Decompressor};
-use zstd::zstd_safe::compress_bound;
 
 /// Bytes in a piece, before compression.
 pub const PIECE: usize = 16 << 10;
@@ -21,8 +20,8 @@ const MOST_KEPT: usize = 1 << 20;
 thread_local! {
     /// These are used again. Making a compressor costs as much as compressing some pieces, and fresh memory would cost
     /// page faults.
-    static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
-    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    static COMPRESSOR: RefCell<Option<(i32, Compressor)>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor>> = const { RefCell::new(None) };
     static PIECE_OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static PIECES_OUT: RefCell<Packing> = RefCell::default();
 }
@@ -36,9 +35,9 @@ pub fn compress(raw: &[u8], level: i32, out: &mut Vec<u8>) -> Result<()> {
             None => Compressor::new(level).map_err(failed)?,
         };
         let done = PIECE_OUT.with_borrow_mut(|one| {
+            // Not into `out`: it would have to have room for more than the frame takes.
             one.clear();
-            one.reserve(compress_bound(raw.len()));
-            with.compress_to_buffer(raw, one).map_err(failed)?;
+            with.append(raw, one).map_err(failed)?;
             out.extend_from_slice(one);
             if one.capacity() > MOST_KEPT {
                 *one = Vec::new();
@@ -106,7 +105,7 @@ fn decompress(piece: &[u8], to: &mut [u8]) -> Option<usize> {
             Some(with) => with,
             None => with.insert(Decompressor::new().ok()?),
         };
-        with.decompress_to_buffer(piece, to).ok()
+        with.unpack(piece, to).ok()
     })
 }
 
@@ -282,7 +281,7 @@ impl Pieces {
                 let Some((i, to)) = next else {
                     return Some(());
                 };
-                let done = with.decompress_to_buffer(&self.piece(i)?, to).ok()?;
+                let done = with.unpack(&self.piece(i)?, to).ok()?;
                 if done != to.len() {
                     return None;
                 }

@@ -1,15 +1,20 @@
 //! The store of recent recordings: a folder of trace files, and of copies of the files that they share.
 //!
 //! ```no_run
-//! for recording in hindsight_launch::store::list()? {
+//! for recording in hindsight_store::list()? {
 //!     println!("{} ({} bytes)", recording.name, recording.bytes);
 //! }
-//! # Ok::<(), hindsight_launch::Error>(())
+//! # Ok::<(), hindsight_store::Error>(())
 //! ```
 
-use crate::error::{During, Error, Result};
-use crate::notice::{Notice, Tell};
-use crate::sys::time::LocalTime;
+mod error;
+pub mod receive;
+mod time;
+
+pub use error::{Error, Result};
+pub use time::LocalTime;
+
+use error::during;
 use hindsight_guard::private;
 use hindsight_guard::regular::{self, Links};
 use hindsight_trace::{files, live};
@@ -84,9 +89,14 @@ fn file_safe(program: &str) -> String {
 }
 
 /// The store's folder, made if it is not there.
-pub(crate) fn folder() -> Result<PathBuf> {
+///
+/// # Errors
+/// Nobody knows where it is, or it cannot be made.
+pub fn folder() -> Result<PathBuf> {
     let dir = dir()?;
-    private::create_folder(&dir).during_with(|| format!("cannot create {}", dir.display()))?;
+    during(private::create_folder(&dir), || {
+        format!("cannot create {}", dir.display())
+    })?;
     Ok(dir)
 }
 
@@ -111,7 +121,7 @@ pub fn create(program: &str, seconds: i64) -> Result<(PathBuf, File)> {
                 return Ok((path, f));
             }
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(e).during_with(|| format!("cannot create {}", path.display())),
+            Err(e) => return during(Err(e), || format!("cannot create {}", path.display())),
         }
     }
     unreachable!("there are more numbers than files")
@@ -126,7 +136,7 @@ pub fn list() -> Result<Vec<Stored>> {
     let read = match std::fs::read_dir(&dir) {
         Ok(r) => r,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(e).during_with(|| dir.display().to_string()),
+        Err(e) => return during(Err(e), || dir.display().to_string()),
     };
     let mut list: Vec<Stored> = read.flatten().filter_map(|e| entry(&e.path())).collect();
     list.sort_by(|a, b| (a.modified, &a.name).cmp(&(b.modified, &b.name)));
@@ -223,8 +233,24 @@ fn delete(path: &Path) -> std::io::Result<()> {
     std::fs::remove_file(path)
 }
 
+/// What could not be tidied up. It keeps nothing from going on.
+#[derive(Debug, thiserror::Error)]
+pub enum Untidy {
+    /// An old recording could not be deleted.
+    #[error("cannot delete the old recording {}: {cause}", .path.display())]
+    NotDeleted {
+        /// Its file.
+        path: PathBuf,
+        /// What the kernel said.
+        cause: std::io::Error,
+    },
+    /// Copies of files that no recording uses stay.
+    #[error("cannot remove files from the store that no recording uses: {0}")]
+    FilesStay(hindsight_trace::Error),
+}
+
 /// Deletes the oldest recordings of `program` beyond `keep`, but not `current`.
-pub(crate) fn prune(program: &str, keep: usize, current: &Path, tell: &Tell) {
+pub fn prune(program: &str, keep: usize, current: &Path, tell: &mut dyn FnMut(Untidy)) {
     let program = file_safe(program);
     let mine = list()
         .unwrap_or_default()
@@ -236,9 +262,9 @@ pub(crate) fn prune(program: &str, keep: usize, current: &Path, tell: &Tell) {
         if !is_busy(&e.path)
             && let Err(cause) = delete(&e.path)
         {
-            tell(&Notice::NotDeleted {
+            tell(Untidy::NotDeleted {
                 path: e.path.clone(),
-                cause: &cause,
+                cause,
             });
         }
     }
@@ -259,12 +285,12 @@ fn clean(
     Ok(done.is_some() || !dir.join("files").exists())
 }
 
-/// The same, if that was long ago.
-pub(crate) fn sweep_sometimes(tell: &Tell) {
+/// Deletes the copies of files that no recording has used for long, if that was last done long ago.
+pub fn sweep_sometimes(tell: &mut dyn FnMut(Untidy)) {
     let last = dir().ok().and_then(|d| files::swept(&d));
     if last.is_some_and(|t| t.elapsed().is_ok_and(|age| age > SWEEP_EVERY))
         && let Err(e) = clean(SWEEP_EVERY, Duration::ZERO)
     {
-        tell(&Notice::FilesStay(&e));
+        tell(Untidy::FilesStay(e));
     }
 }

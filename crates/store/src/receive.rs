@@ -1,8 +1,8 @@
-//! The other end of [`Destination::Tcp`](crate::Destination::Tcp).
+//! Takes recordings that come over TCP: the other end of `record -o tcp:HOST:PORT`.
 //!
 //! Anybody may connect. So nobody is waited for who says nothing, and no more is taken than was agreed to.
 
-use crate::error::{During, Error, Result};
+use crate::error::{Error, Result, during};
 use hindsight_guard::keep_alive;
 use hindsight_trace::chunk::{ChunkHeader, HEADER_LEN, Kind};
 use std::io::{self, ErrorKind, Read, Write};
@@ -34,8 +34,9 @@ impl Receiver {
     /// # Errors
     /// The address is none of this machine, or is taken.
     pub fn listen(address: &str) -> Result<Receiver> {
-        let listener =
-            TcpListener::bind(address).during_with(|| format!("cannot listen on {address}"))?;
+        let listener = during(TcpListener::bind(address), || {
+            format!("cannot listen on {address}")
+        })?;
         Ok(Receiver(listener))
     }
 
@@ -57,7 +58,7 @@ impl Receiver {
         mut turned_away: impl FnMut(SocketAddr, &Error),
     ) -> Result<Incoming> {
         loop {
-            let (mut from, peer) = self.0.accept().during("no connection")?;
+            let (mut from, peer) = during(self.0.accept(), || "no connection".into())?;
             match begin(&mut from, timeout) {
                 Ok(begin) => return Ok(Incoming { from, peer, begin }),
                 Err(e) => turned_away(peer, &e),
