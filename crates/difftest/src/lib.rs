@@ -25,6 +25,10 @@ pub mod thread;
 
 pub use hindsight_recorder::guard;
 
+/// Stands for what the crate `image` has. Whether the linker asks for it depends on how the recorder was cut into objects.
+#[unsafe(no_mangle)]
+static hindsight_configured: u8 = 0;
+
 use generate::is_tested;
 use iced_x86::Code;
 
