@@ -1,8 +1,7 @@
 //! System calls that are many calls in one: their outputs depend on a request.
 
+use crate::abi::*;
 use crate::written::{Class, Out};
-use linux_raw_sys::general::*;
-use linux_raw_sys::{ioctl, net, prctl};
 
 /// The sizes of the kernel's `struct termios` and `struct termios2`.
 const TERMIOS: u64 = 36;
@@ -19,58 +18,20 @@ const MSGINFO: u64 = 32;
 /// pointers in its argument.
 pub(crate) fn ioctl(a: &[u64; 6], o: &mut Out) -> Class {
     let len = match a[1] as u32 {
-        ioctl::TCGETS => TERMIOS,
-        ioctl::TCGETS2 => TERMIOS2,
-        ioctl::TIOCGWINSZ => 8,
-        ioctl::TIOCGPGRP
-        | ioctl::TIOCGSID
-        | ioctl::TIOCOUTQ
-        | ioctl::TIOCGPTN
-        | ioctl::TIOCGPTLCK
-        | ioctl::TIOCGETD
-        | ioctl::TIOCGEXCL
-        | ioctl::FIONREAD => 4,
-        ioctl::SIOCGIFNAME
-        | ioctl::SIOCGIFFLAGS
-        | ioctl::SIOCGIFADDR
-        | ioctl::SIOCGIFDSTADDR
-        | ioctl::SIOCGIFBRDADDR
-        | ioctl::SIOCGIFNETMASK
-        | ioctl::SIOCGIFMETRIC
-        | ioctl::SIOCGIFMTU
-        | ioctl::SIOCGIFHWADDR
-        | ioctl::SIOCGIFINDEX
-        | ioctl::SIOCGIFTXQLEN => IFREQ,
-        ioctl::FIOQSIZE
-        | ioctl::FS_IOC_GETFLAGS
-        | ioctl::FS_IOC_GETVERSION
-        | ioctl::BLKGETSIZE64 => 8,
-        ioctl::BLKSSZGET => 4,
-        ioctl::TCSETS
-        | ioctl::TCSETSW
-        | ioctl::TCSETSF
-        | ioctl::TCSETS2
-        | ioctl::TCSETSW2
-        | ioctl::TCSETSF2
-        | ioctl::TCSBRK
-        | ioctl::TCXONC
-        | ioctl::TCFLSH
-        | ioctl::TIOCSWINSZ
-        | ioctl::TIOCSPGRP
-        | ioctl::TIOCSCTTY
-        | ioctl::TIOCNOTTY
-        | ioctl::TIOCSPTLCK
-        | ioctl::TIOCGPTPEER
-        | ioctl::TIOCSTI
-        | ioctl::TIOCEXCL
-        | ioctl::TIOCNXCL
-        | ioctl::FIOCLEX
-        | ioctl::FIONCLEX
-        | ioctl::FIONBIO
-        | ioctl::FIOASYNC
-        | ioctl::FS_IOC_SETFLAGS
-        | ioctl::FICLONE
-        | ioctl::FICLONERANGE => 0,
+        TCGETS => TERMIOS,
+        TCGETS2 => TERMIOS2,
+        TIOCGWINSZ => 8,
+        TIOCGPGRP | TIOCGSID | TIOCOUTQ | TIOCGPTN | TIOCGPTLCK | TIOCGETD | TIOCGEXCL
+        | FIONREAD => 4,
+        SIOCGIFNAME | SIOCGIFFLAGS | SIOCGIFADDR | SIOCGIFDSTADDR | SIOCGIFBRDADDR
+        | SIOCGIFNETMASK | SIOCGIFMETRIC | SIOCGIFMTU | SIOCGIFHWADDR | SIOCGIFINDEX
+        | SIOCGIFTXQLEN => IFREQ,
+        FIOQSIZE | FS_IOC_GETFLAGS | FS_IOC_GETVERSION | BLKGETSIZE64 => 8,
+        BLKSSZGET => 4,
+        TCSETS | TCSETSW | TCSETSF | TCSETS2 | TCSETSW2 | TCSETSF2 | TCSBRK | TCXONC | TCFLSH
+        | TIOCSWINSZ | TIOCSPGRP | TIOCSCTTY | TIOCNOTTY | TIOCSPTLCK | TIOCGPTPEER | TIOCSTI
+        | TIOCEXCL | TIOCNXCL | FIOCLEX | FIONCLEX | FIONBIO | FIOASYNC | FS_IOC_SETFLAGS
+        | FICLONE | FICLONERANGE => 0,
         _ => return Class::Unknown,
     };
     o.add(a[2], len);
@@ -110,41 +71,38 @@ pub(crate) fn msgctl(a: &[u64; 6], o: &mut Out) -> Class {
 /// `prctl`.
 pub(crate) fn prctl(a: &[u64; 6], o: &mut Out) -> Class {
     let len = match a[0] as u32 {
-        prctl::PR_GET_NAME => 16,
-        prctl::PR_GET_PDEATHSIG
-        | prctl::PR_GET_TSC
-        | prctl::PR_GET_UNALIGN
-        | prctl::PR_GET_CHILD_SUBREAPER => 4,
-        prctl::PR_GET_TID_ADDRESS => 8,
-        prctl::PR_SET_NAME
-        | prctl::PR_SET_PDEATHSIG
-        | prctl::PR_SET_DUMPABLE
-        | prctl::PR_GET_DUMPABLE
-        | prctl::PR_SET_KEEPCAPS
-        | prctl::PR_GET_KEEPCAPS
-        | prctl::PR_SET_TIMING
-        | prctl::PR_GET_TIMING
-        | prctl::PR_GET_SECCOMP
-        | prctl::PR_SET_SECCOMP
-        | prctl::PR_CAPBSET_READ
-        | prctl::PR_CAPBSET_DROP
-        | prctl::PR_SET_SECUREBITS
-        | prctl::PR_GET_SECUREBITS
-        | prctl::PR_SET_TIMERSLACK
-        | prctl::PR_GET_TIMERSLACK
-        | prctl::PR_SET_MM
-        | prctl::PR_SET_PTRACER
-        | prctl::PR_SET_CHILD_SUBREAPER
-        | prctl::PR_SET_NO_NEW_PRIVS
-        | prctl::PR_GET_NO_NEW_PRIVS
-        | prctl::PR_SET_THP_DISABLE
-        | prctl::PR_GET_THP_DISABLE
-        | prctl::PR_CAP_AMBIENT
-        | prctl::PR_SET_VMA => 0,
+        PR_GET_NAME => 16,
+        PR_GET_PDEATHSIG | PR_GET_TSC | PR_GET_UNALIGN | PR_GET_CHILD_SUBREAPER => 4,
+        PR_GET_TID_ADDRESS => 8,
+        PR_SET_NAME
+        | PR_SET_PDEATHSIG
+        | PR_SET_DUMPABLE
+        | PR_GET_DUMPABLE
+        | PR_SET_KEEPCAPS
+        | PR_GET_KEEPCAPS
+        | PR_SET_TIMING
+        | PR_GET_TIMING
+        | PR_GET_SECCOMP
+        | PR_SET_SECCOMP
+        | PR_CAPBSET_READ
+        | PR_CAPBSET_DROP
+        | PR_SET_SECUREBITS
+        | PR_GET_SECUREBITS
+        | PR_SET_TIMERSLACK
+        | PR_GET_TIMERSLACK
+        | PR_SET_MM
+        | PR_SET_PTRACER
+        | PR_SET_CHILD_SUBREAPER
+        | PR_SET_NO_NEW_PRIVS
+        | PR_GET_NO_NEW_PRIVS
+        | PR_SET_THP_DISABLE
+        | PR_GET_THP_DISABLE
+        | PR_CAP_AMBIENT
+        | PR_SET_VMA => 0,
         _ => return Class::Unknown,
     };
     // The other requests of PR_SET_MM only change what the kernel shows of the process.
-    if a[0] as u32 == prctl::PR_SET_MM && a[1] as u32 == prctl::PR_SET_MM_MAP_SIZE {
+    if a[0] as u32 == PR_SET_MM && a[1] as u32 == PR_SET_MM_MAP_SIZE {
         o.add(a[2], 4);
     }
     o.add(a[1], len);
@@ -166,8 +124,8 @@ pub(crate) fn getsockopt(a: &[u64; 6], o: &mut Out) -> Class {
     let option = a[2] as u32;
     match a[1] as u32 {
         // It counts instructions of the filter.
-        net::SOL_SOCKET if option == net::SO_GET_FILTER => return Class::Unknown,
-        net::SOL_SOCKET => {}
+        SOL_SOCKET if option == SO_GET_FILTER => return Class::Unknown,
+        SOL_SOCKET => {}
         IP | IPV6 if (FIRST_OF_FILTERS..=2 * FIRST_OF_FILTERS).contains(&option) => {
             return Class::Unknown;
         }
@@ -180,10 +138,10 @@ pub(crate) fn getsockopt(a: &[u64; 6], o: &mut Out) -> Class {
 }
 
 /// Levels of socket options.
-const IP: u32 = net::IPPROTO_IP as u32;
-const IPV6: u32 = net::IPPROTO_IPV6 as u32;
-const TCP: u32 = net::IPPROTO_TCP as u32;
-const UDP: u32 = net::IPPROTO_UDP as u32;
+const IP: u32 = IPPROTO_IP;
+const IPV6: u32 = IPPROTO_IPV6;
+const TCP: u32 = IPPROTO_TCP;
+const UDP: u32 = IPPROTO_UDP;
 const NETLINK: u32 = 270;
 
 /// `arch_prctl`.

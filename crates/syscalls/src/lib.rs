@@ -7,6 +7,7 @@
 #![no_std]
 #![deny(missing_docs)]
 
+pub mod abi;
 mod arguments;
 mod control;
 mod outputs;

@@ -1,11 +1,10 @@
 //! The memory that a system call may have written.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::abi::*;
 use crate::control;
 use crate::table::{TIMESPEC, TIMEVAL, Writes, writes};
 use crate::written::{ADDR, Class, IOV_MAX, Memory, Out, Range};
-use linux_raw_sys::errno;
-use linux_raw_sys::general::*;
 
 const EPOLL_EVENT: u64 = 12;
 const POLLFD: u64 = 8;
@@ -27,10 +26,10 @@ pub fn outputs(
     let o = &mut out;
     let failed = (-4095..0).contains(&ret);
     // It is not known how far the call came.
-    if ret == -(errno::EFAULT as i64) && writes(nr) != Writes::Nothing {
+    if ret == -(EFAULT as i64) && writes(nr) != Writes::Nothing {
         return Class::Unknown;
     }
-    if ret == -(errno::ENOSYS as i64) {
+    if ret == -(ENOSYS as i64) {
         return Class::Known;
     }
     let n = if failed { 0 } else { ret as u64 };
@@ -44,7 +43,7 @@ pub fn outputs(
         }
         Writes::Coded => {}
     }
-    match nr {
+    match nr as u64 {
         // The following calls also write when they fail.
         __NR_select => {
             fd_sets(o, a);
@@ -55,7 +54,7 @@ pub fn outputs(
             o.add(a[4], TIMESPEC);
         }
         // A call with more descriptors than are possible is refused before it writes.
-        __NR_poll | __NR_ppoll if ret == -(errno::EINVAL as i64) => {}
+        __NR_poll | __NR_ppoll if ret == -(EINVAL as i64) => {}
         __NR_poll => o.add(a[0], a[1] as u32 as u64 * POLLFD),
         __NR_ppoll => {
             o.add(a[0], a[1] as u32 as u64 * POLLFD);
@@ -66,7 +65,7 @@ pub fn outputs(
         // The results are written before the call is certain to succeed.
         __NR_clone | __NR_clone3 => children(nr, a, o),
         // The given length of the address was negative, but the data had been received by then.
-        __NR_recvfrom if ret == -(errno::EINVAL as i64) => o.add(a[1], a[2]),
+        __NR_recvfrom if ret == -(EINVAL as i64) => o.add(a[1], a[2]),
         // It writes what it found before it came to memory that is not mapped.
         __NR_mincore => o.add(a[2], a[1].div_ceil(4096)),
         // For a buffer that is too short, the kernel writes the length that it should have.
@@ -77,7 +76,7 @@ pub fn outputs(
         // If the handle does not fit, the kernel writes how long it is, and the mount. It writes the handle last, so
         // its length is right even where the two meet.
         __NR_name_to_handle_at => {
-            let is_long = a[4] as u32 & AT_HANDLE_MNT_ID_UNIQUE != 0;
+            let is_long = a[4] as i32 & AT_HANDLE_MNT_ID_UNIQUE != 0;
             o.add(a[3], if is_long { 8 } else { 4 });
             let len = if failed { None } else { o.u32_at(a[2]) };
             o.add(a[2], FILE_HANDLE + len.unwrap_or(0) as u64);
@@ -134,7 +133,7 @@ fn fd_sets(o: &mut Out, a: &[u64; 6]) {
 
 /// What `clone` and `clone3` write of the new thread or process.
 fn children(nr: u32, a: &[u64; 6], o: &mut Out) {
-    if nr == __NR_clone {
+    if nr as u64 == __NR_clone {
         o.add(a[2], 4);
         return o.add(a[3], 4);
     }
@@ -147,7 +146,7 @@ fn children(nr: u32, a: &[u64; 6], o: &mut Out) {
 
 /// Adds what a call wrote that returned `n`, where the table does not say it.
 fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
-    match nr {
+    match nr as u64 {
         // Buffers: as many bytes were written as the call returned.
         __NR_read | __NR_pread64 | __NR_getdents | __NR_getdents64 => o.part(a[1], n, a[2]),
         __NR_readlink | __NR_listxattr | __NR_llistxattr | __NR_flistxattr => o.add(a[1], n),
@@ -211,7 +210,7 @@ fn succeeded(nr: u32, a: &[u64; 6], n: u64, o: &mut Out) -> Class {
 /// How many pointers in memory lead from a call's arguments to the place that it writes. It is more than 0 for calls
 /// whose buffers are in a list or in a structure.
 pub fn indirections(nr: u32) -> u32 {
-    match nr {
+    match nr as u64 {
         __NR_recvmsg | __NR_recvmmsg => 2,
         __NR_readv
         | __NR_preadv

@@ -1,8 +1,8 @@
 //! System calls that read from memory where they are to write.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use crate::abi::*;
 use crate::written::{IOV_MAX, Memory, Out};
-use linux_raw_sys::general::*;
 
 /// The sizes of `struct iovec`, `struct msghdr` and `struct mmsghdr`.
 const IOVEC: u64 = 16;
@@ -23,7 +23,7 @@ pub fn overwrites_its_buffers(nr: u32, a: &[u64; 6], memory: &dyn Memory) -> boo
         memory,
         push: &mut |_| {},
     };
-    match nr {
+    match nr as u64 {
         __NR_readv | __NR_preadv | __NR_preadv2 | __NR_process_vm_readv => {
             let array = (a[1], a[2].min(IOV_MAX) * IOVEC);
             buffers(o, array, &[array])

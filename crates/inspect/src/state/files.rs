@@ -7,11 +7,12 @@ use super::folders::Renamed;
 use super::mapped::Mappings;
 use super::names::{Inode, is_no_file, may_write, plain};
 use super::{Open, OpenKind, ProcessState, Stat, Stored};
+use hindsight_syscalls::abi;
+use hindsight_syscalls::abi::{O_APPEND, O_CREAT, O_EXCL, O_PATH, O_TMPFILE, O_TRUNC};
 use hindsight_timeline::Result;
 use hindsight_timeline::{
     Cursor, Flow, OpenFile, Position, Thread, ThreadId, Timeline, Transfer, Way, What,
 };
-use libc::{O_APPEND, O_CREAT, O_EXCL, O_PATH, O_TMPFILE, O_TRUNC};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 /// The most bytes of files' contents that are kept in memory.
@@ -283,7 +284,7 @@ impl<'a> Files<'a> {
                 };
                 let pipe = self.pipes.entry(*number).or_insert_with(fresh);
                 // In which order several processes use it, the recording does not say for certain. `tee` takes nothing out.
-                let is_own = t.pid == self.own.pid && t.number as i64 != libc::SYS_tee;
+                let is_own = t.pid == self.own.pid && t.number != abi::__NR_tee;
                 let Some(q) = pipe.waiting.as_mut() else {
                     return Ok(());
                 };
@@ -450,7 +451,7 @@ impl<'a> Files<'a> {
                 "pipe {number}, {text} end: another process has it, too"
             ));
         }
-        if flags.is_none_or(|f| f & libc::O_DIRECT != 0) {
+        if flags.is_none_or(|f| f & abi::O_DIRECT != 0) {
             return OpenKind::Lost(format!("pipe {number}, {text} end: of packets"));
         }
         let waiting = match self.pipes.get(&number) {

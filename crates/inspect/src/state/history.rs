@@ -4,25 +4,25 @@
 use super::calls::{ADVICE, BASES, HARMLESS, REGISTERS, is_question, telling};
 use super::{ProcessState, ThreadState};
 use crate::Result;
+use hindsight_syscalls::abi::*;
 use hindsight_timeline::{
     Cursor, Filter, Happening, Kind, KindOf, Position, Thread, ThreadId, Timeline, syscall_name,
 };
-use libc::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const ERRORS: u64 = -4095i64 as u64;
 /// Calls behind which paths may lead elsewhere than for others.
-const MOVING: [i64; 10] = [
-    SYS_chroot,
-    SYS_pivot_root,
-    SYS_setns,
-    SYS_mount,
-    SYS_umount2,
-    SYS_move_mount,
-    SYS_fsmount,
-    SYS_open_tree,
-    SYS_fsopen,
-    SYS_mount_setattr,
+const MOVING: [u64; 10] = [
+    __NR_chroot,
+    __NR_pivot_root,
+    __NR_setns,
+    __NR_mount,
+    __NR_umount2,
+    __NR_move_mount,
+    __NR_fsmount,
+    __NR_open_tree,
+    __NR_fsopen,
+    __NR_mount_setattr,
 ];
 /// Flags of `clone` and `unshare` that give new namespaces.
 const APART: u64 = (CLONE_NEWNS
@@ -53,7 +53,7 @@ pub struct Past {
 #[derive(Clone, Copy, Debug)]
 pub enum Did {
     Call {
-        number: i64,
+        number: u64,
         args: [u64; 6],
         result: Option<u64>,
     },
@@ -184,7 +184,7 @@ impl History {
         };
         let makes = |p: &&Past| {
             let made = matches!(p.what, Did::Call { number, result, .. }
-                if [SYS_clone, SYS_clone3, SYS_fork, SYS_vfork].contains(&number)
+                if [__NR_clone, __NR_clone3, __NR_fork, __NR_vfork].contains(&number)
                     && result == Some(t.tid as u64));
             made && p.position <= t.first
         };
@@ -205,7 +205,7 @@ impl History {
         // Of several threads that were about to load a program, nobody knows which one did.
         let loads = |p: &&Past| {
             matches!(p.what, Did::Call { number, .. }
-                if [SYS_execve, SYS_execveat].contains(&number))
+                if [__NR_execve, __NR_execveat].contains(&number))
         };
         let mut all = past.iter().filter(loads);
         match (all.next(), all.next()) {
@@ -232,7 +232,7 @@ impl History {
         let (mut first, mut last) = (None, None);
         for p in self.since_loaded(self.last()) {
             if let Did::Call {
-                number: SYS_brk,
+                number: __NR_brk,
                 result: Some(r),
                 ..
             } = p.what
@@ -258,34 +258,34 @@ impl History {
                 continue;
             };
             match number {
-                SYS_umask => state.umask = Some(args[0] as u32 & 0o777),
-                SYS_timer_create => timers += 1,
-                SYS_timer_delete => timers -= 1,
-                SYS_alarm => alarm[3] = args[0] as u32 != 0,
-                SYS_setitimer => {
+                __NR_umask => state.umask = Some(args[0] as u32 & 0o777),
+                __NR_timer_create => timers += 1,
+                __NR_timer_delete => timers -= 1,
+                __NR_alarm => alarm[3] = args[0] as u32 != 0,
+                __NR_setitimer => {
                     let value = bytes(cursor, p, args[1].wrapping_add(16), 16)?;
                     let on = value.is_none_or(|v| v.iter().any(|b| *b != 0));
                     alarm[args[0] as usize % 3] = on && args[1] != 0;
                 }
-                SYS_prlimit64 if args[2] == 0 => {}
-                SYS_ptrace if args[0] as u32 != PTRACE_TRACEME => {}
-                SYS_prctl if HARMLESS.contains(&(args[0] as i32)) => {}
-                SYS_prctl if (args[0] as i32) < 60 && is_question(args[0] as i32) => {}
-                SYS_prctl => {
+                __NR_prlimit64 if args[2] == 0 => {}
+                __NR_ptrace if args[0] as u32 != PTRACE_TRACEME => {}
+                __NR_prctl if HARMLESS.contains(&(args[0] as u32)) => {}
+                __NR_prctl if (args[0] as u32) < 60 && is_question(args[0] as u32) => {}
+                __NR_prctl => {
                     told.insert(format!("what `prctl` option {} chose", args[0]));
                 }
-                SYS_personality if args[0] == 0xffff_ffff => {}
-                SYS_madvise if ADVICE.contains(&(args[2] as i32)) => {}
-                SYS_membarrier if args[0] & REGISTERS == 0 => {}
-                SYS_arch_prctl if BASES.contains(&args[0]) => {}
+                __NR_personality if args[0] == 0xffff_ffff => {}
+                __NR_madvise if ADVICE.contains(&(args[2] as u32)) => {}
+                __NR_membarrier if args[0] & REGISTERS == 0 => {}
+                __NR_arch_prctl if BASES.contains(&args[0]) => {}
                 // What these leave behind is restored or told.
-                SYS_rt_sigaction | SYS_rt_sigprocmask | SYS_rt_sigreturn | SYS_sigaltstack
-                | SYS_rt_sigsuspend | SYS_ppoll | SYS_pselect6 | SYS_epoll_pwait
-                | SYS_epoll_pwait2 | SYS_set_robust_list | SYS_set_tid_address | SYS_clone
-                | SYS_clone3 | SYS_fork | SYS_vfork | SYS_execve | SYS_execveat | SYS_brk
-                | SYS_rseq | SYS_mremap => {}
+                __NR_rt_sigaction | __NR_rt_sigprocmask | __NR_rt_sigreturn | __NR_sigaltstack
+                | __NR_rt_sigsuspend | __NR_ppoll | __NR_pselect6 | __NR_epoll_pwait
+                | __NR_epoll_pwait2 | __NR_set_robust_list | __NR_set_tid_address | __NR_clone
+                | __NR_clone3 | __NR_fork | __NR_vfork | __NR_execve | __NR_execveat | __NR_brk
+                | __NR_rseq | __NR_mremap => {}
                 _ => {
-                    told.insert(format!("what `{}` did", syscall_name(number as u64)));
+                    told.insert(format!("what `{}` did", syscall_name(number)));
                 }
             }
         }
@@ -298,9 +298,9 @@ impl History {
         let children = self.all().any(|p| {
             matches!(p.what, Did::Call { number, args, result: Some(r) }
                 if r != 0 && match number {
-                    SYS_fork | SYS_vfork => true,
-                    SYS_clone => args[0] as i32 & CLONE_THREAD == 0,
-                    SYS_clone3 => !self.threads.values().any(|t| t.pid == self.pid && t.tid as u64 == r),
+                    __NR_fork | __NR_vfork => true,
+                    __NR_clone => args[0] as i32 & CLONE_THREAD == 0,
+                    __NR_clone3 => !self.threads.values().any(|t| t.pid == self.pid && t.tid as u64 == r),
                     _ => false,
                 })
         });
@@ -326,8 +326,8 @@ impl History {
         {
             let clears = |flags: u64| flags & CLONE_CHILD_CLEARTID as u64 != 0;
             match number {
-                SYS_clone if clears(args[0]) => to.clears = args[3],
-                SYS_clone3 => {
+                __NR_clone if clears(args[0]) => to.clears = args[3],
+                __NR_clone3 => {
                     if let Some(b) = bytes(cursor, &m, args[0], 24)?
                         && clears(word(&b, 0))
                     {
@@ -347,13 +347,13 @@ impl History {
                 continue;
             };
             match number {
-                SYS_set_tid_address => to.clears = args[0],
-                SYS_set_robust_list => to.robust = [args[0], args[1]],
+                __NR_set_tid_address => to.clears = args[0],
+                __NR_set_robust_list => to.robust = [args[0], args[1]],
                 _ => {}
             }
         }
         if let Some((p, args)) =
-            self.latest(cursor, id, |n, a| n == SYS_sigaltstack && a[0] != 0)?
+            self.latest(cursor, id, |n, a| n == __NR_sigaltstack && a[0] != 0)?
         {
             match bytes(cursor, &p, args[0], 24)? {
                 // Within a handler the kernel has taken such a stack away, and gives it back when the handler returns.
@@ -366,7 +366,7 @@ impl History {
                 None => refused.push("its alternate stack for signals is not known".into()),
             }
         }
-        if let Some((_, args)) = self.latest(cursor, id, |n, _| n == SYS_rseq)? {
+        if let Some((_, args)) = self.latest(cursor, id, |n, _| n == __NR_rseq)? {
             let registers = args[2] == 0;
             to.rseq = registers.then(|| [args[0], args[1] & 0xffff_ffff, args[3] & 0xffff_ffff]);
         }
@@ -378,7 +378,7 @@ impl History {
         &self,
         cursor: &mut Cursor,
         thread: ThreadId,
-        is: impl Fn(i64, &[u64; 6]) -> bool,
+        is: impl Fn(u64, &[u64; 6]) -> bool,
     ) -> Result<Option<(Past, [u64; 6])>> {
         let of = |p: &Past| match p.what {
             Did::Call {
@@ -415,7 +415,7 @@ impl History {
     pub fn is_apart(&self, cursor: &mut Cursor, own: &Thread) -> Result<bool> {
         let moves = |p: &Past| {
             matches!(p.what, Did::Call { number, args, result: Some(_) }
-                if MOVING.contains(&number) || number == SYS_unshare && args[0] & (APART | NEW_TIME) != 0)
+                if MOVING.contains(&number) || number == __NR_unshare && args[0] & (APART | NEW_TIME) != 0)
         };
         if self.all().any(moves) {
             return Ok(true);
@@ -459,7 +459,7 @@ impl History {
 fn cut(past: &mut Vec<Past>, child: i32) -> bool {
     let forks = |p: &Past| {
         matches!(p.what, Did::Call { number, result: Some(r), .. }
-            if [SYS_clone, SYS_clone3, SYS_fork, SYS_vfork].contains(&number) && r == child as u64)
+            if [__NR_clone, __NR_clone3, __NR_fork, __NR_vfork].contains(&number) && r == child as u64)
     };
     let Some(maker) = past.iter().rfind(|p| forks(p)).copied() else {
         return false;
@@ -475,11 +475,11 @@ fn cut(past: &mut Vec<Past>, child: i32) -> bool {
 fn mirrors(did: &Did) -> bool {
     match did {
         Did::Call {
-            number: SYS_mremap,
+            number: __NR_mremap,
             args,
             ..
         } => args[1] == 0 || args[3] as i32 & MREMAP_DONTUNMAP != 0,
-        Did::Call { number, .. } => *number == SYS_remap_file_pages,
+        Did::Call { number, .. } => *number == __NR_remap_file_pages,
         Did::Signal(_) => false,
     }
 }
@@ -495,9 +495,9 @@ fn flags(cursor: &mut Cursor, maker: &Past) -> Result<Option<u64>> {
         return Ok(Some(0));
     };
     Ok(match number {
-        SYS_vfork => Some(CLONE_VM as u64),
-        SYS_clone => Some(args[0] & 0xffff_ffff),
-        SYS_clone3 => bytes(cursor, maker, args[0], 8)?.map(|b| word(&b, 0)),
+        __NR_vfork => Some(CLONE_VM as u64),
+        __NR_clone => Some(args[0] & 0xffff_ffff),
+        __NR_clone3 => bytes(cursor, maker, args[0], 8)?.map(|b| word(&b, 0)),
         _ => Some(0),
     })
 }
@@ -505,7 +505,7 @@ fn flags(cursor: &mut Cursor, maker: &Past) -> Result<Option<u64>> {
 /// Whether it is a call that loads a program and did not return.
 fn is_load(kind: &Kind) -> bool {
     matches!(kind, Kind::Syscall { number, result: None, .. }
-        if [SYS_execve, SYS_execveat].contains(&(*number as i64)))
+        if [__NR_execve, __NR_execveat].contains(number))
 }
 
 /// Whether a happening was over at an instant.
@@ -535,17 +535,17 @@ fn past_of(h: &Happening) -> Option<Past> {
         } => {
             // Calls that do not return count, and those that succeed. A call that waits with another mask may fail.
             let waits = [
-                SYS_rt_sigsuspend,
-                SYS_ppoll,
-                SYS_pselect6,
-                SYS_epoll_pwait,
-                SYS_epoll_pwait2,
+                __NR_rt_sigsuspend,
+                __NR_ppoll,
+                __NR_pselect6,
+                __NR_epoll_pwait,
+                __NR_epoll_pwait2,
             ];
-            if result.is_some_and(|r| r >= ERRORS) && !waits.contains(&(number as i64)) {
+            if result.is_some_and(|r| r >= ERRORS) && !waits.contains(&(number)) {
                 return None;
             }
             Did::Call {
-                number: number as i64,
+                number,
                 args,
                 result,
             }

@@ -5,8 +5,8 @@ use super::contents::Known;
 use super::files::Files;
 use super::history::{ERRORS, word};
 use super::open::Stat;
+use hindsight_syscalls::abi::*;
 use hindsight_timeline::{Cursor, Named, Result, Told, What};
-use libc::*;
 use std::collections::{BTreeSet, HashSet};
 
 /// Flags that `fcntl` may change, and that are given again.
@@ -14,7 +14,7 @@ const CHANGEABLE: i32 = O_APPEND | O_NONBLOCK | O_DIRECT;
 /// Flags that `fcntl` may change, and that are not.
 const NOT_AGAIN: i32 = O_ASYNC | O_NOATIME;
 /// Commands of `fcntl` that leave nothing behind but what is followed here or in the timeline.
-const COMMANDS: [i32; 12] = [
+const COMMANDS: [u32; 12] = [
     F_DUPFD,
     F_DUPFD_CLOEXEC,
     F_GETFD,
@@ -26,23 +26,15 @@ const COMMANDS: [i32; 12] = [
     F_GETLEASE,
     F_GETPIPE_SZ,
     F_GET_SEALS,
-    10 + 1, // F_GETSIG
+    F_GETSIG,
 ];
 /// How `flock` fails once it has given up an old lock: others have the new one, or a signal came (`ERESTARTSYS` as the kernel
 /// has it inside, too).
 const LOST: [i32; 3] = [EWOULDBLOCK, EINTR, 512];
-const LOCKS: [i32; 4] = [F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW];
+const LOCKS: [u32; 4] = [F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW];
 /// Requests of `ioctl` that only ask, or that the timeline follows.
-const REQUESTS: [u64; 9] = [
-    TCGETS,
-    0x802c_542a, // TCGETS2
-    TIOCGWINSZ,
-    TIOCGPGRP,
-    TIOCGSID,
-    FIONREAD,
-    FIOCLEX,
-    FIONCLEX,
-    FIONBIO,
+const REQUESTS: [u32; 9] = [
+    TCGETS, TCGETS2, TIOCGWINSZ, TIOCGPGRP, TIOCGSID, FIONREAD, FIOCLEX, FIONCLEX, FIONBIO,
 ];
 /// Files that are no regular ones, whatever else is in `/dev`.
 const DEVICES: [&[u8]; 8] = [
@@ -96,21 +88,21 @@ struct Writer {
 impl Files<'_> {
     /// What is found under paths changed.
     pub(super) fn named(&mut self, n: &Named) {
-        let number = n.number as i64;
-        if number != SYS_truncate {
+        let number = n.number;
+        if number != __NR_truncate {
             self.renamed.note(n);
         }
-        if number == SYS_rmdir || number == SYS_unlinkat && n.args[2] as i32 & AT_REMOVEDIR != 0 {
+        if number == __NR_rmdir || number == __NR_unlinkat && n.args[2] as i32 & AT_REMOVEDIR != 0 {
             return;
         }
-        let links = [SYS_link, SYS_linkat].contains(&number);
-        let swaps = number == SYS_renameat2 && n.args[4] & !1 != 0;
+        let links = [__NR_link, __NR_linkat].contains(&number);
+        let swaps = number == __NR_renameat2 && n.args[4] & !1 != 0;
         let Some(path) = n.path.as_ref().filter(|_| !links && !swaps) else {
             let why = "a file got a second name, or one that is not known";
             self.blind.get_or_insert(why.into());
             return;
         };
-        if number == SYS_truncate {
+        if number == __NR_truncate {
             match self.names.get(path) {
                 Some(i) => self.resized(*i, n.args[1]),
                 None => drop(
@@ -223,58 +215,58 @@ impl Files<'_> {
                     whole.filter(|b| b.len() == len)
                 })
         };
-        match (t.number as i64, inode) {
-            (SYS_fstat, _) => {
+        match (t.number, inode) {
+            (__NR_fstat, _) => {
                 let stat = memory(t.args[1], 144, true)?;
                 self.stat(t, stat.and_then(|b| Stat::of_stat(&b)));
             }
-            (SYS_newfstatat, _) if is_of_descriptor(t, &mut memory, t.args[3])? => {
+            (__NR_newfstatat, _) if is_of_descriptor(t, &mut memory, t.args[3])? => {
                 let stat = memory(t.args[2], 144, true)?;
                 self.stat(t, stat.and_then(|b| Stat::of_stat(&b)));
             }
-            (SYS_statx, _) if is_of_descriptor(t, &mut memory, t.args[2])? => {
+            (__NR_statx, _) if is_of_descriptor(t, &mut memory, t.args[2])? => {
                 // Device and inode are told in any case.
                 let stat = memory(t.args[4], 256, true)?;
                 let basic =
                     |b: &Vec<u8>| word(b, 0) as u32 & STATX_BASIC_STATS == STATX_BASIC_STATS;
                 self.stat(t, stat.filter(basic).and_then(|b| Stat::of_statx(&b)));
             }
-            (SYS_ftruncate, _) => {
+            (__NR_ftruncate, _) => {
                 self.wrote.entry(file).or_insert(false);
                 if let Some(i) = inode {
                     self.resized(i, t.args[1]);
                 }
             }
-            (SYS_fallocate, _) => {
+            (__NR_fallocate, _) => {
                 self.wrote.entry(file).or_insert(false);
                 self.doubt_inode(file, "`fallocate` changed it");
             }
-            (SYS_lseek, Some(i)) if (t.args[1], t.args[2] as i32) == (0, SEEK_END) => {
+            (__NR_lseek, Some(i)) if (t.args[1], t.args[2] as i32) == (0, SEEK_END) => {
                 self.inodes[i].known.size = Some(t.result);
             }
-            (SYS_read, Some(i)) if t.result == 0 && t.args[2] > 0 => {
+            (__NR_read, Some(i)) if t.result == 0 && t.args[2] > 0 => {
                 let end = self.inodes[i].read_to;
                 if t.file.place() == Some(end) {
                     self.inodes[i].known.size = Some(end);
                 }
             }
-            (SYS_getdents64 | SYS_getdents, _) => drop(self.read.insert(file)),
-            (SYS_signalfd | SYS_signalfd4, _) => {
+            (__NR_getdents64 | __NR_getdents, _) => drop(self.read.insert(file)),
+            (__NR_signalfd | __NR_signalfd4, _) => {
                 let set = memory(t.args[1], 8, false)?;
                 self.signals.remove(&file);
                 self.signals.extend(set.map(|b| (file, word(&b, 0))));
-                if t.number as i64 == SYS_signalfd4 && t.args[0] as i32 == -1 {
+                if t.number == __NR_signalfd4 && t.args[0] as i32 == -1 {
                     self.flags.insert(file, t.args[3] as i32 & SFD_NONBLOCK);
                 }
             }
-            (SYS_fcntl, _) => self.controlled(t, &mut memory)?,
-            (SYS_ioctl, _) if t.args[1] as u32 as u64 == FIONBIO => {
+            (__NR_fcntl, _) => self.controlled(t, &mut memory)?,
+            (__NR_ioctl, _) if t.args[1] as u32 == FIONBIO => {
                 let on = memory(t.args[2], 4, false)?.is_none_or(|b| b != [0; 4]);
                 let given = self.given(t);
                 self.flags
                     .insert(file, given & !O_NONBLOCK | if on { O_NONBLOCK } else { 0 });
             }
-            (SYS_ioctl, _) if !REQUESTS.contains(&(t.args[1] as u32 as u64)) => {
+            (__NR_ioctl, _) if !REQUESTS.contains(&(t.args[1] as u32)) => {
                 self.odd(t, format!("what `ioctl` {:#x} did", t.args[1] as u32));
                 // Terminals have requests of their own, which change no file.
                 let of_terminal = t.args[1] >> 8 & 0xff == u64::from(b'T');
@@ -285,12 +277,12 @@ impl Files<'_> {
                 self.doubt_inode(file, "`ioctl` may have changed it");
             }
             // The kernel gives the old lock up before it looks whether the new one can be had.
-            (SYS_flock, _) if t.result >= ERRORS => {
+            (__NR_flock, _) if t.result >= ERRORS => {
                 if LOST.contains(&(t.result.wrapping_neg() as i32)) {
                     self.locks.remove(&file);
                 }
             }
-            (SYS_flock, _) => match t.args[1] as i32 & !LOCK_NB {
+            (__NR_flock, _) => match t.args[1] as i32 & !LOCK_NB {
                 LOCK_UN => drop(self.locks.remove(&file)),
                 how => drop(self.locks.insert(file, how == LOCK_EX)),
             },
@@ -302,8 +294,8 @@ impl Files<'_> {
     /// What begins empty, or with what the call says.
     fn made(&mut self, t: &Told) {
         let file = t.file.number;
-        match t.number as i64 {
-            SYS_memfd_create => {
+        match t.number {
+            __NR_memfd_create => {
                 let mut inode = Inode {
                     what: "a file in memory (`memfd_create`)".into(),
                     is_made: true,
@@ -318,8 +310,8 @@ impl Files<'_> {
                 self.flags.insert(file, O_RDWR);
                 self.wrote.insert(file, true);
             }
-            SYS_eventfd | SYS_eventfd2 => {
-                let given = t.number as i64 == SYS_eventfd2;
+            __NR_eventfd | __NR_eventfd2 => {
+                let given = t.number == __NR_eventfd2;
                 let flags = if given { t.args[1] as i32 } else { 0 };
                 let value = (Some(t.args[0] & 0xffff_ffff), flags & EFD_SEMAPHORE != 0);
                 self.counters.insert(file, value);
@@ -362,7 +354,7 @@ impl Files<'_> {
         t: &Told,
         memory: &mut dyn FnMut(u64, usize, bool) -> Result<Option<Vec<u8>>>,
     ) -> Result<()> {
-        match t.args[1] as i32 {
+        match t.args[1] as u32 {
             F_SETFL => {
                 let given = self.given(t);
                 let chosen = t.args[2] as i32;
@@ -375,7 +367,7 @@ impl Files<'_> {
             command if LOCKS.contains(&command) => {
                 let lock = memory(t.args[2], 32, false)?;
                 let unlocks =
-                    lock.is_some_and(|b| i32::from(u16::from_le_bytes([b[0], b[1]])) == F_UNLCK);
+                    lock.is_some_and(|b| u32::from(u16::from_le_bytes([b[0], b[1]])) == F_UNLCK);
                 if !unlocks {
                     self.odd(
                         t,

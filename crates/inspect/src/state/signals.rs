@@ -4,9 +4,9 @@
 use super::ProcessState;
 use super::history::{Did, History, Origin, Past, bytes, word};
 use crate::Result;
+use hindsight_syscalls::abi::*;
 use hindsight_timeline::regs::RSP;
 use hindsight_timeline::{Cursor, ThreadId};
-use libc::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ pub fn actions(history: &History, cursor: &mut Cursor, state: &mut ProcessState)
         for (n, p) in past.iter().enumerate() {
             match p.what {
                 Did::Call {
-                    number: SYS_rt_sigaction,
+                    number: __NR_rt_sigaction,
                     args,
                     ..
                 } if args[1] != 0 => {
@@ -57,7 +57,7 @@ pub fn actions(history: &History, cursor: &mut Cursor, state: &mut ProcessState)
                     reset.remove(&(args[0] as u32));
                 }
                 Did::Call {
-                    number: SYS_rt_sigaction,
+                    number: __NR_rt_sigaction,
                     args,
                     ..
                 } if args[2] != 0 && !last.contains_key(&(args[0] as u32)) => {
@@ -154,11 +154,11 @@ pub fn blocked(history: &History, cursor: &mut Cursor, thread: ThreadId) -> Resu
 fn is_absolute(cursor: &mut Cursor, p: &Past) -> Result<bool> {
     Ok(match p.what {
         Did::Call {
-            number: SYS_rt_sigreturn,
+            number: __NR_rt_sigreturn,
             ..
         } => true,
         Did::Call {
-            number: SYS_rt_sigprocmask,
+            number: __NR_rt_sigprocmask,
             args,
             ..
         } => {
@@ -190,7 +190,7 @@ fn after(
     let set = |b: Option<Vec<u8>>| b.map(|b| word(&b, 0));
     Ok(match p.what {
         Did::Call {
-            number: SYS_rt_sigreturn,
+            number: __NR_rt_sigreturn,
             ..
         } => {
             cursor.seek_count(p.thread, p.count)?;
@@ -198,7 +198,7 @@ fn after(
             set(bytes(cursor, p, sp.wrapping_add(MASK_IN_FRAME), 8)?)
         }
         Did::Call {
-            number: SYS_rt_sigprocmask,
+            number: __NR_rt_sigprocmask,
             args,
             ..
         } => {
@@ -240,11 +240,11 @@ fn waits_with(cursor: &mut Cursor, p: &Past) -> Result<Option<Option<u64>>> {
         return Ok(None);
     };
     let at = match number {
-        SYS_rt_sigsuspend => args[0],
-        SYS_ppoll => args[3],
-        SYS_epoll_pwait | SYS_epoll_pwait2 => args[4],
+        __NR_rt_sigsuspend => args[0],
+        __NR_ppoll => args[3],
+        __NR_epoll_pwait | __NR_epoll_pwait2 => args[4],
         // The address stands in memory.
-        SYS_pselect6 if args[5] != 0 => match bytes(cursor, p, args[5], 8)? {
+        __NR_pselect6 if args[5] != 0 => match bytes(cursor, p, args[5], 8)? {
             Some(b) => word(&b, 0),
             None => return Ok(Some(None)),
         },
@@ -273,7 +273,7 @@ fn last_action(
 ) -> Result<Chosen> {
     let chosen = history.since_loaded(generation).rev().find(|c| {
         c.position < p.position
-            && matches!(c.what, Did::Call { number: SYS_rt_sigaction, args, .. }
+            && matches!(c.what, Did::Call { number: __NR_rt_sigaction, args, .. }
                 if args[0] as u8 == signal && args[1] != 0)
     });
     let Some(c) = chosen else {

@@ -3,7 +3,7 @@
 extern crate std;
 
 use super::*;
-use linux_raw_sys::general::*;
+use crate::abi::*;
 use std::collections::BTreeSet;
 use std::vec::Vec;
 
@@ -16,8 +16,8 @@ fn as_in_the_headers() {
         (__NR_pidfd_send_signal, "pidfd_send_signal"),
         (__NR_futex_waitv, "futex_waitv"),
     ] {
-        assert_eq!(name(nr as u64), Some(want));
-        assert_eq!(number(want), Some(nr as u64));
+        assert_eq!(name(nr), Some(want));
+        assert_eq!(number(want), Some(nr));
     }
     assert_eq!((name(335), name(423), name(u64::MAX)), (None, None, None));
     assert_eq!(number(""), None);
@@ -30,7 +30,7 @@ fn as_in_the_headers() {
         (__NR_rseq, 4),
         (__NR_clone3, 2),
     ] {
-        assert_eq!(arguments(nr as u64), want, "{nr}");
+        assert_eq!(arguments(nr), want, "{nr}");
     }
     assert_eq!((arguments(400), arguments(u64::MAX)), (6, 6));
 }
@@ -109,4 +109,16 @@ fn what_is_said_in_code_is_told_so() {
     ] {
         assert!(named(more).is_subset(&coded), "{:?}", named(more));
     }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn structures_are_as_long_as_in_the_headers() {
+    use linux_raw_sys::{general, system};
+    let long = |bytes: usize| bytes as u64;
+    assert_eq!(STAT, long(size_of::<general::stat>()));
+    assert_eq!(STATFS, long(size_of::<general::statfs64>()));
+    assert_eq!(STATX, long(size_of::<general::statx>()));
+    assert_eq!(RUSAGE, long(size_of::<general::rusage>()));
+    assert_eq!(SYSINFO, long(size_of::<system::sysinfo>()));
 }

@@ -25,6 +25,7 @@ pub use told::{Named, Told};
 
 use super::system::{PATH, Recorded, until_zero};
 use crate::{Cursor, Position, Result, ThreadId, Timeline};
+use hindsight_syscalls::abi;
 use pass::Pass;
 
 /// Which paths are looked up. Each takes a look into memory.
@@ -79,7 +80,7 @@ pub struct Mapped {
 impl Mapped {
     /// Whether others may map the same memory (`MAP_SHARED`).
     pub fn is_shared(&self) -> bool {
-        self.flags & libc::MAP_SHARED as u32 != 0
+        self.flags & abi::MAP_SHARED as u32 != 0
     }
 }
 

@@ -4,6 +4,7 @@
 //! recording, before or after the call. Where the recording does not have them, the pointer is shown, or a question
 //! mark.
 
+mod errors;
 mod handles;
 mod lists;
 mod names;
@@ -15,6 +16,7 @@ mod text;
 
 use crate::scan::Raw;
 use crate::{Cursor, Happening, Kind, Memory, Result, ThreadId, syscall_name};
+use hindsight_syscalls::abi;
 use hindsight_syscalls::{Arg, Returns, Set, Shape, arguments, signature};
 use shapes::Bytes;
 use text::{SHOWN, address, bits, hexadecimal, octal, one, quoted, signal};
@@ -52,7 +54,7 @@ impl std::fmt::Display for SystemCall {
 /// a name.
 pub fn error_name(result: u64) -> Option<&'static str> {
     (result >= ERRORS)
-        .then(|| names::error(result.wrapping_neg()))?
+        .then(|| errors::error(result.wrapping_neg()))?
         .map(|e| e.0)
 }
 
@@ -280,11 +282,11 @@ impl Call<'_> {
             Arg::Hex if i == 0 || self.name == "mremap" => address(v),
             Arg::Hex if v == 0 => "0".into(),
             Arg::Hex => format!("{v:#x}"),
-            Arg::Dir if v as i32 == libc::AT_FDCWD => "AT_FDCWD".into(),
+            Arg::Dir if v as i32 == abi::AT_FDCWD => "AT_FDCWD".into(),
             Arg::Dir => int(v),
             Arg::Mode => octal(v & 0xffff),
             Arg::ModeIf(flags) => {
-                let makes = libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY);
+                let makes = abi::O_CREAT | (abi::O_TMPFILE & !abi::O_DIRECTORY);
                 if self.arg(flags) as i32 & makes == 0 {
                     return Ok(None);
                 }
@@ -431,10 +433,10 @@ impl Call<'_> {
     }
 
     fn option(&mut self, at: u64, len: u64, behind: bool) -> Result<String> {
-        let is_error = (self.args[1], self.args[2]) == (1, libc::SO_ERROR as u64);
+        let is_error = (self.args[1], self.args[2]) == (1, abi::SO_ERROR as u64);
         match len {
             4 if behind && is_error => Ok(match self.word(at, true)? {
-                Some(n) => match names::error(n) {
+                Some(n) => match errors::error(n) {
                     Some((name, _)) => format!("[{name}]"),
                     None => format!("[{n}]"),
                 },
@@ -451,7 +453,7 @@ impl Call<'_> {
         };
         if r >= ERRORS {
             let number = r.wrapping_neg();
-            return Ok(match names::error(number) {
+            return Ok(match errors::error(number) {
                 Some((name, text)) if number >= 512 => format!("? {name} ({text})"),
                 Some((name, text)) => format!("-1 {name} ({text})"),
                 None => format!("-1 (errno {number})"),

@@ -1,5 +1,6 @@
 //! Addresses of sockets, as people write them.
 
+use hindsight_syscalls::abi;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The longest address that is read.
@@ -11,16 +12,16 @@ pub fn shown(bytes: &[Option<u8>]) -> Option<String> {
     let family = u16::from_le_bytes(*b.first_chunk()?);
     let port = || Some(u16::from_be_bytes(*b.get(2..)?.first_chunk()?));
     match family as i32 {
-        libc::AF_INET => {
+        abi::AF_INET => {
             let ip: [u8; 4] = *b.get(4..)?.first_chunk()?;
             Some(SocketAddr::from((Ipv4Addr::from(ip), port()?)).to_string())
         }
-        libc::AF_INET6 => {
+        abi::AF_INET6 => {
             let ip: [u8; 16] = *b.get(8..)?.first_chunk()?;
             Some(SocketAddr::from((Ipv6Addr::from(ip), port()?)).to_string())
         }
-        libc::AF_UNIX if b.len() < bytes.len() => None,
-        libc::AF_UNIX => {
+        abi::AF_UNIX if b.len() < bytes.len() => None,
+        abi::AF_UNIX => {
             let path = &b[2..];
             let text = match path.split_first() {
                 None => "unix:".to_owned(),

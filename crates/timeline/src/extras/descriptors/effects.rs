@@ -2,7 +2,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use super::super::system::ERRORS;
-use libc::*;
+use hindsight_syscalls::abi::*;
 
 /// The kernel moves no more bytes in a call (`MAX_RW_COUNT`). A forged recording may say otherwise.
 const MOST: u64 = 0x7fff_f000;
@@ -158,78 +158,78 @@ pub enum Flags {
 pub fn effect(number: u64, a: &[u64; 6], result: Option<u64>) -> Effect {
     let fd = |i: usize| a[i] as i32;
     let Some(r) = result else {
-        return match number as i64 {
-            SYS_execve | SYS_execveat => Effect::Exec,
+        return match number {
+            __NR_execve | __NR_execveat => Effect::Exec,
             _ => Effect::Nothing,
         };
     };
     if r >= ERRORS {
         let unknown = r == (-EBADF as i64) as u64;
-        return match number as i64 {
+        return match number {
             // A descriptor is closed even if that has told an error.
-            SYS_close if !unknown => Effect::Close {
+            __NR_close if !unknown => Effect::Close {
                 first: fd(0),
                 last: fd(0),
             },
-            SYS_connect if r == (-EINPROGRESS as i64) as u64 => address(a, true),
+            __NR_connect if r == (-EINPROGRESS as i64) as u64 => address(a, true),
             _ => Effect::Nothing,
         };
     }
-    match number as i64 {
-        SYS_open | SYS_openat | SYS_openat2 | SYS_creat => opened(number, a, r as i32),
-        SYS_close | SYS_close_range | SYS_unshare => closed(number, a),
-        SYS_dup | SYS_dup2 | SYS_dup3 | SYS_fcntl | SYS_ioctl => copied(number, a, r),
-        SYS_pipe | SYS_pipe2 => Effect::Pair {
+    match number {
+        __NR_open | __NR_openat | __NR_openat2 | __NR_creat => opened(number, a, r as i32),
+        __NR_close | __NR_close_range | __NR_unshare => closed(number, a),
+        __NR_dup | __NR_dup2 | __NR_dup3 | __NR_fcntl | __NR_ioctl => copied(number, a, r),
+        __NR_pipe | __NR_pipe2 => Effect::Pair {
             at: a[0],
             pipe: true,
-            on_exec: number as i64 == SYS_pipe2 && fd(1) & O_CLOEXEC != 0,
+            on_exec: number == __NR_pipe2 && fd(1) & O_CLOEXEC != 0,
         },
-        SYS_socketpair => Effect::Pair {
+        __NR_socketpair => Effect::Pair {
             at: a[3],
             pipe: false,
             on_exec: fd(1) & SOCK_CLOEXEC != 0,
         },
-        SYS_accept | SYS_accept4 => Effect::Accept {
+        __NR_accept | __NR_accept4 => Effect::Accept {
             fd: r as i32,
             listener: fd(0),
             address: a[1],
             len: a[2],
-            on_exec: number as i64 == SYS_accept4 && fd(3) & SOCK_CLOEXEC != 0,
+            on_exec: number == __NR_accept4 && fd(3) & SOCK_CLOEXEC != 0,
         },
-        SYS_getsockname | SYS_getpeername => Effect::Told {
+        __NR_getsockname | __NR_getpeername => Effect::Told {
             fd: fd(0),
             address: a[1],
             len: a[2],
-            peer: number as i64 == SYS_getpeername,
+            peer: number == __NR_getpeername,
         },
-        SYS_connect => address(a, true),
-        SYS_bind => address(a, false),
-        SYS_fork | SYS_vfork => Effect::Fork {
+        __NR_connect => address(a, true),
+        __NR_bind => address(a, false),
+        __NR_fork | __NR_vfork => Effect::Fork {
             child: r as i32,
             shares: Some(false),
         },
-        SYS_clone => Effect::Fork {
+        __NR_clone => Effect::Fork {
             child: r as i32,
             shares: Some(fd(0) & CLONE_FILES != 0),
         },
-        SYS_clone3 => Effect::Fork {
+        __NR_clone3 => Effect::Fork {
             child: r as i32,
             shares: None,
         },
-        SYS_getrandom if r > 0 => Effect::Random {
+        __NR_getrandom if r > 0 => Effect::Random {
             at: a[0],
             len: r.min(a[1]).min(MOST),
         },
-        SYS_lseek => Effect::Seek {
+        __NR_lseek => Effect::Seek {
             fd: fd(0),
             to: r,
             // Asking for the place moves nothing.
             moves: (a[1], a[2] as i32) != (0, SEEK_CUR),
         },
-        SYS_mmap if fd(3) & MAP_ANONYMOUS == 0 => Effect::Map { fd: fd(4) },
-        SYS_chdir => Effect::Folder(a[0]),
-        SYS_fchdir => Effect::FolderOf(fd(0)),
-        SYS_io_submit | SYS_io_uring_setup | SYS_pidfd_getfd => Effect::Hidden,
+        __NR_mmap if fd(3) & MAP_ANONYMOUS == 0 => Effect::Map { fd: fd(4) },
+        __NR_chdir => Effect::Folder(a[0]),
+        __NR_fchdir => Effect::FolderOf(fd(0)),
+        __NR_io_submit | __NR_io_uring_setup | __NR_pidfd_getfd => Effect::Hidden,
         _ => match made(number, a) {
             Some((what, on_exec)) => Effect::Made {
                 fd: r as i32,
@@ -242,14 +242,14 @@ pub fn effect(number: u64, a: &[u64; 6], result: Option<u64>) -> Effect {
 }
 
 fn opened(number: u64, a: &[u64; 6], fd: i32) -> Effect {
-    let (dir, path, flags) = match number as i64 {
-        SYS_open => (AT_FDCWD, a[0], Flags::Are(a[1] as u32)),
-        SYS_creat => (
+    let (dir, path, flags) = match number {
+        __NR_open => (AT_FDCWD, a[0], Flags::Are(a[1] as u32)),
+        __NR_creat => (
             AT_FDCWD,
             a[0],
             Flags::Are((O_CREAT | O_WRONLY | O_TRUNC) as u32),
         ),
-        SYS_openat => (a[0] as i32, a[1], Flags::Are(a[2] as u32)),
+        __NR_openat => (a[0] as i32, a[1], Flags::Are(a[2] as u32)),
         _ => (a[0] as i32, a[1], Flags::At(a[2])),
     };
     Effect::Open {
@@ -271,8 +271,7 @@ fn address(a: &[u64; 6], peer: bool) -> Effect {
 
 /// Calls that close descriptors, or make them a thread's own.
 fn closed(number: u64, a: &[u64; 6]) -> Effect {
-    let number = number as i64;
-    if number == SYS_unshare {
+    if number == __NR_unshare {
         return match a[0] as i32 & CLONE_FILES {
             0 => Effect::Nothing,
             _ => Effect::Unshare(None),
@@ -281,7 +280,7 @@ fn closed(number: u64, a: &[u64; 6]) -> Effect {
     // Descriptors are numbers of 31 bits, and a range may go beyond.
     let limited = |n: u64| (n as u32).min(i32::MAX as u32) as i32;
     let first = limited(a[0]);
-    if number == SYS_close {
+    if number == __NR_close {
         return Effect::Close { first, last: first };
     }
     let (last, flags) = (limited(a[1]), a[2] as u32);
@@ -309,14 +308,14 @@ fn copied(number: u64, a: &[u64; 6], r: u64) -> Effect {
         true => Effect::Nothing,
         false => Effect::Copy { from, to, on_exec },
     };
-    match (number as i64, a[1] as i32) {
-        (SYS_dup | SYS_dup2, _) => copy(false),
-        (SYS_dup3, _) => copy(a[2] as i32 & O_CLOEXEC != 0),
-        (SYS_fcntl, F_DUPFD) => copy(false),
-        (SYS_fcntl, F_DUPFD_CLOEXEC) => copy(true),
-        (SYS_fcntl, F_SETFD) => on_exec(a[2] as i32 & FD_CLOEXEC != 0),
-        (SYS_ioctl, request) if request as u32 as u64 == FIOCLEX => on_exec(true),
-        (SYS_ioctl, request) if request as u32 as u64 == FIONCLEX => on_exec(false),
+    match (number, a[1] as u32) {
+        (__NR_dup | __NR_dup2, _) => copy(false),
+        (__NR_dup3, _) => copy(a[2] as i32 & O_CLOEXEC != 0),
+        (__NR_fcntl, F_DUPFD) => copy(false),
+        (__NR_fcntl, F_DUPFD_CLOEXEC) => copy(true),
+        (__NR_fcntl, F_SETFD) => on_exec(a[2] as i32 & FD_CLOEXEC != 0),
+        (__NR_ioctl, request) if request == FIOCLEX => on_exec(true),
+        (__NR_ioctl, request) if request == FIONCLEX => on_exec(false),
         _ => Effect::Nothing,
     }
 }
@@ -324,31 +323,31 @@ fn copied(number: u64, a: &[u64; 6], r: u64) -> Effect {
 /// What descriptor a call returns, and whether the next program does not get it.
 fn made(number: u64, a: &[u64; 6]) -> Option<(&'static str, bool)> {
     let flag = |i: usize, bit: i32| a[i] as i32 & bit != 0;
-    Some(match number as i64 {
-        SYS_socket => ("socket", flag(1, SOCK_CLOEXEC)),
-        SYS_eventfd => ("eventfd", false),
-        SYS_eventfd2 => ("eventfd", flag(1, EFD_CLOEXEC)),
-        SYS_timerfd_create => ("timerfd", flag(1, TFD_CLOEXEC)),
+    Some(match number {
+        __NR_socket => ("socket", flag(1, SOCK_CLOEXEC)),
+        __NR_eventfd => ("eventfd", false),
+        __NR_eventfd2 => ("eventfd", flag(1, EFD_CLOEXEC)),
+        __NR_timerfd_create => ("timerfd", flag(1, TFD_CLOEXEC)),
         // With a descriptor these two change it and return its number.
-        SYS_signalfd if a[0] as i32 == -1 => ("signalfd", false),
-        SYS_signalfd4 if a[0] as i32 == -1 => ("signalfd", flag(3, SFD_CLOEXEC)),
-        SYS_epoll_create => ("epoll", false),
-        SYS_epoll_create1 => ("epoll", flag(0, EPOLL_CLOEXEC)),
-        SYS_inotify_init => ("inotify", false),
-        SYS_inotify_init1 => ("inotify", flag(0, IN_CLOEXEC)),
-        SYS_fanotify_init => ("fanotify", flag(0, 1)),
-        SYS_memfd_create => ("memfd", flag(1, MFD_CLOEXEC as i32)),
-        SYS_memfd_secret => ("memfd", flag(0, O_CLOEXEC)),
-        SYS_pidfd_open => ("pidfd", true),
-        SYS_userfaultfd => ("userfaultfd", flag(0, O_CLOEXEC)),
-        SYS_perf_event_open => ("perf", flag(4, 8)),
-        SYS_mq_open => ("message queue", true),
-        SYS_landlock_create_ruleset if a[0] != 0 => ("landlock", true),
-        SYS_open_by_handle_at => ("file by handle", flag(2, O_CLOEXEC)),
-        SYS_open_tree => ("mount", flag(2, O_CLOEXEC)),
-        SYS_fsopen => ("mount", flag(1, 1)),
-        SYS_fsmount => ("mount", flag(1, 1)),
-        SYS_fspick => ("mount", flag(2, 1)),
+        __NR_signalfd if a[0] as i32 == -1 => ("signalfd", false),
+        __NR_signalfd4 if a[0] as i32 == -1 => ("signalfd", flag(3, SFD_CLOEXEC)),
+        __NR_epoll_create => ("epoll", false),
+        __NR_epoll_create1 => ("epoll", flag(0, EPOLL_CLOEXEC)),
+        __NR_inotify_init => ("inotify", false),
+        __NR_inotify_init1 => ("inotify", flag(0, IN_CLOEXEC)),
+        __NR_fanotify_init => ("fanotify", flag(0, 1)),
+        __NR_memfd_create => ("memfd", flag(1, MFD_CLOEXEC as i32)),
+        __NR_memfd_secret => ("memfd", flag(0, O_CLOEXEC)),
+        __NR_pidfd_open => ("pidfd", true),
+        __NR_userfaultfd => ("userfaultfd", flag(0, O_CLOEXEC)),
+        __NR_perf_event_open => ("perf", flag(4, 8)),
+        __NR_mq_open => ("message queue", true),
+        __NR_landlock_create_ruleset if a[0] != 0 => ("landlock", true),
+        __NR_open_by_handle_at => ("file by handle", flag(2, O_CLOEXEC)),
+        __NR_open_tree => ("mount", flag(2, O_CLOEXEC)),
+        __NR_fsopen => ("mount", flag(1, 1)),
+        __NR_fsmount => ("mount", flag(1, 1)),
+        __NR_fspick => ("mount", flag(2, 1)),
         _ => return None,
     })
 }
@@ -357,22 +356,22 @@ fn made(number: u64, a: &[u64; 6]) -> Option<(&'static str, bool)> {
 fn moved(number: u64, a: &[u64; 6], r: u64) -> Effect {
     let fd = a[0] as i32;
     let peeks = |i: usize| a[i] as i32 & (MSG_PEEK | MSG_ERRQUEUE) != 0;
-    let (way, parts, len) = match number as i64 {
-        SYS_read | SYS_pread64 => (Way::In, Parts::Buffer(a[1]), r.min(a[2])),
+    let (way, parts, len) = match number {
+        __NR_read | __NR_pread64 => (Way::In, Parts::Buffer(a[1]), r.min(a[2])),
         // With MSG_TRUNC more may be returned than was received.
-        SYS_recvfrom if !peeks(3) => (Way::In, Parts::Buffer(a[1]), r.min(a[2])),
-        SYS_write | SYS_pwrite64 | SYS_sendto => (Way::Out, Parts::Buffer(a[1]), r.min(a[2])),
-        SYS_readv | SYS_preadv | SYS_preadv2 => (Way::In, Parts::List(a[1], a[2]), r),
-        SYS_writev | SYS_pwritev | SYS_pwritev2 => (Way::Out, Parts::List(a[1], a[2]), r),
-        SYS_recvmsg if !peeks(2) => (Way::In, Parts::Message(a[1]), r),
-        SYS_sendmsg => (Way::Out, Parts::Message(a[1]), r),
-        SYS_recvmmsg if !peeks(3) => return messages(a, Way::In, r),
-        SYS_sendmmsg => return messages(a, Way::Out, r),
+        __NR_recvfrom if !peeks(3) => (Way::In, Parts::Buffer(a[1]), r.min(a[2])),
+        __NR_write | __NR_pwrite64 | __NR_sendto => (Way::Out, Parts::Buffer(a[1]), r.min(a[2])),
+        __NR_readv | __NR_preadv | __NR_preadv2 => (Way::In, Parts::List(a[1], a[2]), r),
+        __NR_writev | __NR_pwritev | __NR_pwritev2 => (Way::Out, Parts::List(a[1], a[2]), r),
+        __NR_recvmsg if !peeks(2) => (Way::In, Parts::Message(a[1]), r),
+        __NR_sendmsg => (Way::Out, Parts::Message(a[1]), r),
+        __NR_recvmmsg if !peeks(3) => return messages(a, Way::In, r),
+        __NR_sendmmsg => return messages(a, Way::Out, r),
         // Into the writing end of a pipe. At the reading end it reads instead (`Table` knows which it is).
-        SYS_vmsplice => (Way::Out, Parts::List(a[1], a[2]), r),
-        SYS_sendfile => return between(a[1], a[0], r),
-        SYS_splice | SYS_copy_file_range => return between(a[0], a[2], r),
-        SYS_tee => return between(a[0], a[1], r),
+        __NR_vmsplice => (Way::Out, Parts::List(a[1], a[2]), r),
+        __NR_sendfile => return between(a[1], a[0], r),
+        __NR_splice | __NR_copy_file_range => return between(a[0], a[2], r),
+        __NR_tee => return between(a[0], a[1], r),
         _ => return Effect::Nothing,
     };
     match len.min(MOST) {
@@ -403,14 +402,16 @@ pub fn place(number: u64, a: &[u64; 6], way: Way) -> Place {
         0 => Place::Next,
         at => Place::Found(at),
     };
-    match (number as i64, way) {
-        (SYS_preadv2 | SYS_pwritev2, _) if a[3] == u64::MAX => Place::Next,
-        (SYS_pread64 | SYS_pwrite64 | SYS_preadv | SYS_pwritev | SYS_preadv2 | SYS_pwritev2, _) => {
-            Place::At(a[3])
-        }
-        (SYS_sendfile, Way::In) => found(a[2]),
-        (SYS_splice | SYS_copy_file_range, Way::In) => found(a[1]),
-        (SYS_splice | SYS_copy_file_range, Way::Out) => found(a[3]),
+    match (number, way) {
+        (__NR_preadv2 | __NR_pwritev2, _) if a[3] == u64::MAX => Place::Next,
+        (
+            __NR_pread64 | __NR_pwrite64 | __NR_preadv | __NR_pwritev | __NR_preadv2
+            | __NR_pwritev2,
+            _,
+        ) => Place::At(a[3]),
+        (__NR_sendfile, Way::In) => found(a[2]),
+        (__NR_splice | __NR_copy_file_range, Way::In) => found(a[1]),
+        (__NR_splice | __NR_copy_file_range, Way::Out) => found(a[3]),
         _ => Place::Next,
     }
 }
@@ -439,12 +440,12 @@ fn between(from: u64, to: u64, len: u64) -> Effect {
 mod tests {
     use super::*;
 
-    fn did(number: i64, args: &[i64], result: i64) -> Effect {
+    fn did(number: u64, args: &[i64], result: i64) -> Effect {
         let mut a = [0; 6];
         for (to, from) in a.iter_mut().zip(args) {
             *to = *from as u64;
         }
-        effect(number as u64, &a, Some(result as u64))
+        effect(number, &a, Some(result as u64))
     }
 
     #[test]
@@ -455,39 +456,39 @@ mod tests {
             parts: Parts::Buffer(0x1000),
             len,
         };
-        assert_eq!(did(SYS_write, &[1, 0x1000, 10], 10), out(10));
-        assert_eq!(did(SYS_write, &[1, 0x1000, 10], 3), out(3));
-        assert_eq!(did(SYS_write, &[1, 0x1000, 10], 0), Effect::Nothing);
+        assert_eq!(did(__NR_write, &[1, 0x1000, 10], 10), out(10));
+        assert_eq!(did(__NR_write, &[1, 0x1000, 10], 3), out(3));
+        assert_eq!(did(__NR_write, &[1, 0x1000, 10], 0), Effect::Nothing);
         let failed = -EPIPE as i64;
-        assert_eq!(did(SYS_write, &[1, 0x1000, 10], failed), Effect::Nothing);
+        assert_eq!(did(__NR_write, &[1, 0x1000, 10], failed), Effect::Nothing);
         assert_eq!(
-            effect(SYS_write as u64, &[1, 0x1000, 10, 0, 0, 0], None),
+            effect(__NR_write, &[1, 0x1000, 10, 0, 0, 0], None),
             Effect::Nothing
         );
         // A datagram that was longer than the buffer.
-        let cut = did(SYS_recvfrom, &[4, 0x1000, 10, MSG_TRUNC as i64], 90);
+        let cut = did(__NR_recvfrom, &[4, 0x1000, 10, MSG_TRUNC as i64], 90);
         assert!(matches!(cut, Effect::Move { len: 10, .. }), "{cut:?}");
-        let seen = did(SYS_recvfrom, &[4, 0x1000, 10, MSG_PEEK as i64], 9);
+        let seen = did(__NR_recvfrom, &[4, 0x1000, 10, MSG_PEEK as i64], 9);
         assert_eq!(seen, Effect::Nothing);
     }
 
     #[test]
     fn copies_and_ends_of_descriptors() {
         let copy = |from, to, on_exec| Effect::Copy { from, to, on_exec };
-        assert_eq!(did(SYS_dup, &[1], 5), copy(1, 5, false));
-        assert_eq!(did(SYS_dup2, &[5, 1], 1), copy(5, 1, false));
-        assert_eq!(did(SYS_dup2, &[5, 5], 5), Effect::Nothing);
-        let dup3 = did(SYS_dup3, &[5, 1, O_CLOEXEC as i64], 1);
+        assert_eq!(did(__NR_dup, &[1], 5), copy(1, 5, false));
+        assert_eq!(did(__NR_dup2, &[5, 1], 1), copy(5, 1, false));
+        assert_eq!(did(__NR_dup2, &[5, 5], 5), Effect::Nothing);
+        let dup3 = did(__NR_dup3, &[5, 1, O_CLOEXEC as i64], 1);
         assert_eq!(dup3, copy(5, 1, true));
-        let at_10 = did(SYS_fcntl, &[1, F_DUPFD_CLOEXEC as i64, 10], 12);
+        let at_10 = did(__NR_fcntl, &[1, F_DUPFD_CLOEXEC as i64, 10], 12);
         assert_eq!(at_10, copy(1, 12, true));
         let close = |first, last| Effect::Close { first, last };
-        assert_eq!(did(SYS_close, &[5], 0), close(5, 5));
-        assert_eq!(did(SYS_close, &[5], -EIO as i64), close(5, 5));
-        assert_eq!(did(SYS_close, &[5], -EBADF as i64), Effect::Nothing);
-        let rest = did(SYS_close_range, &[3, 0xffff_ffff, 0], 0);
+        assert_eq!(did(__NR_close, &[5], 0), close(5, 5));
+        assert_eq!(did(__NR_close, &[5], -EIO as i64), close(5, 5));
+        assert_eq!(did(__NR_close, &[5], -EBADF as i64), Effect::Nothing);
+        let rest = did(__NR_close_range, &[3, 0xffff_ffff, 0], 0);
         assert_eq!(rest, close(3, i32::MAX));
-        let own = did(SYS_close_range, &[3, 9, 6], 0);
+        let own = did(__NR_close_range, &[3, 9, 6], 0);
         assert_eq!(own, Effect::Unshare(Some((3, 9, false))));
     }
 }

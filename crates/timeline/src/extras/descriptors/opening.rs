@@ -5,6 +5,7 @@ use super::pass::{Call, Files, Pass};
 use super::table::{Shared, What};
 use super::{Paths, number, path};
 use crate::Result;
+use hindsight_syscalls::abi;
 
 impl Pass {
     /// The file of a file that was opened, and whether the next program does not get it.
@@ -20,7 +21,7 @@ impl Pass {
             Flags::Are(flags) => Some(flags as i32),
             Flags::At(at) => number(&mut self.cursor, call.at(), (at, 8), false)?.map(|n| n as i32),
         };
-        let writes = flags.is_none_or(|f| f & libc::O_ACCMODE != libc::O_RDONLY);
+        let writes = flags.is_none_or(|f| f & abi::O_ACCMODE != abi::O_RDONLY);
         let path = match self.paths == Paths::All || writes {
             true => path(&mut self.cursor, call.at(), at)?,
             false => None,
@@ -34,7 +35,7 @@ impl Pass {
                 path,
                 writes,
                 // If it is not known, it may be one all the same.
-                folder: flags.is_some_and(|f| f & libc::O_TMPFILE == libc::O_DIRECTORY),
+                folder: flags.is_some_and(|f| f & abi::O_TMPFILE == abi::O_DIRECTORY),
             },
         );
         if let Some(again) = again {
@@ -42,15 +43,15 @@ impl Pass {
         }
         file.borrow_mut().next = Some(0);
         file.borrow_mut().flags = flags;
-        file.borrow_mut().appends = flags.map(|f| f & libc::O_APPEND != 0);
+        file.borrow_mut().appends = flags.map(|f| f & abi::O_APPEND != 0);
         // If it is not known, the next program may have it.
-        let on_exec = flags.is_some_and(|f| f & libc::O_CLOEXEC != 0);
+        let on_exec = flags.is_some_and(|f| f & abi::O_CLOEXEC != 0);
         Ok((file, on_exec))
     }
 
     /// A path as it is from the root on, as far as that is known. It is told relative to a folder's descriptor.
     pub fn absolute(&mut self, files: &Files, dir: i32, path: Vec<u8>) -> Option<Vec<u8>> {
-        if dir == libc::AT_FDCWD || path.first() == Some(&b'/') {
+        if dir == abi::AT_FDCWD || path.first() == Some(&b'/') {
             let folder = files.borrow().folder.clone();
             return joined(folder.as_deref(), path.clone()).or(Some(path));
         }

@@ -8,6 +8,7 @@ use super::{Flow, Mapped, Paths, Transfer, Unseen, addresses, number, path};
 use crate::extras::system::{ERRORS, Seen};
 use crate::scan::{Raw, Scan};
 use crate::{Cursor, Position, Result, ThreadId, Timeline};
+use hindsight_syscalls::abi;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -210,7 +211,7 @@ impl Pass {
                     Some(shares) => shares,
                     None => {
                         let flags = number(&mut self.cursor, call.at(), (call.args[0], 8), false)?;
-                        flags.is_some_and(|f| f & libc::CLONE_FILES as u64 != 0)
+                        flags.is_some_and(|f| f & abi::CLONE_FILES as u64 != 0)
                     }
                 };
                 let its = match shares {
@@ -250,8 +251,8 @@ impl Pass {
         };
         let file = shared.borrow().clone();
         // At the reading end of a pipe `vmsplice` reads.
-        let way = match (call.number as i64, &file.what) {
-            (libc::SYS_vmsplice, What::Pipe { reads: true, .. }) => Way::In,
+        let way = match (call.number, &file.what) {
+            (abi::__NR_vmsplice, What::Pipe { reads: true, .. }) => Way::In,
             _ => way,
         };
         Ok(Transfer {
@@ -346,11 +347,9 @@ impl Pass {
             _ => {}
         }
         let succeeded = call.result.is_some_and(|r| r < ERRORS);
-        if succeeded
-            && (call.number as i64, call.args[1] as i32) == (libc::SYS_fcntl, libc::F_SETFL)
-        {
+        if succeeded && (call.number, call.args[1] as u32) == (abi::__NR_fcntl, abi::F_SETFL) {
             let file = self.file(&files, call.args[0] as i32);
-            file.borrow_mut().appends = Some(call.args[2] as i32 & libc::O_APPEND != 0);
+            file.borrow_mut().appends = Some(call.args[2] as i32 & abi::O_APPEND != 0);
         }
         if succeeded && !self.unseen.received {
             self.unseen.received = receives(&mut self.cursor, &call)?;
@@ -430,7 +429,7 @@ impl Pass {
             };
             let file = self.new_file(fd as i32, what);
             if pipe {
-                let given = call.number as i64 == libc::SYS_pipe2;
+                let given = call.number == abi::__NR_pipe2;
                 file.borrow_mut().flags = Some(if given { call.args[1] as i32 } else { 0 });
             }
             files.borrow_mut().put(fd as i32, file, on_exec);

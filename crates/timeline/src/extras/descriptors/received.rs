@@ -3,6 +3,7 @@
 use super::number;
 use super::pass::Call;
 use crate::{Cursor, Result};
+use hindsight_syscalls::abi;
 
 /// The size of an entry of `recvmmsg`, and where in it, as in `struct msghdr`, the address and the length of the control
 /// messages stand.
@@ -17,9 +18,9 @@ const MOST: u64 = 1024;
 
 /// Whether a call that succeeded may have made descriptors of a message.
 pub fn receives(cursor: &mut Cursor, call: &Call) -> Result<bool> {
-    let count = match (call.number as i64, call.result) {
-        (libc::SYS_recvmsg, Some(_)) => 1,
-        (libc::SYS_recvmmsg, Some(n)) => n,
+    let count = match (call.number, call.result) {
+        (abi::__NR_recvmsg, Some(_)) => 1,
+        (abi::__NR_recvmmsg, Some(n)) => n,
         _ => return Ok(false),
     };
     for i in 0..count.min(MOST) {
@@ -53,8 +54,8 @@ fn message(cursor: &mut Cursor, call: &Call, at: u64) -> Result<bool> {
         let (Some(own), Some(level), Some(kind)) = (own, level, kind) else {
             return Ok(true);
         };
-        let brings = [libc::SCM_RIGHTS as u64, SCM_PIDFD].contains(&kind);
-        if level == libc::SOL_SOCKET as u64 && brings {
+        let brings = [abi::SCM_RIGHTS as u64, SCM_PIDFD].contains(&kind);
+        if level == abi::SOL_SOCKET as u64 && brings {
             return Ok(true);
         }
         if own < HEAD {

@@ -7,11 +7,11 @@ use super::table::OpenFile;
 use super::{Flow, path};
 use crate::extras::system::ERRORS;
 use crate::{Cursor, Position, Result, ThreadId};
+use hindsight_syscalls::abi::*;
 use hindsight_syscalls::{DESCRIPTOR, has};
-use libc::*;
 
 /// Calls about a descriptor that are no others'.
-const READS_FOLDER: [u64; 2] = [SYS_getdents as u64, SYS_getdents64 as u64];
+const READS_FOLDER: [u64; 2] = [__NR_getdents, __NR_getdents64];
 
 /// A call about a descriptor, which has succeeded; `flock` may also have failed.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Pass {
             return Ok(());
         };
         // A change of a lock that fails loses the lock.
-        if result >= ERRORS && call.number as i64 != SYS_flock {
+        if result >= ERRORS && call.number != __NR_flock {
             return Ok(());
         }
         let position = self.timeline.position(call.thread, call.count)?;
@@ -125,11 +125,11 @@ impl Pass {
 fn named(number: u64, a: &[u64; 6]) -> Option<[Option<(i32, u64)>; 2]> {
     let at = |dir: usize, path: usize| Some((a[dir] as i32, a[path]));
     let here = |path: usize| Some((AT_FDCWD, a[path]));
-    Some(match number as i64 {
-        SYS_unlink | SYS_rmdir | SYS_truncate => [here(0), None],
-        SYS_unlinkat => [at(0, 1), None],
-        SYS_rename | SYS_link => [here(0), here(1)],
-        SYS_renameat | SYS_renameat2 | SYS_linkat => [at(0, 1), at(2, 3)],
+    Some(match number {
+        __NR_unlink | __NR_rmdir | __NR_truncate => [here(0), None],
+        __NR_unlinkat => [at(0, 1), None],
+        __NR_rename | __NR_link => [here(0), here(1)],
+        __NR_renameat | __NR_renameat2 | __NR_linkat => [at(0, 1), at(2, 3)],
         _ => return None,
     })
 }

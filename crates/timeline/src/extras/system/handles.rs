@@ -3,6 +3,7 @@
 use super::text::{address, hexadecimal, known};
 use super::{Call, some};
 use crate::Result;
+use hindsight_syscalls::abi;
 
 /// The most bytes that a handle has.
 const MOST: u64 = 128;
@@ -15,7 +16,7 @@ impl Call<'_> {
             return Ok(address(at));
         };
         let mut out = format!("{{handle_bytes={room}");
-        let lacked = self.result == Some((-i64::from(libc::EOVERFLOW)) as u64);
+        let lacked = self.result == Some((-i64::from(abi::EOVERFLOW)) as u64);
         if self.failed() && !lacked {
             return Ok(out + "}");
         }
@@ -39,7 +40,7 @@ impl Call<'_> {
 
     /// The number of a mount. The long ones are never used again for another mount.
     pub(super) fn mount_id(&mut self, at: u64, flags: u64) -> Result<String> {
-        let is_long = flags & libc::AT_HANDLE_MNT_ID_UNIQUE as u64 != 0;
+        let is_long = flags & abi::AT_HANDLE_MNT_ID_UNIQUE as u64 != 0;
         let b = self.bytes(at, if is_long { 8 } else { 4 }, true)?;
         let number = match is_long {
             true => b.unsigned(0, 8),
@@ -104,7 +105,7 @@ mod tests {
                 "{{handle_bytes=4, {bytes}}}, [2147483649], AT_HANDLE_MNT_ID_UNIQUE|AT_EMPTY_PATH"
             )
         );
-        let (lacking, invalid) = (-i64::from(libc::EOVERFLOW), -i64::from(libc::EINVAL));
+        let (lacking, invalid) = (-i64::from(abi::EOVERFLOW), -i64::from(abi::EINVAL));
         assert_eq!(
             shown(0, left, lacking, 0x400),
             "{handle_bytes=0 => 4}, 0x1100, AT_SYMLINK_FOLLOW"

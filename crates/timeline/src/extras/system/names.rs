@@ -6,7 +6,7 @@ type Names = &'static [(u64, &'static str)];
 
 macro_rules! names {
     ($($name:ident),* $(,)?) => {
-        &[$((libc::$name as u64, stringify!($name))),*]
+        &[$((hindsight_syscalls::abi::$name as u64, stringify!($name))),*]
     };
 }
 
@@ -262,33 +262,3 @@ pub const FILE_TYPES: Names = &[
     (0o020000, "S_IFCHR"),
     (0o010000, "S_IFIFO"),
 ];
-
-/// The name of an error, and what it means in the C library's words.
-#[rustfmt::skip]
-pub fn error(number: u64) -> Option<(&'static str, String)> {
-    const ERRORS: Names = names![
-        EPERM, ENOENT, ESRCH, EINTR, EIO, ENXIO, E2BIG, ENOEXEC, EBADF, ECHILD, EAGAIN, ENOMEM, EACCES, EFAULT,
-        ENOTBLK, EBUSY, EEXIST, EXDEV, ENODEV, ENOTDIR, EISDIR, EINVAL, ENFILE, EMFILE, ENOTTY, ETXTBSY, EFBIG,
-        ENOSPC, ESPIPE, EROFS, EMLINK, EPIPE, EDOM, ERANGE, EDEADLK, ENAMETOOLONG, ENOLCK, ENOSYS, ENOTEMPTY, ELOOP,
-        ENOMSG, EIDRM, ENODATA, ETIME, EPROTO, EBADMSG, EOVERFLOW, EILSEQ, EUSERS, ENOTSOCK, EDESTADDRREQ, EMSGSIZE,
-        EPROTOTYPE, ENOPROTOOPT, EPROTONOSUPPORT, ESOCKTNOSUPPORT, EOPNOTSUPP, EPFNOSUPPORT, EAFNOSUPPORT,
-        EADDRINUSE, EADDRNOTAVAIL, ENETDOWN, ENETUNREACH, ENETRESET, ECONNABORTED, ECONNRESET, ENOBUFS, EISCONN,
-        ENOTCONN, ESHUTDOWN, ETIMEDOUT, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EALREADY, EINPROGRESS, ESTALE,
-        EDQUOT, ECANCELED, EOWNERDEAD, ENOTRECOVERABLE
-    ];
-    /// Results that programs do not see.
-    const INTERNAL: [(u64, &str, &str); 4] = [
-        (512, "ERESTARTSYS", "To be restarted if SA_RESTART is set"),
-        (513, "ERESTARTNOINTR", "To be restarted"),
-        (514, "ERESTARTNOHAND", "To be restarted if no handler"),
-        (516, "ERESTART_RESTARTBLOCK", "Interrupted by signal"),
-    ];
-    if let Some((_, name, text)) = INTERNAL.iter().find(|e| e.0 == number) {
-        return Some((name, (*text).into()));
-    }
-    let name = ERRORS.iter().find(|e| e.0 == number)?.1;
-    // The C library's text is English, whatever the language of the user.
-    let text = std::io::Error::from_raw_os_error(number as i32).to_string();
-    let end = text.rfind(" (os error").unwrap_or(text.len());
-    Some((name, text[..end].into()))
-}

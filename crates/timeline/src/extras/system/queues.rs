@@ -4,21 +4,22 @@ use super::shapes::Bytes;
 use super::text::{address, known, octal};
 use super::{Call, some};
 use crate::Result;
+use hindsight_syscalls::abi;
 
 /// The sizes of `struct msqid_ds` and `struct msginfo`.
 const QUEUE: usize = 120;
 const INFO: usize = 32;
 /// As `MSG_STAT`, for those who may not read the queue, too.
-const MSG_STAT_ANY: i32 = 13;
+const MSG_STAT_ANY: u32 = 13;
 
 impl Call<'_> {
     /// The last argument of `msgctl`: what its command reads or writes.
     pub(super) fn msgctl(&mut self, at: u64) -> Result<String> {
         let done = !self.failed();
-        let (len, behind, show): (_, _, fn(&Bytes) -> String) = match self.args[1] as i32 {
-            libc::IPC_SET => (QUEUE, false, changed),
-            libc::IPC_STAT | libc::MSG_STAT | MSG_STAT_ANY if done => (QUEUE, true, queue),
-            libc::IPC_INFO | libc::MSG_INFO if done => (INFO, true, info),
+        let (len, behind, show): (_, _, fn(&Bytes) -> String) = match self.args[1] as u32 {
+            abi::IPC_SET => (QUEUE, false, changed),
+            abi::IPC_STAT | abi::MSG_STAT | MSG_STAT_ANY if done => (QUEUE, true, queue),
+            abi::IPC_INFO | abi::MSG_INFO if done => (INFO, true, info),
             _ => return Ok(address(at)),
         };
         let b = self.bytes(at, len, behind)?;

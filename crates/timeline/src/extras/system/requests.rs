@@ -4,6 +4,7 @@ use super::names::names;
 use super::text::{address, bits, known, one, signal};
 use super::{Call, shapes};
 use crate::Result;
+use hindsight_syscalls::abi;
 use hindsight_syscalls::{Set, Shape};
 
 /// The operation on a futex, with its flags.
@@ -24,7 +25,7 @@ pub fn futex(op: u64) -> String {
 /// How `statx` looks at a file: as `stat` does, unless the flags say otherwise.
 pub fn statx(v: u64) -> String {
     let flags = v as u32 as u64;
-    let sync = (libc::AT_STATX_FORCE_SYNC | libc::AT_STATX_DONT_SYNC) as u64;
+    let sync = (abi::AT_STATX_FORCE_SYNC | abi::AT_STATX_DONT_SYNC) as u64;
     let named = bits(flags, names(Set::StatxFlags));
     match (flags & sync, flags) {
         (0, 0) => "AT_STATX_SYNC_AS_STAT".into(),
@@ -45,8 +46,8 @@ pub fn socket_type(v: u64) -> String {
 /// A protocol. It has a name only in the families of the internet.
 pub fn protocol(family: u64, v: u64) -> String {
     match family as i32 {
-        libc::AF_INET | libc::AF_INET6 => one(v as u32 as u64, names(Set::Protocol)),
-        libc::AF_NETLINK if v == 0 => "NETLINK_ROUTE".into(),
+        abi::AF_INET | abi::AF_INET6 => one(v as u32 as u64, names(Set::Protocol)),
+        abi::AF_NETLINK if v == 0 => "NETLINK_ROUTE".into(),
         _ => (v as i32).to_string(),
     }
 }
@@ -94,40 +95,38 @@ impl Call<'_> {
             "prctl" => self.prctl(i, v),
             "futex" => self.futex(i, v),
             // The new address, if one is given.
-            "mremap" if self.args[3] & libc::MREMAP_FIXED as u64 == 0 => Ok(None),
+            "mremap" if self.args[3] & abi::MREMAP_FIXED as u64 == 0 => Ok(None),
             _ => Ok(Some(address(v))),
         }
     }
 
     fn ioctl(&mut self, v: u64) -> Result<Option<String>> {
-        let request = self.args[1] as u32 as u64;
+        let request = self.args[1] as u32;
         let done = !self.failed();
         Ok(Some(match request {
-            libc::FIONBIO | libc::TIOCSPGRP => self.shape(v, Shape::Int, false)?,
-            libc::FIONREAD | libc::TIOCGPGRP if done => self.shape(v, Shape::Int, true)?,
-            libc::TIOCGWINSZ if done => self.shape(v, Shape::Winsize, true)?,
-            libc::TIOCSWINSZ => self.shape(v, Shape::Winsize, false)?,
-            libc::FIOCLEX | libc::FIONCLEX => return Ok(None),
+            abi::FIONBIO | abi::TIOCSPGRP => self.shape(v, Shape::Int, false)?,
+            abi::FIONREAD | abi::TIOCGPGRP if done => self.shape(v, Shape::Int, true)?,
+            abi::TIOCGWINSZ if done => self.shape(v, Shape::Winsize, true)?,
+            abi::TIOCSWINSZ => self.shape(v, Shape::Winsize, false)?,
+            abi::FIOCLEX | abi::FIONCLEX => return Ok(None),
             _ => format!("{v:#x}"),
         }))
     }
 
     fn fcntl(&mut self, v: u64) -> Result<Option<String>> {
-        Ok(match self.args[1] as i32 {
-            libc::F_GETFD
-            | libc::F_GETFL
-            | libc::F_GETOWN
-            | libc::F_GETPIPE_SZ
-            | libc::F_GET_SEALS => None,
-            libc::F_SETFD => Some(bits(v, &[(1, "FD_CLOEXEC")])),
-            libc::F_SETFL => Some(shapes::open_flags(v as u32 as u64)),
-            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_SETPIPE_SZ | libc::F_SETOWN => {
+        Ok(match self.args[1] as u32 {
+            abi::F_GETFD | abi::F_GETFL | abi::F_GETOWN | abi::F_GETPIPE_SZ | abi::F_GET_SEALS => {
+                None
+            }
+            abi::F_SETFD => Some(bits(v, &[(1, "FD_CLOEXEC")])),
+            abi::F_SETFL => Some(shapes::open_flags(v as u32 as u64)),
+            abi::F_DUPFD | abi::F_DUPFD_CLOEXEC | abi::F_SETPIPE_SZ | abi::F_SETOWN => {
                 Some((v as i32).to_string())
             }
-            libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
+            abi::F_SETLK | abi::F_SETLKW | abi::F_OFD_SETLK | abi::F_OFD_SETLKW => {
                 Some(self.lock(v, false)?)
             }
-            libc::F_GETLK | libc::F_OFD_GETLK if !self.failed() => Some(self.lock(v, true)?),
+            abi::F_GETLK | abi::F_OFD_GETLK if !self.failed() => Some(self.lock(v, true)?),
             _ => Some(format!("{v:#x}")),
         })
     }
@@ -164,17 +163,17 @@ impl Call<'_> {
 
     fn prctl(&mut self, i: usize, v: u64) -> Result<Option<String>> {
         // The number of arguments that follow, and the first of them in words.
-        let (more, shown) = match self.args[0] as i32 {
-            libc::PR_SET_NAME => (1, None),
-            libc::PR_SET_PDEATHSIG => (1, Some(signal(v))),
-            libc::PR_GET_NAME if !self.failed() => (1, None),
-            libc::PR_GET_DUMPABLE | libc::PR_GET_SECCOMP | libc::PR_GET_TIMERSLACK => (0, None),
-            libc::PR_SET_DUMPABLE => (
+        let (more, shown) = match self.args[0] as u32 {
+            abi::PR_SET_NAME => (1, None),
+            abi::PR_SET_PDEATHSIG => (1, Some(signal(v))),
+            abi::PR_GET_NAME if !self.failed() => (1, None),
+            abi::PR_GET_DUMPABLE | abi::PR_GET_SECCOMP | abi::PR_GET_TIMERSLACK => (0, None),
+            abi::PR_SET_DUMPABLE => (
                 1,
                 Some(one(v, &[(0, "SUID_DUMP_DISABLE"), (1, "SUID_DUMP_USER")])),
             ),
-            libc::PR_SET_TIMERSLACK | libc::PR_SET_CHILD_SUBREAPER => (1, Some(v.to_string())),
-            libc::PR_SET_NO_NEW_PRIVS | libc::PR_GET_NO_NEW_PRIVS => {
+            abi::PR_SET_TIMERSLACK | abi::PR_SET_CHILD_SUBREAPER => (1, Some(v.to_string())),
+            abi::PR_SET_NO_NEW_PRIVS | abi::PR_GET_NO_NEW_PRIVS => {
                 (4, Some(if v == 0 { "0".into() } else { v.to_string() }))
             }
             _ => (4, Some(format!("{v:#x}"))),
@@ -185,7 +184,7 @@ impl Call<'_> {
         match shown {
             Some(text) => Ok(Some(text)),
             None => {
-                let behind = self.args[0] as i32 == libc::PR_GET_NAME;
+                let behind = self.args[0] as u32 == abi::PR_GET_NAME;
                 let b = self.seen.read(v, 16, behind)?;
                 let end = b.iter().position(|b| *b == Some(0)).unwrap_or(b.len());
                 let known = super::some(&b[..end]);
@@ -198,20 +197,20 @@ impl Call<'_> {
         let number = |v: u64| (v as u32).to_string();
         let mask = |v: u64| one(v as u32 as u64, &[(0xffff_ffff, "FUTEX_BITSET_MATCH_ANY")]);
         Ok(match (self.args[1] as i32 & 0x7f, i) {
-            (libc::FUTEX_WAIT | libc::FUTEX_LOCK_PI | 13, 3) => {
+            (abi::FUTEX_WAIT | abi::FUTEX_LOCK_PI | 13, 3) => {
                 Some(self.shape(v, Shape::Timespec, false)?)
             }
-            (libc::FUTEX_WAIT_BITSET, 3) => Some(self.shape(v, Shape::Timespec, false)?),
-            (libc::FUTEX_WAIT_BITSET, 4) => Some(mask(self.args[5])),
-            (libc::FUTEX_WAKE_BITSET, 3) => Some(mask(self.args[5])),
-            (libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE | libc::FUTEX_WAKE_OP, 3) => {
+            (abi::FUTEX_WAIT_BITSET, 3) => Some(self.shape(v, Shape::Timespec, false)?),
+            (abi::FUTEX_WAIT_BITSET, 4) => Some(mask(self.args[5])),
+            (abi::FUTEX_WAKE_BITSET, 3) => Some(mask(self.args[5])),
+            (abi::FUTEX_REQUEUE | abi::FUTEX_CMP_REQUEUE | abi::FUTEX_WAKE_OP, 3) => {
                 Some(number(v))
             }
-            (libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE | libc::FUTEX_WAKE_OP, 4) => {
+            (abi::FUTEX_REQUEUE | abi::FUTEX_CMP_REQUEUE | abi::FUTEX_WAKE_OP, 4) => {
                 Some(address(v))
             }
-            (libc::FUTEX_CMP_REQUEUE, 5) => Some(number(v)),
-            (libc::FUTEX_WAKE_OP, 5) => Some(format!("{:#x}", v as u32)),
+            (abi::FUTEX_CMP_REQUEUE, 5) => Some(number(v)),
+            (abi::FUTEX_WAKE_OP, 5) => Some(format!("{:#x}", v as u32)),
             _ => None,
         })
     }
@@ -232,7 +231,7 @@ impl Call<'_> {
             format!("child_stack={}", address(stack)),
             format!("flags={}", all.join("|")),
         ];
-        if has(libc::CLONE_PARENT_SETTID) {
+        if has(abi::CLONE_PARENT_SETTID) {
             let told = match self.failed() {
                 true => None,
                 false => self.word(parent, true)?,
@@ -242,10 +241,10 @@ impl Call<'_> {
                 told.map_or(address(parent), |t| format!("[{t}]"))
             ));
         }
-        if has(libc::CLONE_SETTLS) {
+        if has(abi::CLONE_SETTLS) {
             out.push(format!("tls={}", address(tls)));
         }
-        if has(libc::CLONE_CHILD_SETTID) || has(libc::CLONE_CHILD_CLEARTID) {
+        if has(abi::CLONE_CHILD_SETTID) || has(abi::CLONE_CHILD_CLEARTID) {
             out.push(format!("child_tidptr={}", address(child)));
         }
         Ok(out)
@@ -258,7 +257,7 @@ impl Call<'_> {
         let (Some(flags), Some(parent)) = (flags, parent) else {
             return Ok(before);
         };
-        if flags & libc::CLONE_PARENT_SETTID as u64 == 0 {
+        if flags & abi::CLONE_PARENT_SETTID as u64 == 0 {
             return Ok(before);
         }
         Ok(match self.word(parent, true)? {
@@ -297,9 +296,9 @@ impl Call<'_> {
                 }
             }
             "sched_getscheduler" => format!(" ({})", one(r, names(Set::Scheduler))),
-            "fcntl" => match self.args[1] as i32 {
-                libc::F_GETFL => format!(" (flags {})", shapes::open_flags(r)),
-                libc::F_GETFD if r & 1 != 0 => " (flags FD_CLOEXEC)".into(),
+            "fcntl" => match self.args[1] as u32 {
+                abi::F_GETFL => format!(" (flags {})", shapes::open_flags(r)),
+                abi::F_GETFD if r & 1 != 0 => " (flags FD_CLOEXEC)".into(),
                 _ => String::new(),
             },
             _ => String::new(),

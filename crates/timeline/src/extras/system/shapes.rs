@@ -5,6 +5,7 @@ use super::names::{
 };
 use super::sockets;
 use super::text::{address, bits, known, octal, quoted, signal, signals};
+use hindsight_syscalls::abi;
 use hindsight_syscalls::{Set, Shape};
 
 /// The bytes of a structure, where they are known.
@@ -395,9 +396,7 @@ fn clone_args(b: &Bytes) -> String {
     ));
     out.push(format!("stack={}", known(b.at(40, 8), address)));
     out.push(format!("stack_size={}", b.hex(48, 8)));
-    if b.at(0, 8)
-        .is_none_or(|f| f & libc::CLONE_SETTLS as u64 != 0)
-    {
+    if b.at(0, 8).is_none_or(|f| f & abi::CLONE_SETTLS as u64 != 0) {
         out.push(format!("tls={}", known(b.at(56, 8), address)));
     }
     format!("{{{}}}", out.join(", "))

@@ -4,6 +4,7 @@ use super::names::{EVENTS, names};
 use super::shapes::Bytes;
 use super::text::{bits, known, one, quoted};
 use hindsight_syscalls::Set;
+use hindsight_syscalls::abi;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What is awaited or has come, of `poll` or `epoll`.
@@ -50,19 +51,19 @@ pub fn address_of(b: &Bytes) -> Option<String> {
     let raw =
         |at: usize, n: usize| -> Option<Vec<u8>> { b.0.get(at..at + n)?.iter().copied().collect() };
     let rest = match family as i32 {
-        libc::AF_UNIX if b.0.len() <= 2 => String::new(),
-        libc::AF_UNIX => match b.at(2, 1) {
+        abi::AF_UNIX if b.0.len() <= 2 => String::new(),
+        abi::AF_UNIX => match b.at(2, 1) {
             Some(0) => format!(", sun_path=@{}", quoted(&b.0[3.min(b.0.len())..], false)),
             _ => format!(", sun_path={}", b.text(2, b.0.len() - 2)),
         },
-        libc::AF_INET => {
+        abi::AF_INET => {
             let ip = raw(4, 4).and_then(|r| <[u8; 4]>::try_from(r).ok());
             let ip = ip.map_or("?".into(), |ip| {
                 format!("inet_addr(\"{}\")", Ipv4Addr::from(ip))
             });
             format!(", sin_port={}, sin_addr={ip}", port(b))
         }
-        libc::AF_INET6 => {
+        abi::AF_INET6 => {
             let ip = raw(8, 16).and_then(|r| <[u8; 16]>::try_from(r).ok());
             let ip = ip.map_or("?".into(), |ip| {
                 format!(
@@ -79,7 +80,7 @@ pub fn address_of(b: &Bytes) -> Option<String> {
                 b.unsigned(24, 4)
             )
         }
-        libc::AF_NETLINK => format!(
+        abi::AF_NETLINK => format!(
             ", nl_pid={}, nl_groups={}",
             b.signed(4, 4),
             known(b.at(8, 4), |v| format!("{v:08x}"))
