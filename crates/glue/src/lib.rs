@@ -4,6 +4,8 @@
 //! stub jumps to `Ctx::exit_ptr`. The code there stores the registers again and returns from
 //! [`enter`]. The guest's r10 and r11 stay in the context block all the time.
 #![no_std]
+// Other processors translate nothing.
+#![cfg(target_arch = "x86_64")]
 
 mod lookup;
 mod sequence;

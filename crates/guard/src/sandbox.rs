@@ -240,11 +240,8 @@ const ALLOWED: &[(i64, If)] = &[
     (libc::SYS_lseek, If::Always),
     (libc::SYS_close, If::Always),
     (libc::SYS_fstat, If::Always),
-    (libc::SYS_stat, If::Always),
-    (libc::SYS_lstat, If::Always),
     (libc::SYS_newfstatat, If::Always),
     (libc::SYS_statx, If::Always),
-    (libc::SYS_readlink, If::Always),
     (libc::SYS_readlinkat, If::Always),
     (libc::SYS_getcwd, If::Always),
     (libc::SYS_ftruncate, If::Always),
@@ -252,7 +249,6 @@ const ALLOWED: &[(i64, If)] = &[
     (libc::SYS_fsync, If::Always),
     (libc::SYS_fdatasync, If::Always),
     (libc::SYS_flock, If::Always),
-    (libc::SYS_poll, If::Always),
     (libc::SYS_ppoll, If::Always),
     (libc::SYS_fcntl, If::OneOf(1, FCNTLS)),
     (libc::SYS_ioctl, If::OneOf(1, IOCTLS)),
@@ -294,7 +290,6 @@ const ALLOWED: &[(i64, If)] = &[
     (libc::SYS_clock_nanosleep, If::Always),
     (libc::SYS_nanosleep, If::Always),
     (libc::SYS_gettimeofday, If::Always),
-    (libc::SYS_time, If::Always),
     (libc::SYS_getpid, If::Always),
     (libc::SYS_getppid, If::Always),
     (libc::SYS_gettid, If::Always),
@@ -308,7 +303,6 @@ const ALLOWED: &[(i64, If)] = &[
     (libc::SYS_sysinfo, If::Always),
     (libc::SYS_uname, If::Always),
     (libc::SYS_getrandom, If::Always),
-    (libc::SYS_arch_prctl, If::Always),
     (
         libc::SYS_prctl,
         If::OneOf(
@@ -322,14 +316,34 @@ const ALLOWED: &[(i64, If)] = &[
     ),
 ];
 
-/// The value of `AUDIT_ARCH_X86_64`.
+/// Calls that only this architecture has. Newer ones have other calls for the same.
+#[cfg(target_arch = "x86_64")]
+const OWN: &[i64] = &[
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_readlink,
+    libc::SYS_poll,
+    libc::SYS_time,
+    libc::SYS_arch_prctl,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OWN: &[i64] = &[];
+
+/// The value of `AUDIT_ARCH_X86_64`, and so on: the interface whose numbers the filter has.
+#[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xc000_003e;
-/// System calls of the x32 interface have numbers from here on.
+#[cfg(target_arch = "aarch64")]
+const ARCH: u32 = 0xc000_00b7;
+#[cfg(target_arch = "s390x")]
+const ARCH: u32 = 0x8000_0016;
+/// System calls of the x32 interface of x86-64 have numbers from here on. Others have none that are so high.
 const X32: u32 = 0x4000_0000;
 /// Offsets in `struct seccomp_data` of the call's number, the interface and the arguments.
 const NUMBER: u32 = 0;
 const INTERFACE: u32 = 4;
 const ARGUMENTS: u32 = 16;
+/// Where the low half of an argument is in it.
+const LOW: u32 = if cfg!(target_endian = "big") { 4 } else { 0 };
 
 /// Builds a filter: a list of instructions that the kernel executes at each system call.
 #[derive(Default)]
@@ -365,7 +379,8 @@ impl Filter {
     /// Allows the call if the condition holds, and refuses it otherwise. The call's number is loaded before,
     /// but not necessarily afterwards.
     fn condition(&mut self, cond: If) {
-        let low = |i: usize| ARGUMENTS + 8 * i as u32;
+        let low = |i: usize| ARGUMENTS + 8 * i as u32 + LOW;
+        let high = |i: usize| ARGUMENTS + 8 * i as u32 + (4 - LOW);
         match cond {
             If::Always => self.answer(libc::SECCOMP_RET_ALLOW),
             If::OneOf(i, list) => {
@@ -389,7 +404,7 @@ impl Filter {
             If::Zero(i) => {
                 self.load(low(i));
                 self.equal(0, 3);
-                self.load(low(i) + 4);
+                self.load(high(i));
                 self.equal(0, 1);
                 self.answer(libc::SECCOMP_RET_ALLOW);
             }
@@ -406,10 +421,11 @@ impl Filter {
         f.load(NUMBER);
         f.push(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, X32);
         f.answer(libc::SECCOMP_RET_KILL_PROCESS);
-        for (nr, cond) in ALLOWED {
+        let own = OWN.iter().map(|nr| (*nr, If::Always));
+        for (nr, cond) in ALLOWED.iter().copied().chain(own) {
             let mut inner = Filter::default();
-            inner.condition(*cond);
-            f.equal(*nr as u32, inner.0.len() as u8);
+            inner.condition(cond);
+            f.equal(nr as u32, inner.0.len() as u8);
             f.0.extend(inner.0);
         }
         // Its flags are in memory, which the filter cannot read. After this error the C library uses `clone`.

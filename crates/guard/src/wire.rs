@@ -38,13 +38,13 @@ pub fn send(to: RawFd, bytes: &[u8], fd: Option<BorrowedFd>) -> io::Result<()> {
     if let Some(fd) = fd {
         m.msg_control = control.as_mut_ptr().cast();
         // SAFETY: pure arithmetic.
-        m.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
+        m.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as _;
         // SAFETY: the control area is aligned and has room for a header and one descriptor, as just stated.
         unsafe {
             let head = libc::CMSG_FIRSTHDR(&m);
             (*head).cmsg_level = libc::SOL_SOCKET;
             (*head).cmsg_type = libc::SCM_RIGHTS;
-            (*head).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
+            (*head).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
             libc::CMSG_DATA(head)
                 .cast::<RawFd>()
                 .write_unaligned(fd.as_raw_fd());
@@ -69,7 +69,7 @@ pub fn receive(from: RawFd, bytes: &mut [u8]) -> io::Result<(usize, Option<File>
     m.msg_iovlen = 1;
     m.msg_control = control.as_mut_ptr().cast();
     // SAFETY: pure arithmetic.
-    m.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
+    m.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as _;
     // SAFETY: everything to which the message points outlives the call and has the stated lengths.
     let n = again(|| unsafe { libc::recvmsg(from, &mut m, libc::MSG_CMSG_CLOEXEC) })?;
     let mut file = None;
@@ -80,7 +80,7 @@ pub fn receive(from: RawFd, bytes: &mut [u8]) -> io::Result<(usize, Option<File>
         if !head.is_null()
             && (*head).cmsg_level == libc::SOL_SOCKET
             && (*head).cmsg_type == libc::SCM_RIGHTS
-            && (*head).cmsg_len == libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize
+            && (*head).cmsg_len as usize == libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize
         {
             let fd = libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned();
             file = Some(File::from_raw_fd(fd));

@@ -24,7 +24,6 @@ pub mod regs;
 pub mod runs;
 pub mod state;
 pub mod string;
-#[cfg(target_arch = "x86_64")]
 pub mod xsave;
 
 pub use ctx::{Ctx, Executed};

@@ -4,6 +4,7 @@
 
 use crate::VecState;
 use crate::state::VEC_STATE_LEN;
+#[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 
 /// The state components of the guest: x87, SSE, AVX, and the three of AVX-512.
@@ -40,11 +41,19 @@ pub struct Layout {
 impl Layout {
     /// Asks this processor. `None` if it has no XSAVE, or has a component behind the end of
     /// [`Area`].
+    #[cfg(target_arch = "x86_64")]
     pub fn detect() -> Option<Layout> {
         Layout::detect_with(__cpuid_count)
     }
 
+    /// Other processors have no such area.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn detect() -> Option<Layout> {
+        None
+    }
+
     /// The same. `ask` answers what `cpuid` answers on this processor, given leaf and subleaf.
+    #[cfg(target_arch = "x86_64")]
     pub fn detect_with(ask: impl Fn(u32, u32) -> CpuidResult) -> Option<Layout> {
         // Leaf 1 exists on every x86-64 processor.
         let l1 = ask(1, 0);
@@ -304,6 +313,7 @@ impl Component {
 ///
 /// # Safety
 /// CPUID must report OSXSAVE.
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "xsave")]
 unsafe fn xcr0() -> u64 {
     // SAFETY: the caller checked OSXSAVE.

@@ -1,5 +1,6 @@
 //! What each event of a thread's stream does to its virtual processor.
 
+use crate::Error;
 use crate::compare::{compare, show};
 use crate::cpu::Cpu;
 use crate::machine::{Machine, StreamEnd};
@@ -7,7 +8,6 @@ use crate::queue::Op;
 use crate::restated::Before;
 use crate::string::string;
 use crate::window::AccessKind;
-use crate::{Error, slow};
 use hindsight_events::event::MAX_BYTES;
 use hindsight_events::{Event, event};
 use hindsight_isa::regs::{R11, RAX, RCX, SYSCALL_ARGUMENTS, recorded};
@@ -508,5 +508,5 @@ fn mark_selector(cpu: &mut Cpu, i: &Instruction) {
 fn current(cpu: &Cpu) -> Result<Option<Instruction>, Error> {
     let mut buf = [0; 15];
     let n = cpu.fetch(&mut buf)?;
-    Ok(slow::decode(&buf[..n], cpu.rip))
+    Ok(crate::access::decode(&buf[..n], cpu.rip))
 }

@@ -1,7 +1,7 @@
 //! The code of a program image at each epoch of its recording.
 
 use crate::Error;
-use crate::cache::Map;
+use crate::maps::Map;
 use hindsight_events::{Decoder, Event};
 use hindsight_trace::Trace;
 use std::borrow::Cow;

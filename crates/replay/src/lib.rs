@@ -9,25 +9,26 @@
 //! at key frames and digests. The crate `verify` does this for all threads of a trace, in parallel between
 //! key frames.
 
+// Some of it serves the native processor only, which other machines do not have.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
+
 pub mod access;
 mod access_marks;
 mod apply;
-mod blocks;
-mod cache;
 pub mod chain;
 mod code;
 mod compare;
 mod cost;
 mod cpu;
 mod error;
-mod executable;
 mod expression;
-mod host;
 mod interpreted;
 mod library;
 mod lines;
 mod machine;
+mod maps;
 mod memory;
+#[cfg(target_arch = "x86_64")]
 mod native;
 mod pagemap;
 mod processor;
@@ -35,7 +36,6 @@ mod queue;
 mod restated;
 mod runs;
 mod sequence;
-mod slow;
 mod state;
 mod stream;
 mod string;
@@ -43,7 +43,6 @@ mod sweep;
 mod window;
 
 pub use access_marks::{LineMarks, ShowPage};
-pub use cache::AddressMap;
 pub use code::Code;
 pub use compare::differing;
 pub use cost::Ticks;
@@ -52,6 +51,7 @@ pub use expression::{Binary, Expression, Look, Operand, Step};
 pub use library::Library;
 pub use lines::{Lines, MadePages, PageSource, SharedPage};
 pub use machine::{Machine, Stop, StreamEnd};
+pub use maps::AddressMap;
 pub use memory::page_faults;
 pub use pagemap::prepare;
 pub use processor::{Choice, is_native_possible};

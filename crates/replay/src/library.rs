@@ -5,12 +5,27 @@
 //! translated if all bytes of code are the same. This includes the code that the translator looked at behind
 //! the block's exits.
 
-use crate::cache::{Key, Map, Mix};
 use crate::cpu::Observe;
+use crate::maps::{Map, Mix};
 use hindsight_translate::{Saved, Translator};
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
+
+/// Identifies a block: its guest address, and the number of instructions to which it is limited (0: not
+/// limited).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Key {
+    pub pc: u64,
+    pub limit: u32,
+}
+
+impl Key {
+    /// Used in place of a limit. The block has one instruction and does not announce that it may write to
+    /// watched memory. Ordinary blocks do announce it, even one that is limited to one instruction because
+    /// something is due behind it.
+    pub const UNWATCHED: u32 = u32::MAX;
+}
 
 /// Bytes at a block's start that are hashed to find it.
 const PREFIX: usize = 16;

@@ -9,10 +9,8 @@ use crate::code::Code;
 use crate::cost::Ticks;
 use crate::cpu::{Cpu, Observe};
 use crate::expression::Expression;
-use crate::interpreted::Interpreted;
 use crate::library::Library;
 use crate::lines::Lines;
-use crate::native::Native;
 use crate::processor::{Choice, Processor};
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::restated::Before;
@@ -95,7 +93,7 @@ pub struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// Makes a processor with this size of window that executes `code`.
     pub fn new(code: Arc<Code>, predictor: Predictor) -> Result<Machine<'a>, Error> {
-        Machine::with(Choice::Native, code, predictor)
+        Machine::with(Choice::default(), code, predictor)
     }
 
     /// The same with this processor.
@@ -136,11 +134,8 @@ impl<'a> Machine<'a> {
         predictor: Predictor,
         observe: Observe,
     ) -> Result<Machine<'a>, Error> {
-        let cpu = Cpu::new(code, predictor, observe)?;
-        let processor: Box<dyn Processor> = match choice {
-            Choice::Native => Box::new(Native::new(predictor, cpu.marking)?),
-            Choice::Interpreter => Box::new(Interpreted::new()),
-        };
+        let mut cpu = Cpu::new(code, predictor, observe)?;
+        let processor = choice.make(predictor, &mut cpu)?;
         let nothing = Queue::new(Box::new(Vec::new().into_iter()));
         Ok(Machine {
             cpu,

@@ -1,20 +1,26 @@
 //! Executes instructions by translating them into instructions of the host, which then run in the window.
 
+mod blocks;
+mod cache;
+mod executable;
+mod host;
+mod slow;
+
 use crate::Error;
 use crate::access::Finder;
-use crate::cache::{Cache, Key};
 use crate::code::Code;
 use crate::cpu::{Cpu, Observe};
-use crate::host::{Fault, Held, HostFloat, Prepared, SignalStack};
-use crate::library::Library;
+use crate::library::{Key, Library};
 use crate::processor::Processor;
 use crate::queue::{Op, Queue};
 use crate::window::AccessKind;
+use cache::Cache;
 use hindsight_confine::{Checker, Refusal};
 use hindsight_isa::ctx::table;
 use hindsight_isa::xsave::{Area, COMPONENTS, Layout};
 use hindsight_isa::{Desc, DescKind, Executed, Predictor, VecState, observe};
 use hindsight_translate::{Mode, Policy, Translator};
+use host::{Fault, Held, HostFloat, Prepared, SignalStack};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -68,8 +74,8 @@ pub(crate) struct Native {
 }
 
 impl Native {
-    /// Makes a translator for a machine with this window.
-    pub fn new(predictor: Predictor, marking: Observe) -> Result<Native, Error> {
+    /// Makes a translator for a machine with this window. Code that it makes leaves through what it tells the window.
+    pub fn new(predictor: Predictor, cpu: &mut Cpu) -> Result<Native, Error> {
         let Some(layout) = Layout::detect() else {
             let what = "this processor has no XSAVE".to_string();
             return Err(Error::Unsupported {
@@ -83,9 +89,13 @@ impl Native {
             predictor,
             wide_checks: false,
         });
+        let marking = cpu.marking;
         translator.observe = marking.marks();
         translator.runs = marking == Observe::Runs;
         translator.near = marking == Observe::Near;
+        let ctx = cpu.window.ctx_mut();
+        ctx.search_ptr = hindsight_glue::searches();
+        ctx.exit_ptr = hindsight_glue::exit_address();
         Ok(Native {
             cache: Cache::new()?,
             translator,
@@ -380,7 +390,7 @@ impl Native {
             _ => return Err(cpu.unsupported("an exit that does not belong to replay")),
         }
         let bytes = &desc.bytes[..(desc.ilen as usize).min(15)];
-        crate::slow::execute(self, cpu, bytes)?;
+        slow::execute(self, cpu, bytes)?;
         let resume = (self.cache.base() + desc.resume as u64, counter);
         cpu.complete(bytes.len() as u64);
         cpu.take_jumped();
@@ -547,7 +557,7 @@ mod tests {
             let mut pieces = [(0, HIGH, CODE), (0, HIGH + CODE.len() as u64, BEHIND)];
             let code = Arc::new(crate::Code::new(&mut pieces).unwrap());
             let mut cpu = Cpu::new(code, Predictor::WINDOW, Observe::Not).unwrap();
-            let mut native = Native::new(Predictor::WINDOW, Observe::Not).unwrap();
+            let mut native = Native::new(Predictor::WINDOW, &mut cpu).unwrap();
             native.library = Some(Arc::clone(&library));
             cpu.rip = HIGH;
             native.translate(&mut cpu, key).unwrap();

@@ -9,17 +9,38 @@ use crate::cpu::Cpu;
 use crate::library::Library;
 use crate::queue::Queue;
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{Executed, VecState};
+use hindsight_isa::{Executed, Predictor, VecState};
 use std::sync::Arc;
 
 /// Which processor a machine has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Choice {
-    /// Translates code into instructions of the host.
-    #[default]
+    /// Translates code into instructions of the host, which is x86-64.
+    #[cfg_attr(target_arch = "x86_64", default)]
     Native,
     /// Executes instructions one by one, and needs no feature of the host.
+    #[cfg_attr(not(target_arch = "x86_64"), default)]
     Interpreter,
+}
+
+impl Choice {
+    /// Makes one for a machine with this window.
+    pub(crate) fn make(
+        self,
+        predictor: Predictor,
+        cpu: &mut Cpu,
+    ) -> Result<Box<dyn Processor>, Error> {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Choice::Native => Ok(Box::new(crate::native::Native::new(predictor, cpu)?)),
+            #[cfg(not(target_arch = "x86_64"))]
+            Choice::Native => {
+                let _ = predictor;
+                Err(cpu.unsupported("this machine is no x86-64: `--processor interpreter`"))
+            }
+            Choice::Interpreter => Ok(Box::new(crate::interpreted::Interpreted::new())),
+        }
+    }
 }
 
 /// Whether this machine can run the native processor at all.

@@ -1,5 +1,6 @@
-//! Reads and zeroes lines of access marks with the widest vectors that the processor has.
+//! Reads and zeroes lines of access marks, on x86-64 with the widest vectors that the processor has.
 
+#[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::*;
 
 pub const LINE: usize = 64;
@@ -13,6 +14,7 @@ const _: () =
 
 /// Looks at up to 64 lines of marks and zeroes them. Returns a bit for each line that had marks, and puts the
 /// masks of these lines into `bits`.
+#[cfg(target_arch = "x86_64")]
 pub fn sweep(lines: &mut [[u8; LINE]], bits: &mut [Bits]) -> u64 {
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2.
@@ -21,6 +23,32 @@ pub fn sweep(lines: &mut [[u8; LINE]], bits: &mut [Bits]) -> u64 {
     by_sse2(lines, bits)
 }
 
+/// Looks at up to 64 lines of marks and zeroes them. Returns a bit for each line that had marks, and puts the
+/// masks of these lines into `bits`.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn sweep(lines: &mut [[u8; LINE]], bits: &mut [Bits]) -> u64 {
+    by_bytes(lines, bits)
+}
+
+#[cfg(any(test, not(target_arch = "x86_64")))]
+fn by_bytes(lines: &mut [[u8; LINE]], bits: &mut [Bits]) -> u64 {
+    let mut any = 0;
+    for (i, (line, bits)) in lines.iter_mut().zip(bits).enumerate() {
+        if *line == [0; LINE] {
+            continue;
+        }
+        any |= 1 << i;
+        *bits = [0; 2];
+        for (k, mark) in line.iter().enumerate() {
+            bits[0] |= u64::from(*mark != 0) << k;
+            bits[1] |= u64::from(mark >> 7) << k;
+        }
+        line.fill(0);
+    }
+    any
+}
+
+#[cfg(target_arch = "x86_64")]
 fn by_sse2(lines: &mut [[u8; LINE]], bits: &mut [Bits]) -> u64 {
     let mut any = 0;
     for (i, (line, bits)) in lines.iter_mut().zip(bits).enumerate() {
@@ -44,6 +72,7 @@ fn by_sse2(lines: &mut [[u8; LINE]], bits: &mut [Bits]) -> u64 {
     any
 }
 
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn by_avx2(lines: &mut [[u8; LINE]], bits: &mut [Bits]) -> u64 {
     let none = _mm256_setzero_si256();
@@ -91,7 +120,13 @@ mod tests {
             }
             any |= ((want[i][0] != 0) as u64) << i;
         }
-        for way in [sweep, by_sse2] {
+        let ways = [
+            sweep,
+            by_bytes,
+            #[cfg(target_arch = "x86_64")]
+            by_sse2,
+        ];
+        for way in ways {
             let (mut l, mut bits) = (lines, [[0; 2]; 64]);
             assert_eq!(way(&mut l, &mut bits), any);
             assert_eq!((l, bits), ([[0; LINE]; 64], want));

@@ -152,8 +152,6 @@ impl Window {
             in_use: HashSet::new(),
         };
         w.ctx_mut().ibl[table::CHECKED].begin();
-        w.ctx_mut().search_ptr = hindsight_glue::searches();
-        w.ctx_mut().exit_ptr = hindsight_glue::exit_address();
         w.ctx_mut().cell_mask = predictor.size() - 1;
         Ok(w)
     }
@@ -213,7 +211,7 @@ impl Window {
     #[inline(always)]
     pub fn set_word(&mut self, addr: u64, value: u64) {
         // SAFETY: `cell` guarantees 4096 bytes.
-        unsafe { self.cell(addr).cast::<u64>().write_unaligned(value) }
+        unsafe { self.cell(addr).cast::<u64>().write_unaligned(value.to_le()) }
     }
 
     /// Writes the low `len` (at most 8) bytes of `value` to the cells of `addr`. Only for a thread that is prepared to run

@@ -10,7 +10,7 @@ const KEPT: usize = 1 << 16;
 /// Finds out what pages hold.
 pub trait PageSource: Send + Sync {
     /// What a page holds. `None`: the data is damaged. It may be called by several threads at the same time, and on a stack of
-    /// [`crate::host::STACK`] bytes.
+    /// `STACK` bytes of `native/host.rs`.
     fn page(&self, number: u32) -> Option<SharedPage>;
 }
 

@@ -463,8 +463,8 @@ impl HostFloat {
 
 #[cfg(test)]
 mod tests {
+    use super::super::executable::Executable;
     use super::*;
-    use crate::executable::Executable;
     use hindsight_isa::Predictor;
 
     thread_local! {

@@ -1,21 +1,16 @@
 //! Instructions that translated code leaves to the runtime.
 
+use super::Native;
 use crate::Error;
+use crate::access::decode;
 use crate::cpu::Cpu;
-use crate::native::Native;
 use crate::processor::Processor;
 use crate::string::string;
 use hindsight_isa::string::StringOp;
 use hindsight_isa::{Ctx, comes_from_outside};
 use hindsight_translate::effective::Registers;
 use hindsight_translate::vsib::{Elements, gathers};
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
-
-/// Decodes one instruction at `pc`. `None` if the bytes are not an instruction.
-pub(crate) fn decode(bytes: &[u8], pc: u64) -> Option<Instruction> {
-    let i = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
-    (!i.is_invalid()).then_some(i)
-}
+use iced_x86::{Instruction, Mnemonic, Register};
 
 /// Executes the instruction in `bytes`, at which no event is due. Does not advance the position.
 pub(crate) fn execute(native: &mut Native, cpu: &mut Cpu, bytes: &[u8]) -> Result<(), Error> {

@@ -1,55 +1,16 @@
 //! The translation cache: blocks, links between them, and the code that they depend on.
 
+use super::executable::{Executable, code_was_written};
 use crate::Error;
-use crate::executable::{Executable, code_was_written};
+use crate::library::Key;
+use crate::maps::Map;
 use hindsight_isa::ctx::table;
 use hindsight_isa::{Ctx, Desc};
 use hindsight_translate::Block as Translated;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 /// Bytes of each half, hot and cold.
 const HALF: usize = 32 << 20;
 const ALIGN: usize = 16;
-
-/// Identifies a block: its guest address, and the number of instructions to which it is limited (0: not
-/// limited).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Key {
-    pub pc: u64,
-    pub limit: u32,
-}
-
-impl Key {
-    /// Used in place of a limit. The block has one instruction and does not announce that it may write to
-    /// watched memory. Ordinary blocks do announce it, even one that is limited to one instruction because
-    /// something is due behind it.
-    pub const UNWATCHED: u32 = u32::MAX;
-}
-
-/// A hash function for integers. Guest addresses need no better one.
-#[derive(Default)]
-pub struct Mix(u64);
-
-impl Hasher for Mix {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|b| self.write_u64(*b as u64));
-    }
-    fn write_u32(&mut self, v: u32) {
-        self.write_u64(v as u64);
-    }
-    fn write_u64(&mut self, v: u64) {
-        self.0 = (self.0.rotate_left(29) ^ v).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 ^= self.0 >> 32;
-    }
-}
-
-pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
-/// A map by guest addresses.
-pub type AddressMap<V> = Map<u64, V>;
 
 /// One translated block.
 pub struct Block {

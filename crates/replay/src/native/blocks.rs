@@ -1,11 +1,11 @@
 //! Makes a processor's translated blocks, and finds the guest instruction of a host address.
 
+use super::Native;
+use super::host::Fault;
 use crate::Error;
-use crate::cache::Key;
 use crate::code::Code;
 use crate::cpu::{Cpu, Observe};
-use crate::host::Fault;
-use crate::native::Native;
+use crate::library::Key;
 use hindsight_confine::{Code as Parts, Kind, Marks, Refusal, Rules};
 use hindsight_translate::{Input, Translator};
 use std::sync::Arc;
