@@ -22,7 +22,7 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
-use std::mem::ManuallyDrop;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::runtime::Runtime;
@@ -38,16 +38,51 @@ const STACK: usize = 16 << 20;
 /// Answers queries about recordings.
 pub struct Engine {
     context: SessionContext,
-    runtime: ManuallyDrop<Runtime>,
+    workers: Workers,
     stop: Stop,
 }
 
-impl Drop for Engine {
+/// The threads that answer. What still runs for an interrupted question is never waited for: a step of it may take long.
+struct Workers {
+    processors: usize,
+    now: RefCell<Option<Runtime>>,
+}
+
+impl Workers {
+    fn new(processors: usize) -> Result<Workers> {
+        Ok(Workers {
+            processors,
+            now: RefCell::new(Some(Workers::make(processors)?)),
+        })
+    }
+
+    fn make(processors: usize) -> Result<Runtime> {
+        // It waits for nothing but its own threads. Work that takes long is done in threads of its own.
+        let mut made = tokio::runtime::Builder::new_multi_thread();
+        made.worker_threads(processors).thread_stack_size(STACK);
+        Ok(made.build()?)
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&Runtime) -> T) -> T {
+        let now = self.now.borrow();
+        what(now.as_ref().expect("it is there until it is dropped"))
+    }
+
+    /// Leaves what runs to itself. The next question has threads of its own.
+    fn renew(&self) {
+        if let Ok(fresh) = Workers::make(self.processors)
+            && let Some(old) = self.now.replace(Some(fresh))
+        {
+            old.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Workers {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it after this.
-        let runtime = unsafe { ManuallyDrop::take(&mut self.runtime) };
-        // What still runs for an interrupted question is not waited for.
-        runtime.shutdown_background();
+        if let Some(last) = self.now.take() {
+            last.shutdown_background();
+        }
     }
 }
 
@@ -120,14 +155,9 @@ impl Engine {
         }
         functions::register(&context, recordings);
         values::register(&context, recordings);
-        // It waits for nothing but its own threads. Work that takes long is done in threads of its own.
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(processors)
-            .thread_stack_size(STACK)
-            .build()?;
         Ok(Engine {
             context,
-            runtime: ManuallyDrop::new(runtime),
+            workers: Workers::new(processors)?,
             stop: Stop::default(),
         })
     }
@@ -171,7 +201,7 @@ impl Engine {
         }
         let context = self.context.clone();
         // In a task of its own: reading conditions may take long, and whoever waits can be interrupted.
-        let work = self.runtime.spawn(async move {
+        let plan = async move {
             let plan = context.state().statement_to_plan(statement).await?;
             let options = SQLOptions::new().with_allow_dml(false);
             options.verify_plan(&plan)?;
@@ -184,20 +214,32 @@ impl Engine {
                 true => Some(apart(frame.execute_stream().await?)),
                 false => None,
             })
-        });
-        self.runtime.block_on(self.stop.unless(work))??
+        };
+        let work = self.workers.with(|w| w.spawn(plan));
+        self.wait(work)??
+    }
+
+    /// Waits for this, or until the question is interrupted.
+    fn wait<T>(&self, what: impl Future<Output = T>) -> Result<T> {
+        let done = self.workers.with(|w| w.block_on(self.stop.unless(what)));
+        if done.is_err() {
+            self.workers.renew();
+        }
+        done
     }
 
     /// Waits for the next rows.
     pub fn next(&self, rows: &mut SendableRecordBatchStream) -> Result<Option<RecordBatch>> {
         use futures::StreamExt;
-        let next = self.runtime.block_on(self.stop.unless(rows.next()))?;
+        let next = self.wait(rows.next())?;
         next.transpose().map_err(|e| cause(&e))
     }
 
     /// The columns of a table, or of what a function makes.
     fn describe(&self, name: &str) -> Result<SendableRecordBatchStream> {
-        let table = self.runtime.block_on(self.context.table_provider(name));
+        let table = self
+            .workers
+            .with(|w| w.block_on(self.context.table_provider(name)));
         let function = TABLES.iter().find(|t| t.name == name);
         let schemas = [
             table.ok().map(|t| t.schema()),
