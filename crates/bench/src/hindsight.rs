@@ -12,6 +12,8 @@ use std::time::Duration;
 pub struct Hindsight {
     pub program: PathBuf,
     pub record_options: Vec<String>,
+    /// The words that run what verifies recordings: the same program, if nothing else is chosen.
+    pub player: Vec<OsString>,
 }
 
 /// What a recording says about itself.
@@ -44,6 +46,7 @@ impl Hindsight {
             return Err(io::Error::new(io::ErrorKind::NotFound, message));
         }
         Ok(Hindsight {
+            player: vec![program.clone().into()],
             program,
             record_options,
         })
@@ -123,9 +126,7 @@ impl Hindsight {
         );
         let words = ["replay", "--verify", "--jobs", &jobs.to_string()].map(OsString::from);
         let done = run(&Spec {
-            argv: [self.program.clone().into()]
-                .into_iter()
-                .chain(words)
+            argv: (self.player.iter().cloned().chain(words))
                 .chain([trace.into()])
                 .collect(),
             cwd: "/".into(),

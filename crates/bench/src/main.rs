@@ -91,6 +91,10 @@ struct Fidelity {
     /// File of commands to use instead of the built-in list.
     #[arg(long)]
     cases: Option<PathBuf>,
+    /// Words that run what verifies the recordings, such as `hindsight --processor interpreter`, or
+    /// `qemu-aarch64 FILE` with a build for that machine. Default: what records.
+    #[arg(long)]
+    player: Option<String>,
     /// Show only failures.
     #[arg(long)]
     misses: bool,
@@ -385,7 +389,12 @@ fn write_report(file: &Path, report: &str) -> io::Result<()> {
 }
 
 fn fidelity(o: &Fidelity) -> io::Result<ExitCode> {
-    let tool = Hindsight::find(o.common.hindsight.clone(), o.common.options.clone())?;
+    let mut tool = Hindsight::find(o.common.hindsight.clone(), o.common.options.clone())?;
+    if let Some(player) = &o.player {
+        let words = shlex::split(player).filter(|w| !w.is_empty());
+        let words = words.ok_or_else(|| io::Error::other("--player: expected a command"))?;
+        tool.player = words.into_iter().map(Into::into).collect();
+    }
     let text = match &o.cases {
         Some(file) => std::fs::read_to_string(file)?,
         None => include_str!("../fidelity/cases.txt").to_owned(),

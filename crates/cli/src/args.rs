@@ -3,10 +3,12 @@
 mod declare;
 mod diff;
 mod housekeeping;
+#[cfg(target_arch = "x86_64")]
+mod live;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "args/elsewhere.rs"]
+mod live;
 mod questions;
-mod recording;
-mod rerun;
-mod resume;
 mod tables;
 mod values;
 mod whole;
@@ -15,10 +17,8 @@ use clap::{Parser, Subcommand};
 pub use declare::*;
 pub use diff::*;
 pub use housekeeping::*;
+pub use live::*;
 pub use questions::*;
-pub use recording::*;
-pub use rerun::*;
-pub use resume::*;
 pub use tables::*;
 use values::bytes;
 pub use whole::*;

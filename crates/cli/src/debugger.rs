@@ -26,6 +26,11 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const OTHERS: i32 = 3;
 /// The same of a program that Rust's compiler has made.
 const OTHERS_OF_RUST: i32 = 4;
+/// The gdb to start: the first that is there. A recording is of x86-64, which the one of another machine need not know.
+const GDBS: &[&str] = match cfg!(target_arch = "x86_64") {
+    true => &["gdb"],
+    false => &["gdb-multiarch", "gdb"],
+};
 
 fn open(file: &Path, process: Option<u32>, at: Option<Place>) -> Result<Session> {
     let options = Options {
@@ -86,14 +91,16 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     for file in &declared {
         server.push(format!("--declared={}", path_of(file)).into());
     }
+    server.extend(crate::processor::said().map(OsString::from));
     if let Some(most) = limits::said() {
         server.push(format!("--max-memory={}k", most >> 10).into());
     }
     server.push(quoted(path.canonicalize()?.as_os_str()));
     let mut connect = OsString::from("target remote | ");
     connect.push(server.join(OsStr::new(" ")));
-    let status = Command::new("gdb")
-        .args([
+    let gdb = |program| {
+        let mut gdb = Command::new(program);
+        gdb.args([
             "-q",
             "-iex",
             "set pagination off",
@@ -108,12 +115,20 @@ pub fn run(a: &args::Replay) -> Result<i32> {
         // Otherwise only one thread goes on in a recording.
         .args(["-ex", "set scheduler-locking off"])
         .args(["-ex", "set pagination on"])
-        .args(&a.gdb)
-        .status();
+        .args(&a.gdb);
+        gdb.status()
+    };
+    let mut status = gdb(GDBS[0]);
+    for other in &GDBS[1..] {
+        if matches!(&status, Err(e) if e.kind() == std::io::ErrorKind::NotFound) {
+            status = gdb(other);
+        }
+    }
     let status = match status {
         Ok(s) => s,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => bail!(
-            "gdb is not installed; `hindsight gdbserver` serves any other client of its protocol"
+            "{} is not installed; `hindsight gdbserver` serves any other client of its protocol",
+            GDBS[0]
         ),
         Err(e) => return Err(e).context("gdb"),
     };

@@ -1,13 +1,14 @@
 //! The command line: `hindsight record`, `info`, `replay`, and the store of recordings.
 
+// Some of it serves commands on live programs only, which other machines do not have.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
+
 mod args;
 mod assets_here;
 mod at;
-mod attach;
 mod audit;
 mod bar;
 mod breakpath;
-mod cache;
 mod calls;
 mod carried;
 mod choice;
@@ -19,12 +20,16 @@ mod data;
 mod debugger;
 mod declare;
 mod diff;
-mod dump;
 mod export;
 mod hex;
 mod info;
 mod interrupts;
 mod limits;
+#[cfg(target_arch = "x86_64")]
+mod live;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "elsewhere.rs"]
+mod live;
 mod maps;
 mod mem;
 mod numbers;
@@ -36,10 +41,7 @@ mod placed;
 mod printers;
 mod processor;
 mod receive;
-mod record;
 mod replay;
-mod rerun;
-mod resume;
 mod serve;
 pub mod sql;
 mod states;
@@ -55,6 +57,7 @@ mod words;
 
 use args::{Args, Command};
 use clap::{CommandFactory, Parser};
+use live::{attach, cache, dump, record, rerun, resume};
 
 /// Runs the command line; the exit status.
 pub fn run() -> i32 {
@@ -179,12 +182,26 @@ fn completions(shell: clap_complete::Shell) -> i32 {
 /// Whether the options for all commands fit this one. Begins to limit memory.
 fn fits(args: &Args) -> Result<(), &'static str> {
     match (args.command.reads(), args.max_memory) {
-        (true, said) => limits::begin(said),
+        (true, said) => {
+            if !processor::has_small_pages() {
+                return Err(
+                    "recordings are played where pages have 4 KiB; this kernel has larger ones",
+                );
+            }
+            limits::begin(said);
+        }
         (false, None) => {}
         (false, Some(_)) => return Err("--max-memory is for commands that read a recording"),
     }
     if args.processor != args::Processor::Auto && !args.command.reads() {
         return Err("--processor is for commands that read a recording");
+    }
+    let native = matches!(
+        args.processor,
+        args::Processor::Native | args::Processor::Both
+    );
+    if native && !hindsight_replay::is_native_possible() {
+        return Err("this machine cannot execute recorded code itself: --processor interpreter");
     }
     let verifies = matches!(&args.command, Command::Replay(a) if a.verify.is_some());
     if args.processor == args::Processor::Both && !verifies {

@@ -40,6 +40,9 @@ const COMPARED: u64 = 1 << 30;
 type Agreed = (Way, Identity);
 
 pub fn run(a: &args::Breakpath, file: Option<&Path>, wanted: &Wanted) -> Result<i32> {
+    if cfg!(not(target_arch = "x86_64")) {
+        bail!("this machine is not x86-64: it runs no recorded programs (--gdb prints a script)");
+    }
     // Before the search, which may take long.
     let gdb = find_gdb()?;
     let recording = store::find(file)?;

@@ -1,8 +1,9 @@
-//! How programs are recorded, and where recordings go and come from.
+//! How programs are recorded, and where recordings go.
 
+use super::super::values::seconds;
 use super::values::{
-    Retry, baseline, bytes, children, data_limit, destination, duration, function, pattern,
-    predictor, ring, seconds, system_call,
+    Retry, baseline, children, data_limit, destination, duration, function, pattern, predictor,
+    ring, system_call,
 };
 use clap::Args as ClapArgs;
 use hindsight_launch::{Baseline, Children, KeepOn, Limit, Predictor, Selection};
@@ -228,24 +229,4 @@ pub struct Dump {
     /// For scripts: what was written, on standard output.
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(ClapArgs)]
-pub struct Receive {
-    /// Address to listen on; port 0 takes a free one. The connection is neither encrypted nor
-    /// authenticated.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7890")]
-    pub listen: String,
-    /// File to write; default: a new file in the store.
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Take at most so many bytes, such as `500M`; what has come until then stays.
-    #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = bytes)]
-    pub max_size: u64,
-    /// Leave whoever does not begin with a recording within this time, and wait for the next one.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    pub timeout: std::time::Duration,
-    /// End when nothing has come for this time, as of a program that sleeps; 0: only when the other machine is gone.
-    #[arg(long, value_name = "SECONDS", default_value = "86400", value_parser = seconds)]
-    pub idle: std::time::Duration,
 }

@@ -1,6 +1,6 @@
 //! `hindsight attach` and `hindsight detach`.
 
-use crate::record::report;
+use super::record::report;
 use crate::status::FAILED;
 use crate::{args, say};
 use anyhow::Result;

@@ -1,6 +1,6 @@
 //! How an instant of a recording goes on as a live process.
 
-use super::questions::recording_and_place;
+use super::super::questions::recording_and_place;
 use clap::{Args as ClapArgs, ValueEnum};
 
 #[derive(ClapArgs)]

@@ -1,0 +1,8 @@
+//! Commands on live programs: to record them, and to run them with what was recorded.
+
+pub mod attach;
+pub mod cache;
+pub mod dump;
+pub mod record;
+pub mod rerun;
+pub mod resume;
