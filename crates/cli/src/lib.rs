@@ -56,7 +56,7 @@ mod waits;
 mod words;
 
 use args::{Args, Command};
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 use live::{attach, cache, dump, record, rerun, resume};
 
 /// Runs the command line; the exit status.
@@ -66,7 +66,8 @@ pub fn run() -> i32 {
 
 /// The same. `engine` runs the commands that need an engine so large that another executable has it.
 fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
-    let args = match Args::try_parse() {
+    let parsed = command().try_get_matches();
+    let args = match parsed.and_then(|m| Args::from_arg_matches(&m)) {
         Ok(a) => a,
         Err(e) => return misused(&e),
     };
@@ -157,6 +158,11 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
     status(result)
 }
 
+/// What can be said on the command line of this machine.
+fn command() -> clap::Command {
+    args::adapt(Args::command())
+}
+
 /// Shows help, or what is wrong with a command line; the exit status.
 fn misused(e: &clap::Error) -> i32 {
     let _ = e.print();
@@ -174,7 +180,7 @@ fn misused(e: &clap::Error) -> i32 {
 /// Prints what a shell needs to complete command lines.
 fn completions(shell: clap_complete::Shell) -> i32 {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Args::command(), "hindsight", &mut text);
+    clap_complete::generate(shell, &mut command(), "hindsight", &mut text);
     out::put(String::from_utf8_lossy(&text).trim_end());
     0
 }
@@ -201,7 +207,9 @@ fn fits(args: &Args) -> Result<(), &'static str> {
         args::Processor::Native | args::Processor::Both
     );
     if native && !hindsight_replay::is_native_possible() {
-        return Err("this machine cannot execute recorded code itself: --processor interpreter");
+        return Err(
+            "this machine cannot run translated code: leave --processor out, or say interpreter",
+        );
     }
     let verifies = matches!(&args.command, Command::Replay(a) if a.verify.is_some());
     if args.processor == args::Processor::Both && !verifies {

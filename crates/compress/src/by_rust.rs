@@ -30,7 +30,7 @@ pub struct Decompressor(FrameDecoder);
 /// Bytes that are unpacked before they are put where they belong.
 const STEP: usize = 1 << 20;
 /// A window that every frame may have, in bytes.
-const COMMON_WINDOW: u64 = 8 << 20;
+const COMMON_WINDOW: u64 = 1 << 20;
 
 impl Decompressor {
     /// # Errors

@@ -1,7 +1,8 @@
 //! Compression: zstd frames ([RFC 8878](https://www.rfc-editor.org/rfc/rfc8878)).
 //!
 //! On x86-64, where programs are recorded, the C library does it, since recording waits for it. Everywhere else a library
-//! in Rust does: a build for such a machine needs no C compiler for it. Its frames are larger, and only the index has them.
+//! in Rust does: a build for such a machine needs no C compiler for it. Its frames are larger: those of the index, and of what `cut`
+//! writes there.
 //!
 //! ```
 //! let frame = hindsight_compress::pack(b"a a a a a a a a a a a a a a", 1).unwrap();
@@ -31,7 +32,9 @@ pub fn pack(raw: &[u8], level: i32) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// What a frame stands for, which is at most `most` bytes. Takes memory in proportion to `most`, whatever the frame is.
+/// What a frame stands for, which is at most `most` bytes. By the C library, it takes memory in proportion to `most`, whatever the
+/// frame is. The one in Rust unpacks a block of the frame before it sees that it is too long. A hostile block of some kilobytes
+/// can take as much memory as the process may have. So the process must be limited.
 ///
 /// # Errors
 /// The frame is damaged, or stands for more.

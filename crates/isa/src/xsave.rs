@@ -52,7 +52,19 @@ impl Layout {
         None
     }
 
-    /// The same. `ask` answers what `cpuid` answers on this processor, given leaf and subleaf.
+    /// For what recorded programs save and restore: as on this machine. Where it has no XSAVE, as on Intel's processors with
+    /// AVX-512, since a recording does not say.
+    pub fn of_programs() -> Layout {
+        Layout::detect().unwrap_or(Layout {
+            mask: COMPONENTS,
+            ymm: 576,
+            opmask: 1088,
+            zmm_hi: 1152,
+            hi16: 1664,
+        })
+    }
+
+    /// The same as [`Layout::detect`]. `ask` answers what `cpuid` answers on this processor, given leaf and subleaf.
     #[cfg(target_arch = "x86_64")]
     pub fn detect_with(ask: impl Fn(u32, u32) -> CpuidResult) -> Option<Layout> {
         // Leaf 1 exists on every x86-64 processor.

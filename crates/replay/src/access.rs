@@ -3,7 +3,7 @@
 
 use hindsight_isa::regs::{RAX, RCX, RDI, RDX, RSI};
 use hindsight_isa::string::{Kind, Repeat, StringOp};
-use hindsight_isa::xsave::{COMPONENTS, Layout};
+use hindsight_isa::xsave::Layout;
 use hindsight_isa::{CpuState, VecState};
 use hindsight_translate::effective::{Registers, stores_state};
 use hindsight_translate::vsib::{Elements, gathers};
@@ -164,7 +164,7 @@ fn restored(cpu: &CpuState, header: &[u8; 16]) -> Vec<(usize, usize)> {
         let at = match compact {
             true if layout & bit == 0 => continue,
             true => Some(next),
-            false => host().and_then(|h| h.offset(component)),
+            false => of_programs().offset(component),
         };
         next += len;
         if let Some(at) = at.filter(|_| asked & bit != 0) {
@@ -174,10 +174,10 @@ fn restored(cpu: &CpuState, header: &[u8; 16]) -> Vec<(usize, usize)> {
     out
 }
 
-/// The layout of XSAVE areas on this processor. Areas of recordings are restored with it too.
-fn host() -> Option<Layout> {
-    static HOST: OnceLock<Option<Layout>> = OnceLock::new();
-    *HOST.get_or_init(Layout::detect)
+/// [`Layout::of_programs`], asked once.
+fn of_programs() -> Layout {
+    static ASKED: OnceLock<Layout> = OnceLock::new();
+    *ASKED.get_or_init(Layout::of_programs)
 }
 
 /// Whether an access reads, and whether it writes.
@@ -222,8 +222,7 @@ pub(crate) fn area(asked: u64, compact: bool) -> usize {
     const AVX: u64 = 1 << 2;
     /// AVX and the three components of AVX-512. Programs see no others.
     const EXTENDED: [(u64, usize); 4] = [(AVX, 256), (1 << 5, 64), (1 << 6, 512), (1 << 7, 1024)];
-    let host = host().map_or(COMPONENTS, |l| l.mask);
-    let asked = asked & host;
+    let asked = asked & of_programs().mask;
     let there = || EXTENDED.iter().filter(|e| asked & e.0 != 0);
     match compact {
         false if there().any(|e| e.0 != AVX) => LONGEST,

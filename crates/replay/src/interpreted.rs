@@ -78,14 +78,12 @@ pub(crate) struct Interpreted {
 impl Interpreted {
     pub fn new() -> Interpreted {
         let mut inner = Interpreter::new();
-        if let Some(l) = Layout::detect() {
-            let [opmask, zmm_hi, hi16] = l.offsets();
-            inner.set_xsave(Offsets {
-                opmask,
-                zmm_hi,
-                hi16,
-            });
-        }
+        let [opmask, zmm_hi, hi16] = Layout::of_programs().offsets();
+        inner.set_xsave(Offsets {
+            opmask,
+            zmm_hi,
+            hi16,
+        });
         Interpreted {
             inner,
             refuses: None,

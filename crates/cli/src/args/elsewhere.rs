@@ -11,6 +11,20 @@ pub struct Elsewhere {
     pub words: Vec<OsString>,
 }
 
+/// What the help says of these commands: they are not listed, and say what `help` is asked for.
+pub fn adapt(mut command: clap::Command) -> clap::Command {
+    let names = [
+        "record", "attach", "detach", "dump", "cache", "rerun", "resume",
+    ];
+    for name in names {
+        command = command.mut_subcommand(name, |c| {
+            c.about("Not on this machine: programs are recorded and run on x86-64")
+                .hide(true)
+        });
+    }
+    command
+}
+
 pub type Record = Elsewhere;
 pub type Attach = Elsewhere;
 pub type Detach = Elsewhere;

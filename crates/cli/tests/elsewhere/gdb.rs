@@ -14,6 +14,7 @@ stepi
 info registers rip rsp rax rdi eflags
 reverse-stepi
 x/2i $pc
+print parse(5)
 finish
 watch -l counter
 reverse-continue
@@ -49,7 +50,9 @@ fn gdb_goes_back_and_forth() {
     let source = scene.path("counts.c");
     std::fs::write(
         &source,
-        "int counter;\n\
+        "#include <stdlib.h>\n\
+         int counter;\n\
+         int parse(int n) {\n    return strtol(\"7\", 0, 10) + n;\n}\n\
          int work(int n) {\n    counter += n;\n    return counter * 3;\n}\n\
          int main(void) {\n    int s = 0;\n    for (int i = 1; i < 9; i++)\n        s += work(i);\n    return s == 0;\n}\n",
     )
@@ -57,7 +60,7 @@ fn gdb_goes_back_and_forth() {
     let program = scene.path("counts");
     let mut compiler = Command::new("gcc");
     compiler
-        .args(["-g", "-O0", "-o"])
+        .args(["-g", "-O0", "-Wl,-z,lazy", "-o"])
         .arg(&program)
         .arg(&source);
     assert!(compiler.status().unwrap().success());
@@ -75,6 +78,8 @@ fn gdb_goes_back_and_forth() {
         lines
     };
     assert!(far.contains("Breakpoint 1, work (n=1)"), "{far}");
+    // The dynamic linker saves and restores vector registers when it finds `strtol`.
+    assert!(far.contains("$1 = 12"), "{far}");
     assert!(
         far.contains("Hardware watchpoint 2: -location counter"),
         "{far}"

@@ -121,6 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_arch = "x86_64")]
     fn stat_is_read_as_the_kernel_writes_it() {
         use std::os::unix::fs::MetadataExt;
         let file = std::fs::File::open("/proc/self/exe").unwrap();

@@ -15,7 +15,7 @@ pub fn written(i: &Instruction, cpu: &CpuState, v: &VecState) -> Option<Vec<(usi
     if !matches!(i.mnemonic(), Mnemonic::Xsavec | Mnemonic::Xsavec64) {
         return None;
     }
-    let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & Layout::detect()?.mask;
+    let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & Layout::of_programs().mask;
     let registers = |numbers: Range<usize>, bytes: Range<usize>| -> Vec<u8> {
         let one = |n: usize| v.zmm[n][bytes.clone()].to_vec();
         numbers.flat_map(one).collect()
