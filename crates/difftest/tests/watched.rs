@@ -24,7 +24,7 @@ impl Table {
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                WATCH_TABLE,
+                WATCH_TABLE as usize,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,

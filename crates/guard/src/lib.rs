@@ -6,16 +6,34 @@
 //! - [`broker`]: splits off a process that plays recordings. Before that process reads a recording, it gives
 //!   up what it does not need ([`sandbox`]). It asks the broker ([`outside`]) for files that belong to the
 //!   recording.
+//! - [`place`]: reads and writes open files at a place.
+//!
+//! A host without files, as WebAssembly in a browser, has only what the player needs of this: `nowhere` refuses every file.
 
+#[cfg(unix)]
 pub mod broker;
+#[cfg(unix)]
 pub mod kernel;
+mod names;
+#[cfg(not(unix))]
+mod nowhere;
+#[cfg(unix)]
 pub mod outside;
+pub mod place;
+#[cfg(unix)]
 pub mod private;
+#[cfg(unix)]
 pub mod regular;
+#[cfg(unix)]
 pub mod sandbox;
+#[cfg(unix)]
 mod wire;
+#[cfg(unix)]
 pub mod within;
 
+#[cfg(not(unix))]
+pub use nowhere::{outside, private, regular};
+#[cfg(unix)]
 pub use wire::{keep_alive, wait};
 
 use std::sync::OnceLock;

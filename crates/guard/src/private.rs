@@ -11,7 +11,9 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+pub use crate::names::{folder_of, temporary};
 
 const FILE: u32 = 0o600;
 const FOLDER: u32 = 0o700;
@@ -136,19 +138,6 @@ pub(crate) fn link(file: &File, path: &Path) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-/// The folder that contains a file.
-pub fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
-    }
-}
-
-/// The path of a file that is to replace the file at `path`.
-pub fn temporary(path: &Path) -> PathBuf {
-    path.with_added_extension("new")
 }
 
 #[cfg(test)]

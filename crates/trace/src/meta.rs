@@ -8,7 +8,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// A string of the operating system. In JSON it is a string if it is UTF-8, otherwise an array of bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -67,8 +66,15 @@ impl Text {
     }
 
     /// The string for the operating system.
+    #[cfg(unix)]
     pub fn to_os(&self) -> OsString {
-        OsString::from_vec(self.as_bytes().to_vec())
+        std::os::unix::ffi::OsStringExt::from_vec(self.as_bytes().to_vec())
+    }
+
+    /// The string for this machine. Bytes that are not UTF-8 are replaced: elsewhere than on Unix there is no such string.
+    #[cfg(not(unix))]
+    pub fn to_os(&self) -> OsString {
+        self.to_string().into()
     }
 }
 
@@ -83,7 +89,7 @@ impl From<&[u8]> for Text {
 
 impl From<&OsStr> for Text {
     fn from(s: &OsStr) -> Self {
-        s.as_bytes().into()
+        s.as_encoded_bytes().into()
     }
 }
 

@@ -9,10 +9,9 @@ use crate::{
     Error, Header, ModuleHash, ModuleInfo, StreamInfo, StreamKind, StreamSummary, Summary, Taken,
     Text, columns, files, live, repeat, walk,
 };
-use hindsight_guard::outside;
+use hindsight_guard::{outside, place};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
@@ -148,7 +147,7 @@ impl Bytes {
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
         match self {
-            Bytes::File(f) => f.read_exact_at(buf, offset),
+            Bytes::File(f) => place::read(f, buf, offset),
             Bytes::Memory(m) => {
                 let part = usize::try_from(offset)
                     .ok()

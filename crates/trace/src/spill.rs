@@ -1,9 +1,9 @@
 //! A file that holds pieces for a while and reuses the room of dropped ones.
 
+use hindsight_guard::place;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The file. It is as large as the most that was ever held at a time.
@@ -35,7 +35,7 @@ impl Spill {
             offset: self.room().take(len),
             len,
         };
-        self.file.write_all_at(bytes, piece.offset)?;
+        place::write(&self.file, bytes, piece.offset)?;
         Ok(piece)
     }
 
@@ -47,7 +47,7 @@ impl Spill {
 impl Piece {
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; self.len as usize];
-        self.spill.file.read_exact_at(&mut bytes, self.offset)?;
+        place::read(&self.spill.file, &mut bytes, self.offset)?;
         Ok(bytes)
     }
 }

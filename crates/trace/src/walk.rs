@@ -2,8 +2,8 @@
 
 use crate::Error;
 use crate::chunk::{self, ChunkHeader, HEADER_LEN};
+use hindsight_guard::place;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 /// The chunks of a file with their offsets. The walk ends at the file's end, at a cut, or with the error of
 /// the first damaged chunk.
@@ -30,7 +30,7 @@ impl<'f> Walk<'f> {
             return Ok(None);
         }
         let mut b = [0; HEADER_LEN];
-        self.file.read_exact_at(&mut b, offset)?;
+        place::read(self.file, &mut b, offset)?;
         let h = ChunkHeader::from_bytes(&b, offset)?;
         let stored = HEADER_LEN as u64 + h.stored_len as u64;
         if stored > left {
@@ -52,7 +52,7 @@ impl Iterator for Walk<'_> {
 /// The stored payload of the chunk `h` at `offset`.
 pub fn stored(file: &File, offset: u64, h: &ChunkHeader) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; h.stored_len as usize];
-    file.read_exact_at(&mut bytes, offset + HEADER_LEN as u64)?;
+    place::read(file, &mut bytes, offset + HEADER_LEN as u64)?;
     Ok(bytes)
 }
 

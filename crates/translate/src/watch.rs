@@ -23,7 +23,7 @@ pub fn is_atomic(i: &Instruction) -> bool {
 
 /// Bytes of the table of watched memory: one for each 256 bytes of address space, by the low 40
 /// bits of the address.
-pub const WATCH_TABLE: usize = 1 << 32;
+pub const WATCH_TABLE: u64 = 1 << 32;
 
 /// Bytes of the longest store that is looked up in the table. Longer ones are opaque.
 const LONGEST: u64 = 64;

@@ -6,8 +6,6 @@ use crate::files::Stored;
 use crate::{Error, ModuleHash, ModuleInfo, Text};
 use hindsight_guard::{outside, regular};
 use std::collections::{HashMap, VecDeque};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -159,7 +157,8 @@ impl Trace {
         let info = self.modules.get(module as usize).ok_or(unknown)?;
         self.recorded_part(info, offset, len).or_else(|e| {
             let bytes = self.instead(info, e)?.bytes;
-            let rest = bytes.get(offset as usize..).unwrap_or(&[]);
+            let from = usize::try_from(offset).ok();
+            let rest = from.and_then(|from| bytes.get(from..)).unwrap_or(&[]);
             let mut out = rest[..rest.len().min(len)].to_vec();
             out.resize(len, 0);
             Ok(out)
@@ -178,11 +177,14 @@ impl Trace {
                 return Err(self.not_whole(info, &source));
             };
             let piece = self.piece(info, &source, *place, h)?;
-            let within = (at - h.first_pos) as usize;
-            let n = piece.len().saturating_sub(within).min((end - at) as usize);
-            if n == 0 {
+            let Some(within) = usize::try_from(at - h.first_pos)
+                .ok()
+                .filter(|within| *within < piece.len())
+            else {
                 return Err(self.not_whole(info, &source));
-            }
+            };
+            // At most `len` bytes are left.
+            let n = (piece.len() - within).min((end - at) as usize);
             let to = (at - offset) as usize;
             out[to..to + n].copy_from_slice(&piece[within..within + n]);
             at += n as u64;
@@ -312,12 +314,12 @@ impl Trace {
 
 /// The content of the file of this machine at a module's path, if the content is the module's.
 fn from_machine(info: &ModuleInfo) -> Option<Vec<u8>> {
-    let path = Path::new(OsStr::from_bytes(info.path.as_bytes()));
+    let path = info.path.to_os();
     if info.size > MAX_MODULE {
         return None;
     }
     // The content is compared after reading: it has to be read anyway.
-    let file = outside::open_same(path, info.size, &info.hash.0, |_| true)?;
+    let file = outside::open_same(Path::new(&path), info.size, &info.hash.0, |_| true)?;
     let bytes = regular::rest(&file, info.size).ok()?;
     (ModuleHash::of(&bytes) == info.hash).then_some(bytes)
 }

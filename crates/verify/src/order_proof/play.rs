@@ -108,7 +108,7 @@ impl Table {
         let at = unsafe {
             libc::mmap(
                 null_mut(),
-                WATCH_TABLE,
+                WATCH_TABLE as usize,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
@@ -133,7 +133,7 @@ impl Drop for Table {
     fn drop(&mut self) {
         // SAFETY: mapped in `new`, and no machine uses it any more.
         unsafe {
-            libc::munmap(self.at.cast(), WATCH_TABLE);
+            libc::munmap(self.at.cast(), WATCH_TABLE as usize);
         }
     }
 }
