@@ -2,8 +2,12 @@
 
 use core::ops::Range;
 
-/// Number of slots. The low 16 bits of an address choose its slot.
-const SLOTS: usize = 1 << 16;
+/// Number of slots. The low 16 bits of an address choose its slot. WebAssembly never runs translated code, and has little memory.
+const SLOTS: usize = if cfg!(target_family = "wasm") {
+    4
+} else {
+    1 << 16
+};
 
 /// One entry: a known target.
 #[repr(C)]

@@ -2,7 +2,8 @@
 
 use crate::Error;
 use crate::sweep::{Bits, sweep};
-use crate::window::{AccessKind, Window};
+use crate::window::shared::WindowOf;
+use crate::window::store::{AccessKind, Marks};
 
 const PAGE: usize = 4096;
 
@@ -32,7 +33,7 @@ impl LineMarks {
 /// of each line, and the cells. Entries of lines that were not accessed are meaningless.
 pub type ShowPage<'a> = dyn FnMut(u32, u64, &[LineMarks; 64], &[u8; PAGE]) + 'a;
 
-impl Window {
+impl<C: Marks> WindowOf<C> {
     /// Shows all pages that have marks, ascending, and removes the marks. Pages of marks that were set are
     /// zeroed in place, which is cheaper than allocating them again. Other pages are released.
     pub fn take_marks(&mut self, show: &mut ShowPage) -> Result<(), Error> {
@@ -96,6 +97,7 @@ impl Window {
 mod tests {
     use super::*;
     use crate::sweep::LINE;
+    use crate::window::{Window, in_each_window};
     use hindsight_isa::observe::{self, MARK, UNKNOWN};
 
     #[test]
@@ -116,14 +118,18 @@ mod tests {
 
     #[test]
     fn marks_are_shown_once() {
-        shown_once(Window::observed().unwrap());
+        in_each_window!(shown_once_in);
         let near = Window::observed_near().unwrap();
         assert!(near.is_near() && !Window::observed_near().unwrap().is_near());
         shown_once(near);
     }
 
-    fn shown_once(mut w: Window) {
-        let seen = |w: &mut Window| {
+    fn shown_once_in<C: Marks>() {
+        shown_once(WindowOf::<C>::observed().unwrap());
+    }
+
+    fn shown_once<C: Marks>(mut w: WindowOf<C>) {
+        let seen = |w: &mut WindowOf<C>| {
             let mut out = Vec::new();
             w.take_marks(&mut |page, lines, marks, cells| {
                 let i = lines.trailing_zeros() as usize;

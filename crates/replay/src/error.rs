@@ -108,6 +108,17 @@ fn allowed(limit: Option<u64>) -> String {
 }
 
 impl Error {
+    /// The error of a window that needed more memory than it may have.
+    pub(crate) fn full() -> Error {
+        Error::System {
+            what: "the program needs more memory than a replay may have here",
+            cause: std::io::ErrorKind::OutOfMemory.into(),
+        }
+    }
+}
+
+#[cfg(unix)]
+impl Error {
     /// The error of a failed mapping of `bytes` bytes, from the system's last error.
     pub(crate) fn address_space(bytes: usize) -> Error {
         let cause = std::io::Error::last_os_error();

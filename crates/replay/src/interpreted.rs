@@ -26,6 +26,7 @@ impl Memory for Window {
     #[inline(always)]
     fn load<const N: usize>(&mut self, addr: u64) -> [u8; N] {
         self.note(AccessKind::Reads, addr, N);
+        self.touch(addr, N);
         self.cells(addr)
     }
 
@@ -37,6 +38,7 @@ impl Memory for Window {
 
     fn read(&mut self, addr: u64, buf: &mut [u8]) {
         self.note(AccessKind::Reads, addr, buf.len());
+        self.touch(addr, buf.len());
         Window::read(self, addr, buf);
     }
 
@@ -125,6 +127,9 @@ impl Interpreted {
             cpu.pos += done;
             cpu.executed += done;
             cpu.rip = self.inner.rip();
+            if cpu.window.is_full() {
+                return Err(Error::full());
+            }
             if let Ran::Fault(fault) = ran {
                 return Err(match fault {
                     Fault::MissingCode => cpu.missing_code(),

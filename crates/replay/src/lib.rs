@@ -27,9 +27,14 @@ mod library;
 mod lines;
 mod machine;
 mod maps;
+#[cfg(unix)]
+mod memory;
+#[cfg(not(unix))]
+#[path = "memory/none.rs"]
 mod memory;
 #[cfg(target_arch = "x86_64")]
 mod native;
+#[cfg(unix)]
 mod pagemap;
 mod processor;
 mod queue;
@@ -53,6 +58,9 @@ pub use lines::{Lines, MadePages, PageSource, SharedPage};
 pub use machine::{Machine, Stop, StreamEnd};
 pub use maps::AddressMap;
 pub use memory::page_faults;
+#[cfg(not(unix))]
+pub use memory::prepare;
+#[cfg(unix)]
 pub use pagemap::prepare;
 pub use processor::{Choice, is_native_possible};
 pub use queue::{Counts, Numbers, Source};

@@ -11,7 +11,8 @@ pub(crate) use dirty::Dirty;
 pub use later::{MadePages, PageSource};
 
 use crate::Error;
-use crate::window::{AccessKind, MarkPage, Window};
+use crate::window::shared::WindowOf;
+use crate::window::store::{AccessKind, MarkPage, Marks};
 use bytes::Bytes;
 use later::LaterPages;
 use std::sync::{Arc, Weak};
@@ -55,13 +56,15 @@ impl Lines {
     /// Makes lines from these pages and the bytes of their lines. `None` if the pages do not ascend, or the
     /// bytes are too few or too many.
     pub fn new(pages: Vec<(u32, u64)>, bytes: Vec<u8>) -> Option<Lines> {
-        let count: usize = pages.iter().map(|p| p.1.count_ones() as usize).sum();
+        let count: u64 = pages.iter().map(|p| p.1.count_ones() as u64).sum();
         let ascend = pages.is_sorted_by(|a, b| a.0 < b.0);
-        (ascend && bytes.len() == count * LINE && pages.last().is_none_or(|p| p.0 < 1 << 20))
-            .then_some(Lines {
-                pages,
-                bytes: Bytes::Held(bytes),
-            })
+        (ascend
+            && bytes.len() as u64 == count * LINE as u64
+            && pages.last().is_none_or(|p| p.0 < 1 << 20))
+        .then_some(Lines {
+            pages,
+            bytes: Bytes::Held(bytes),
+        })
     }
 
     /// All lines of some pages, which others may have, too: nothing is copied. A page that is `None` has no lines. `None` if the
@@ -178,6 +181,16 @@ impl Lines {
         };
         let i = self.pages.binary_search_by_key(&page, |p| p.0).ok()?;
         Some(pages.look(i))
+    }
+
+    /// The same, to be looked at. It is kept.
+    #[cfg(any(test, not(unix)))]
+    pub(crate) fn later_cells(&self, page: u32) -> Option<&[u8; PAGE]> {
+        let Bytes::Later(pages) = &self.bytes else {
+            return None;
+        };
+        let i = self.pages.binary_search_by_key(&page, |p| p.0).ok()?;
+        Some(pages.page(i))
     }
 
     /// The bytes of all lines, one behind the other, to be used again. Those of a file, or of pages that others have, are none.
@@ -347,7 +360,7 @@ fn union(pages: &[u32], a: &Lines, b: &Lines) -> Vec<u32> {
     all
 }
 
-impl Window {
+impl<C: Marks> WindowOf<C> {
     /// Pages whose cells may be nonzero.
     fn dirty_cells(&self) -> Result<Vec<u32>, Error> {
         match self.dirty.known() {
@@ -430,7 +443,7 @@ impl Window {
         Ok(())
     }
 
-    /// Like [`Window::begin_with`], but the program may access anything.
+    /// Like [`WindowOf::begin_with`], but the program may access anything.
     pub(crate) fn begin_anywhere(&mut self, lines: &Lines) -> Result<(), Error> {
         if !self.lay(lines)? {
             match lines.is_later() {

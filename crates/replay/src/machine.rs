@@ -216,7 +216,7 @@ impl<'a> Machine<'a> {
     /// frame. The stream may be empty: its thread was killed before it began. Translated code of earlier runs
     /// stays. Memory that the key frame restates is laid out, with what the key frames restate on which it builds.
     pub fn from_keyframe(&mut self, source: Box<dyn Source + 'a>) -> Result<(), Error> {
-        if self.cpu.window.is_bad() {
+        if self.cpu.window.is_bad() || self.cpu.window.is_full() {
             self.cpu.window.hold(&Lines::default())?;
         }
         self.begin(source);
@@ -426,10 +426,11 @@ impl<'a> Machine<'a> {
     /// trusted otherwise. Runs end with this check.
     ///
     /// # Errors
-    /// [`Error::Damaged`]
+    /// [`Error::Damaged`], or the program needs more memory than there is.
     pub fn check(&self) -> Result<(), Error> {
         match self.cpu.window.is_bad() {
             true => Err(Error::Damaged),
+            false if self.cpu.window.is_full() => Err(Error::full()),
             false => Ok(()),
         }
     }

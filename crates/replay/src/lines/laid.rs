@@ -8,7 +8,8 @@ use super::later::{LaterPages, MadePages};
 use super::{Lines, NONE, PAGE, SharedPage, union};
 use crate::Error;
 use crate::memory::MemoryFile;
-use crate::window::Window;
+use crate::window::shared::WindowOf;
+use crate::window::store::Marks;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ fn on_top(laid: &Lines, mut new: BTreeMap<u32, SharedPage>) -> Lines {
     }
 }
 
-impl Window {
+impl<C: Marks> WindowOf<C> {
     /// Sets the cells to `lines` without a copy, and removes all marks, if the lines are in a file or are made later. A page then takes
     /// memory of its own when it is written to, or when it is touched.
     pub(super) fn lay(&mut self, lines: &Lines) -> Result<bool, Error> {
@@ -225,12 +226,12 @@ impl Window {
 mod tests {
     use super::super::tests::{all, diff, take_up};
     use super::*;
-    use crate::window::AccessKind;
+    use crate::window::{AccessKind, Window, in_each_window};
     use hindsight_isa::observe::MARK;
 
-    fn gives_its_memory_away(w: &mut Window) {
+    fn gives_its_memory_away<C: Marks>(w: &mut WindowOf<C>) {
         let whole = w.beyond(&Lines::default()).unwrap();
-        let mut other = Window::observed().unwrap();
+        let mut other = WindowOf::<C>::observed().unwrap();
         other.begin_anywhere(&w.take_content().unwrap()).unwrap();
         assert!(other.beyond(&Lines::default()).unwrap() == whole);
         assert!(w.pages().unwrap().len() <= 1);
@@ -239,6 +240,10 @@ mod tests {
     /// Content that lies in a file, in pages that others have, or is made later, does the same as a copy of it.
     #[test]
     fn content_of_another_window_needs_no_copy() {
+        in_each_window!(content_of_another_window_in);
+    }
+
+    fn content_of_another_window_in<C: Marks>() {
         let mut from = Window::new(hindsight_isa::Predictor::WINDOW).unwrap();
         for page in [0, 1, 2, 3, 9, 10, 30, (1 << 20) - 1] {
             from.write(page * 4096 + 100, &[page as u8 | 1; 3000]);
@@ -272,7 +277,7 @@ mod tests {
         };
         let numbers = pages.iter().map(|p| p.0).collect();
         let later = Lines::later(numbers, Box::new(make)).unwrap();
-        let mut windows = [(); 4].map(|_| Window::observed().unwrap());
+        let mut windows = [(); 4].map(|_| WindowOf::<C>::observed().unwrap());
         let bases = [&copy, &file, &shared, &later];
         let mut kept: Vec<[[Lines; 3]; 4]> = Vec::new();
         for round in 0..300 {
@@ -312,7 +317,7 @@ mod tests {
             assert!(whole[0] == whole[2], "round {round}");
             assert!(whole[0] == whole[3], "round {round}");
             // What it hands over is the same, without a look at all of it.
-            let mut other = Window::observed().unwrap();
+            let mut other = WindowOf::<C>::observed().unwrap();
             other
                 .begin_anywhere(&windows[3].content().unwrap())
                 .unwrap();

@@ -1,8 +1,9 @@
 use super::*;
+use crate::window::{Window, in_each_window};
 use hindsight_isa::observe::MARK;
 
 /// All cells and marks of the first pages and the last ones.
-pub(super) fn all(w: &Window) -> Vec<u8> {
+pub(super) fn all<C: Marks>(w: &WindowOf<C>) -> Vec<u8> {
     let mut out = Vec::new();
     for page in (0..40u64).chain((1 << 20) - 2..1 << 20) {
         let mut buf = [0; PAGE];
@@ -17,7 +18,7 @@ pub(super) fn all(w: &Window) -> Vec<u8> {
 }
 
 /// What a checkpoint holds of a window.
-pub(super) fn diff(w: &mut Window, base: &Lines) -> [Lines; 3] {
+pub(super) fn diff<C: Marks>(w: &mut WindowOf<C>, base: &Lines) -> [Lines; 3] {
     [
         w.beyond(base).unwrap(),
         w.marked_lines(AccessKind::Reads).unwrap(),
@@ -25,7 +26,11 @@ pub(super) fn diff(w: &mut Window, base: &Lines) -> [Lines; 3] {
     ]
 }
 
-pub(super) fn take_up(w: &mut Window, base: &Lines, [cells, reads, writes]: &[Lines; 3]) {
+pub(super) fn take_up<C: Marks>(
+    w: &mut WindowOf<C>,
+    base: &Lines,
+    [cells, reads, writes]: &[Lines; 3],
+) {
     w.become_lines(base, cells).unwrap();
     w.become_marked(AccessKind::Reads, reads).unwrap();
     w.become_marked(AccessKind::Writes, writes).unwrap();
@@ -33,6 +38,10 @@ pub(super) fn take_up(w: &mut Window, base: &Lines, [cells, reads, writes]: &[Li
 
 #[test]
 fn what_was_comes_back_from_anything() {
+    in_each_window!(what_was_comes_back_from_anything_in);
+}
+
+fn what_was_comes_back_from_anything_in<C: Marks>() {
     let mut seed = 88172645463325252u64;
     let mut random = move |n: u64| {
         seed ^= seed << 13;
@@ -40,7 +49,7 @@ fn what_was_comes_back_from_anything() {
         seed ^= seed << 17;
         seed % n
     };
-    let mut w = Window::observed().unwrap();
+    let mut w = WindowOf::<C>::observed().unwrap();
     let base = {
         w.write(3 * 4096 + 60, &[5; 300]);
         w.write(7 * 4096, &[6; 4096]);
@@ -93,10 +102,14 @@ fn what_was_comes_back_from_anything() {
 
 #[test]
 fn behind_a_key_frame_anything_may_be_accessed() {
+    in_each_window!(behind_a_key_frame_anything_may_be_accessed_in);
+}
+
+fn behind_a_key_frame_anything_may_be_accessed_in<C: Marks>() {
     let mut base = Lines::default();
     base.push(5, 1, &[7; PAGE]);
     for whole in [false, true] {
-        let mut w = Window::observed().unwrap();
+        let mut w = WindowOf::<C>::observed().unwrap();
         // The caller promises that only these lines are accessed.
         w.begin_with(&base).unwrap();
         let base = match whole {
@@ -137,7 +150,11 @@ fn pages_are_kept_and_given_back() {
 
 #[test]
 fn changes_from_outside_are_undone() {
-    let mut w = Window::observed().unwrap();
+    in_each_window!(changes_from_outside_are_undone_in);
+}
+
+fn changes_from_outside_are_undone_in<C: Marks>() {
+    let mut w = WindowOf::<C>::observed().unwrap();
     let mut lines = Lines::default();
     lines.push(5, 1, &[7; PAGE]);
     for _ in 0..2 {
@@ -147,7 +164,7 @@ fn changes_from_outside_are_undone() {
         w.read(5 * 4096, &mut held);
         assert_eq!((held[0], held[63], held[64]), (7, 7, 0));
         // The program writes only to the page of `lines`.
-        w.set_word(5 * 4096, 9);
+        w.set_cells(5 * 4096, [9, 0]);
         w.write_from_outside(9 * 4096 - 1, &[1, 2]);
         w.given(u32::MAX as u64, 2).unwrap();
     }
@@ -166,11 +183,15 @@ fn lines_must_fit_their_pages() {
 /// is an error from then on, not zeros.
 #[test]
 fn handed_over_again_and_again() {
+    in_each_window!(handed_over_again_and_again_in);
+}
+
+fn handed_over_again_and_again_in<C: Marks>() {
     let source = |n: u32| (n != 5000).then(|| Arc::new([n as u8; PAGE]));
     let begin = Lines::later((1..12).chain([5000]).collect(), Box::new(source)).unwrap();
     let mut content = begin.clone();
     for round in 1..6u64 {
-        let mut w = Window::observed().unwrap();
+        let mut w = WindowOf::<C>::observed().unwrap();
         w.begin_anywhere(&content).unwrap();
         w.write(round * 4096, &[100 + round as u8; 10]);
         w.write((20 + round) * 4096, &[7; 10]);
@@ -185,7 +206,7 @@ fn handed_over_again_and_again() {
         assert!(kept as u64 >= 2 * (round - 1), "{kept} in round {round}");
         content = next;
     }
-    let mut w = Window::observed().unwrap();
+    let mut w = WindowOf::<C>::observed().unwrap();
     w.begin_anywhere(&content).unwrap();
     for n in 1..12u64 {
         let mut bytes = [0; 20];

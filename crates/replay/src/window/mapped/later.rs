@@ -4,7 +4,7 @@
 //! code go on. All else asks before it touches cells ([`Region::need`]): only the thread of translated code has a signal stack
 //! that is large enough to make pages.
 
-use super::PAGE;
+use super::super::store::PAGE;
 use crate::lines::Lines;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
