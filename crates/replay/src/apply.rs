@@ -18,7 +18,12 @@ use hindsight_translate::effective::Registers;
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
 /// Most bytes of a file that one event maps, or of memory that one event moves.
-const MAX_MOVE: u64 = 2 << 30;
+/// A host of 32 bits has no room for more.
+const MAX_MOVE: u64 = if cfg!(target_pointer_width = "32") {
+    256 << 20
+} else {
+    2 << 30
+};
 /// Bytes of a file that are copied at a time.
 const FILE_STEP: u64 = 1 << 20;
 

@@ -14,8 +14,14 @@ impl Ticks {
         unsafe { std::arch::x86_64::_rdtsc() }
     }
 
+    /// WebAssembly has no clock: nothing takes time there.
+    #[cfg(target_family = "wasm")]
+    pub fn now() -> u64 {
+        0
+    }
+
     /// The clock now.
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(any(target_arch = "x86_64", target_family = "wasm")))]
     pub fn now() -> u64 {
         use std::sync::OnceLock;
         use std::time::Instant;

@@ -9,7 +9,7 @@
 //! several stretches are replayed at the same time. Several functions are looked for at once.
 
 use crate::base::STRIDE;
-use crate::base::sync::{joined, lock};
+use crate::base::sync::{joined, lock, spawn};
 use crate::engine::Engine;
 use crate::index::{self, MOST_CALLS as MOST, NEVER, Track, Tracks};
 use crate::model::memory::Detail;
@@ -259,7 +259,7 @@ fn find(
     };
     std::thread::scope(|s| {
         let n = engine.jobs.min(stretches.len());
-        let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
+        let all: Vec<_> = (0..n).map(|_| spawn(s, work)).collect();
         all.into_iter().try_for_each(joined)
     })?;
     let found = found.into_inner().unwrap_or_else(|e| e.into_inner());

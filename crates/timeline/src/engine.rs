@@ -140,6 +140,16 @@ impl Engine {
         Engine::of(Trace::open(path)?, path, options)
     }
 
+    /// Opens a trace that is in memory. Nothing of it is saved.
+    pub fn from_bytes(bytes: Vec<u8>, options: Options) -> Result<Engine> {
+        let options = Options {
+            unsaved: true,
+            ..options
+        };
+        // No file has an empty path, so there is no index either.
+        Engine::of(Trace::from_bytes(bytes)?, Path::new(""), options)
+    }
+
     /// The recording with what was written since it was opened. Players and what was unpacked are left behind. The index
     /// file has what was found out, as far as it stays true.
     pub fn renewed(&self) -> Result<Engine> {

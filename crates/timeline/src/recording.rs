@@ -16,7 +16,7 @@ pub use clobbers::Clobbers;
 pub use forks::forked_by;
 
 use crate::base::lru::LruCache;
-use crate::base::sync::{joined, lock};
+use crate::base::sync::{joined, lock, spawn};
 use crate::model::error::replay;
 use crate::scan::Scan;
 use crate::{Error, Position, Processor, Result, ThreadId};
@@ -277,7 +277,7 @@ impl Recording {
         };
         std::thread::scope(|s| {
             let n = self.jobs.min(self.threads.len());
-            let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
+            let all: Vec<_> = (0..n).map(|_| spawn(s, work)).collect();
             all.into_iter().try_for_each(joined)
         })?;
         let done = done.into_inner().unwrap_or_else(|e| e.into_inner());

@@ -33,7 +33,8 @@ pub fn memory(view: &mut Viewpoint, address: u64, len: usize, detail: Detail) ->
     // The kernel changes whole words.
     let start = address & !(WORD - 1);
     let before = (address - start) as usize;
-    let most = start.wrapping_neg().wrapping_sub(1).min(1 << 32) as usize;
+    let most = start.wrapping_neg().wrapping_sub(1).min(1 << 32);
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut q = Query::new(
         start,
         (before + len).next_multiple_of(WORD as usize).min(most),

@@ -1,6 +1,7 @@
 //! Searches for last accesses on several processors. The searches do not depend on one another.
 
 use super::last::{Lasts, Target, last_effects};
+use crate::base::sync::{lock, spawn};
 use crate::model::stops::Watch;
 use crate::play::Player;
 use crate::play::Viewpoint;
@@ -127,7 +128,7 @@ fn run(
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(lane) = lanes.get(next.fetch_add(1, Relaxed)) {
-            let lane = &mut *crate::base::sync::lock(lane);
+            let lane = &mut *lock(lane);
             for i in &lane.asked {
                 let a = &asked[*i];
                 let found = last_effects(&mut lane.player, &a.targets, watch, most);
@@ -137,7 +138,7 @@ fn run(
     };
     std::thread::scope(|s| {
         for _ in 1..processors.min(count) {
-            s.spawn(work);
+            spawn(s, work);
         }
         work();
     });

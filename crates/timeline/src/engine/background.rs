@@ -4,7 +4,7 @@
 //! being made, it goes on.
 
 use super::{Engine, Making, Wish};
-use crate::base::sync::lock;
+use crate::base::sync::{HAS_THREADS, lock};
 use crate::index::{self, PartRange};
 use crate::{Cancel, Error, Result, ThreadId};
 use std::sync::atomic::Ordering::Relaxed;
@@ -67,9 +67,11 @@ impl Engine {
     pub fn in_background(self: &Arc<Self>) -> Background {
         let (engine, stop) = (Arc::clone(self), Cancel::new());
         let stopped = stop.clone();
+        // Without threads, questions make what they need.
+        let begin = || std::thread::spawn(move || engine.make_all(&stopped));
         Background {
             stop,
-            thread: Some(std::thread::spawn(move || engine.make_all(&stopped))),
+            thread: HAS_THREADS.then(begin),
         }
     }
 

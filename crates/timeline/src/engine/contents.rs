@@ -6,7 +6,7 @@ mod changes;
 pub use changes::{Contents, EACH};
 
 use super::Engine;
-use crate::base::sync::joined;
+use crate::base::sync::{joined, spawn};
 use crate::index::{self, IndexPart, LINE, PartRange, Start};
 use crate::{Error, Result};
 use hindsight_replay::{Lines, SharedPage, State};
@@ -138,7 +138,7 @@ impl Engine {
             let (first, rest) = wanted.split_at(each.min(wanted.len()));
             let others: Vec<_> = rest
                 .chunks(each)
-                .map(|pages| s.spawn(move || work(pages)))
+                .map(|pages| spawn(s, move || work(pages)))
                 .collect();
             let mine = work(first);
             let others = others.into_iter().map(joined);

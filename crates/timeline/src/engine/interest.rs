@@ -39,7 +39,9 @@ impl Interest {
     /// Where the intervals of a part are to begin. Outside the stretch they stay as they are. A part that is not built
     /// has them `span` instructions apart there.
     fn borders(&self, range: PartRange, part: Option<&IndexPart>, span: u64) -> Vec<u64> {
-        let steps = |from: u64, to: u64, by: u64| (from..to).step_by(by.max(1) as usize);
+        let steps = |from: u64, to: u64, by: u64| {
+            (from..to).step_by(usize::try_from(by.max(1)).unwrap_or(usize::MAX))
+        };
         let (from, until) = (self.from.max(range.from), self.until.min(range.to));
         let mut out: Vec<u64> = match part {
             Some(p) => p.borders.clone(),

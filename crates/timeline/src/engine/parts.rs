@@ -158,9 +158,10 @@ impl IndexPart {
                 let start = page as u64 * PAGE as u64;
                 let into = start.wrapping_sub(address) % CELLS;
                 // The page may begin in the stretch, or the stretch in the page, or both.
-                let rest = (len.saturating_sub(into) as usize).min(PAGE);
-                let (from, to) = match (CELLS - into) as usize {
-                    begin @ ..PAGE if rest == 0 => (begin, PAGE),
+                let rest = len.saturating_sub(into).min(PAGE as u64) as usize;
+                let begin = (CELLS - into).min(PAGE as u64) as usize;
+                let (from, to) = match begin {
+                    ..PAGE if rest == 0 => (begin, PAGE),
                     ..PAGE => (0, PAGE),
                     _ if len >= CELLS => (0, PAGE),
                     _ if rest == 0 => continue,

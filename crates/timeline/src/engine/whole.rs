@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::room::Room;
-use crate::base::sync::{joined, lock};
+use crate::base::sync::{joined, lock, spawn};
 use crate::index::{self, Budget, For, Level, PartRange};
 use crate::{Cancel, Result};
 use std::path::PathBuf;
@@ -155,7 +155,7 @@ impl Engine {
                 false => engine.jobs,
             };
             let n = most.min(ranges.len());
-            let all: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
+            let all: Vec<_> = (0..n).map(|_| spawn(s, work)).collect();
             all.into_iter().try_for_each(joined)
         })
     }
@@ -199,7 +199,7 @@ impl Engine {
             Ok(())
         };
         std::thread::scope(|s| {
-            let all: Vec<_> = (0..jobs).map(|_| s.spawn(work)).collect();
+            let all: Vec<_> = (0..jobs).map(|_| spawn(s, work)).collect();
             all.into_iter().try_for_each(joined)
         })
     }

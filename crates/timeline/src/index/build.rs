@@ -13,6 +13,7 @@ use super::sidecar::Stream;
 use super::spans::Spans;
 use super::steps::{Gathered, Raw};
 use crate::base::STRIDE;
+use crate::base::sync::HAS_THREADS;
 use crate::model::error::replay;
 use crate::recording::{Chunks, Recording};
 use crate::scan::Scan;
@@ -20,7 +21,7 @@ use crate::{Error, Result};
 use hindsight_replay::{Lines, Machine, State, Stop};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 
 /// This many intervals wait to be packed, besides the one that is being packed and the one that is being played. Each
 /// takes little more memory than the program touched in it.
@@ -91,6 +92,27 @@ pub fn build(
     let mut packer = Packer::new(range, budget, &spans, shadow);
     packer.required &= borders.is_empty();
     (packer.generating, packer.steps, packer.stream) = (generating, steps, stream);
+    let lengths = Lengths::of(range, (&spans, borders));
+    let play = |send: &mut dyn FnMut(Left) -> bool| {
+        let out = Out {
+            send,
+            spare,
+            coarse,
+        };
+        play(recording, range, scan, lengths, start, out, progress)
+    };
+    if !HAS_THREADS {
+        let mut failed = Ok(());
+        let played = play(&mut |left| {
+            if failed.is_ok() {
+                failed = packer.take(left, &give, scan);
+            }
+            failed.is_ok()
+        });
+        played.and(failed)?;
+        packer.finish()?;
+        return Ok(packer.part);
+    }
     std::thread::scope(|s| {
         let ending = spans.ending();
         let packed = s.spawn(move || {
@@ -98,19 +120,10 @@ pub fn build(
             packer.run(&receive, &give, scan)?;
             Ok(packer.part)
         });
-        let played = play(
-            recording,
-            range,
-            scan,
-            (&spans, borders),
-            start,
-            Out {
-                send,
-                spare,
-                coarse,
-            },
-            progress,
-        );
+        let mut out = move |left| send.send(left).is_ok();
+        let played = play(&mut out);
+        // The packer ends when nothing more can come.
+        drop(out);
         let packed = match packed.join() {
             Ok(p) => p,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -134,8 +147,9 @@ pub fn start_of(recording: &Arc<Recording>, range: PartRange) -> Result<Start> {
 }
 
 /// Where a replay leaves what intervals accessed.
-struct Out {
-    send: SyncSender<Left>,
+struct Out<'a> {
+    /// Hands something to the packer. `false`: it takes no more.
+    send: &'a mut dyn FnMut(Left) -> bool,
     /// Buffers come back here.
     spare: Receiver<Raw>,
     /// Of the coarse level: gathers it.
@@ -147,7 +161,7 @@ fn play(
     recording: &Arc<Recording>,
     range: PartRange,
     scan: &Scan,
-    (spans, borders): (&Spans, &[u64]),
+    mut lengths: Lengths,
     start: Option<Start>,
     Out {
         send,
@@ -163,7 +177,6 @@ fn play(
     let mut known = PageSet::new();
     begin(&mut m, recording, range, start, &mut known).map_err(fail)?;
     let stepped = recording.has_steps(thread);
-    let mut lengths = Lengths::of(range, (spans, borders));
     let mut buffers = Buffers::of(spare);
     let every = coarse.as_ref().map_or(LOOK, |c| c.every);
     loop {
@@ -203,7 +216,7 @@ fn play(
         let left = match &mut coarse {
             Some(c) => {
                 // If nobody receives any more, that shows below.
-                let mut some = |d| drop(send.send(Left::Differences(d)));
+                let mut some = |d| _ = send(Left::Differences(d));
                 Left::Change(Box::new(c.finish(&m, state, changed, &mut some)))
             }
             None => {
@@ -215,7 +228,7 @@ fn play(
             }
         };
         m.check().map_err(fail)?;
-        if send.send(left).is_err() {
+        if !send(left) {
             return Ok(());
         }
         if !progress(done - from) {

@@ -3,7 +3,7 @@
 
 use super::codec::{LEVEL, pack, put};
 use super::told::{Told, pages_of};
-use crate::base::sync::joined;
+use crate::base::sync::{joined, spawn};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -114,7 +114,7 @@ pub fn sections(intervals: &[&Told], first: usize) -> Result<Vec<PageSection>> {
         .collect()
     };
     let mut all = std::thread::scope(|s| {
-        let others: Vec<_> = (1..threads).map(|_| s.spawn(work)).collect();
+        let others: Vec<_> = (1..threads).map(|_| spawn(s, work)).collect();
         let mut all = work()?;
         for other in others {
             all.extend(joined(other)?);

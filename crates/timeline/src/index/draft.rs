@@ -9,6 +9,7 @@ use super::maker::Maker;
 use super::page_access::PageAccess;
 use super::summary::{FinalLine, IntervalSummary, covered};
 use super::told::Told;
+use crate::base::sync::spawn;
 use crate::scan::Scan;
 use crate::{Error, Result, ThreadId};
 use std::collections::BTreeMap;
@@ -162,7 +163,7 @@ impl Draft {
         self.intervals = std::thread::scope(|s| {
             let shares = self.intervals.chunks(share.max(2));
             let joined: Vec<_> = shares
-                .map(|i| s.spawn(move || i.chunks(2).map(join).collect::<Result<Vec<_>>>()))
+                .map(|i| spawn(s, move || i.chunks(2).map(join).collect::<Result<Vec<_>>>()))
                 .collect();
             let mut all = Vec::with_capacity(self.intervals.len().div_ceil(2));
             for j in joined {

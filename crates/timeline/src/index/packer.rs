@@ -141,54 +141,68 @@ impl Packer<'_> {
         scan: &Scan,
     ) -> Result<()> {
         while let Ok(left) = left.recv() {
-            let interval = match left {
-                Left::Change(change) => Some(change.pack(std::mem::take(&mut self.begun))?),
-                Left::Differences(some) => {
-                    some.pack(&mut self.begun)?;
-                    None
-                }
-                Left::Marks(mut raw) => {
-                    let interval = self.pack_marks(&mut raw, scan)?;
-                    let _ = used.try_send(*raw);
-                    interval
-                }
-            };
-            let Some(interval) = interval else {
-                continue;
-            };
-            if let Some(stream) = &mut self.stream {
-                interval.sections().for_each(|s| stream.put(s));
-            }
-            let its = interval.size() as u64;
-            self.size += its;
-            let done = interval.to;
-            if self.required {
-                let (from, to) = (self.part.from, self.part.to);
-                let share = self.budget.share(to - from);
-                let left = share.saturating_sub(self.size);
-                let rest = to.saturating_sub(done);
-                let last = self.part.intervals.last().map_or(0, Interval::size) as u64;
-                let steady = needed(its.min(last), left, rest);
-                let most = match self.coarse {
-                    true => longest(self.usual, steady, (left, share)),
-                    false => u64::MAX,
-                };
-                let needed = needed(its, left, rest);
-                self.span = Span {
-                    usual: needed.max(self.usual).min(most),
-                    least: needed,
-                    lines: usize::MAX,
-                };
-            }
-            self.part.intervals.push(interval);
-            if self.coarse {
-                self.say_by_page(done)?;
-                self.spans.decide(self.span);
-                continue;
-            }
-            self.shorten(scan, done)?;
-            self.spans.decide(self.span);
+            self.take(left, used, scan)?;
         }
+        self.finish()
+    }
+
+    /// Packs what a replay sent. Its buffer goes to `used`.
+    pub(super) fn take(&mut self, left: Left, used: &SyncSender<Raw>, scan: &Scan) -> Result<()> {
+        let interval = match left {
+            Left::Change(change) => Some(change.pack(std::mem::take(&mut self.begun))?),
+            Left::Differences(some) => {
+                some.pack(&mut self.begun)?;
+                None
+            }
+            Left::Marks(mut raw) => {
+                let interval = self.pack_marks(&mut raw, scan)?;
+                let _ = used.try_send(*raw);
+                interval
+            }
+        };
+        let Some(interval) = interval else {
+            return Ok(());
+        };
+        if let Some(stream) = &mut self.stream {
+            interval.sections().for_each(|s| stream.put(s));
+        }
+        let its = interval.size() as u64;
+        self.size += its;
+        let done = interval.to;
+        if self.required {
+            self.span = self.required_span(its, done);
+        }
+        self.part.intervals.push(interval);
+        match self.coarse {
+            true => self.say_by_page(done)?,
+            false => self.shorten(scan, done)?,
+        }
+        self.spans.decide(self.span);
+        Ok(())
+    }
+
+    /// How long intervals are to be behind instruction `done`, if the last one takes `its` bytes.
+    fn required_span(&self, its: u64, done: u64) -> Span {
+        let (from, to) = (self.part.from, self.part.to);
+        let share = self.budget.share(to - from);
+        let left = share.saturating_sub(self.size);
+        let rest = to.saturating_sub(done);
+        let last = self.part.intervals.last().map_or(0, Interval::size) as u64;
+        let steady = needed(its.min(last), left, rest);
+        let most = match self.coarse {
+            true => longest(self.usual, steady, (left, share)),
+            false => u64::MAX,
+        };
+        let needed = needed(its, left, rest);
+        Span {
+            usual: needed.max(self.usual).min(most),
+            least: needed,
+            lines: usize::MAX,
+        }
+    }
+
+    /// Ends the part.
+    pub(super) fn finish(&mut self) -> Result<()> {
         if let Some(generating) = &mut self.generating {
             self.part.generations = generating.finish()?;
         }

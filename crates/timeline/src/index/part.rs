@@ -15,8 +15,8 @@ use super::ranges::PartRange;
 use super::summary::IntervalSummary;
 use crate::base::sync::lock;
 use crate::{Result, ThreadId};
+use hindsight_guard::place;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use xxhash_rust::xxh3::xxh3_64;
@@ -41,7 +41,7 @@ impl Bytes {
         let mut all: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
         let out = Arc::get_mut(&mut all)?;
         match self {
-            Bytes::File { file, at } => file.read_exact_at(out, at.checked_add(s.at)?).ok()?,
+            Bytes::File { file, at } => place::read(file, out, at.checked_add(s.at)?).ok()?,
             Bytes::Memory(all) => {
                 let at = usize::try_from(s.at).ok()?;
                 let end = at.checked_add(out.len())?;

@@ -3,10 +3,10 @@
 use super::codec::{Reader, put};
 use crate::{Error, Result};
 use hindsight_compress::{Compressor, Decompressor};
+use hindsight_guard::place;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -238,7 +238,7 @@ impl Pieces {
             Blob::File(f) => {
                 let mut piece = vec![0; self.ends[i] - from];
                 let at = f.at.checked_add(from as u64)?;
-                f.file.read_exact_at(&mut piece, at).ok()?;
+                place::read(&f.file, &mut piece, at).ok()?;
                 if xxh3_64(&piece) != f.sums[i] {
                     return None;
                 }
@@ -368,7 +368,7 @@ mod tests {
         let mut blob = vec![9; 7];
         pack(&raw, 1, &mut blob).unwrap();
         let file = Arc::new(tempfile::tempfile().unwrap());
-        file.write_all_at(&blob, 100).unwrap();
+        place::write(&file, &blob, 100).unwrap();
         let mut p = Pieces::new(&blob[..].into(), 7).unwrap();
         p.leave_in(&file, 100);
         assert_eq!(p.all().unwrap(), raw);
@@ -376,8 +376,7 @@ mod tests {
         assert_eq!(p.one(3, Vec::new()), None);
         // One bit of the last piece.
         let last = blob.len() - 1;
-        file.write_all_at(&[blob[last] ^ 1], 100 + last as u64)
-            .unwrap();
+        place::write(&file, &[blob[last] ^ 1], 100 + last as u64).unwrap();
         assert_eq!(p.one(2, Vec::new()), None);
         assert_eq!(p.one(1, Vec::new()).unwrap(), raw[PIECE..2 * PIECE]);
         file.set_len(100).unwrap();

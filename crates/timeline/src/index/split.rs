@@ -7,7 +7,7 @@ use super::draft::Draft;
 use super::ranges::{PartRange, chunk_of};
 use super::sidecar::Stream;
 use crate::base::STRIDE;
-use crate::base::sync::{joined, lock};
+use crate::base::sync::{joined, lock, spawn};
 use crate::model::error::replay;
 use crate::recording::{Chunks, Recording};
 use crate::scan::Scan;
@@ -86,9 +86,9 @@ pub fn by_several(
     };
     std::thread::scope(|s| {
         let stretch = &stretch;
-        let mut others = vec![s.spawn(move || stretch(0, None))];
+        let mut others = vec![spawn(s, move || stretch(0, None))];
         let mut begin = |i, start| {
-            others.push(s.spawn(move || stretch(i, Some(start))));
+            others.push(spawn(s, move || stretch(i, Some(start))));
         };
         let ahead = run_ahead(recording, range, &starts, progress, &mut begin);
         let mine = ahead.and_then(|last| match last {

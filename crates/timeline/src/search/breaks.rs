@@ -7,7 +7,7 @@
 use super::effects::Wants;
 use super::hit::{Hit, SearchRange};
 use crate::base::STRIDE;
-use crate::base::sync::{joined, lock};
+use crate::base::sync::{joined, lock, spawn};
 use crate::engine::Engine;
 use crate::index;
 use crate::model::error::replay;
@@ -244,7 +244,7 @@ impl Search<'_> {
                     this.work(progress);
                     Ok(())
                 };
-                let all: Vec<_> = (0..others).map(|_| scope.spawn(work)).collect();
+                let all: Vec<_> = (0..others).map(|_| spawn(scope, work)).collect();
                 if let Some(mine) = mine {
                     let hi = this.stretches[0].hi;
                     let found = mine(player, SearchRange { hi, ..s });

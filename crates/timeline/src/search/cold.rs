@@ -8,7 +8,7 @@
 
 use super::effects::Wants;
 use super::hit::SearchRange;
-use crate::base::sync::lock;
+use crate::base::sync::{lock, spawn};
 use crate::engine::{Engine, Looked};
 use crate::index::{self, IndexPart, Touching};
 use crate::model::stops::*;
@@ -222,7 +222,7 @@ impl Search<'_> {
                     }
                 };
                 for _ in 0..others {
-                    scope.spawn(work);
+                    spawn(scope, work);
                 }
                 while let Some(i) = this.take(progress) {
                     let played = this.play(player, i, progress);

@@ -34,6 +34,15 @@ impl Timeline {
         Ok(Timeline(Arc::new(Engine::open(path.as_ref(), options)?)))
     }
 
+    /// Opens a trace that is in memory, on any host. What questions find out is kept in memory as long as it is open, and never
+    /// saved. Modules that the trace shares with other recordings are missing.
+    ///
+    /// # Errors
+    /// As [`Timeline::open`].
+    pub fn from_bytes(bytes: Vec<u8>, options: Options) -> Result<Timeline> {
+        Ok(Timeline(Arc::new(Engine::from_bytes(bytes, options)?)))
+    }
+
     /// Sets a callback for progress. A question may need a part of the index, and making that part takes time.
     /// Meanwhile `tell` gets the number of instructions played for all parts that questions needed. It gets `None` when
     /// a part is done. Any thread may call it. Only the first callback that is set counts.

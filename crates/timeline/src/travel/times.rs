@@ -2,7 +2,6 @@
 
 use crate::ThreadInstant;
 use crate::{Error, Moment, Position, Result, Timeline};
-use std::mem::MaybeUninit;
 use std::time::Duration;
 
 /// A day.
@@ -64,10 +63,17 @@ impl Timeline {
     }
 }
 
+/// The time of day of a time since 1970, in UTC: this host knows no time zones.
+#[cfg(not(unix))]
+fn time_of_day(at: Duration) -> Duration {
+    Duration::new(at.as_secs() % DAY.as_secs(), at.subsec_nanos())
+}
+
 /// The time of day of a time since 1970, in this machine's time zone.
+#[cfg(unix)]
 fn time_of_day(at: Duration) -> Duration {
     let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
-    let mut tm = MaybeUninit::<libc::tm>::zeroed();
+    let mut tm = std::mem::MaybeUninit::<libc::tm>::zeroed();
     // SAFETY: valid pointers; all-zero is a valid `tm`.
     let tm = unsafe {
         libc::localtime_r(&seconds, tm.as_mut_ptr());

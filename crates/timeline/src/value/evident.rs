@@ -120,7 +120,7 @@ fn files(
                     .any(|(c, from)| c.contains(&at) && at - c.start + from == offset)
                 && near.iter().filter(around).all(fixed)
             {
-                let byte = file.get(offset as usize);
+                let byte = usize::try_from(offset).ok().and_then(|o| file.get(o));
                 q.m.bytes[i] = byte.map(|value| KnownByte {
                     value: *value,
                     ground: Ground::Module,
@@ -176,7 +176,7 @@ fn constant_parts(file: &[u8], base: u64) -> Option<Parts> {
     if !file.starts_with(b"\x7fELF\x02\x01") {
         return None;
     }
-    let (table, count) = (word(32)? as usize, word(56)? as u16 as usize);
+    let (table, count) = (usize::try_from(word(32)?).ok()?, word(56)? as u16 as usize);
     let (mut parts, mut written, mut bias) = (Vec::new(), Vec::new(), None);
     for i in 0..count {
         let at = table
@@ -210,8 +210,8 @@ fn has_text_relocations(file: &[u8], from: u64, size: u64) -> bool {
     const TEXTREL: u64 = 22;
     const FLAGS: u64 = 30;
     const FLAG: u64 = 4;
-    let from = usize::try_from(from).unwrap_or(usize::MAX);
-    let end = from.saturating_add(size as usize).min(file.len());
+    let [from, size] = [from, size].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+    let end = from.saturating_add(size).min(file.len());
     let entries = file.get(from..end).unwrap_or_default().as_chunks::<16>().0;
     entries.iter().any(|e| {
         let [tag, value] = [0, 8].map(|n| u64::from_le_bytes(std::array::from_fn(|i| e[n + i])));

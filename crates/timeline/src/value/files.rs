@@ -192,11 +192,15 @@ fn of_module(view: &Viewpoint, r: &Mapping, at: u64, loaded: bool) -> Result<Opt
         return Ok(Some((0, Ground::Fresh)));
     }
     // After the file's end, the page is filled with zeros.
-    Ok(match file.get(offset as usize) {
-        Some(v) => Some((*v, Ground::Module)),
-        None if offset < (file.len() as u64).next_multiple_of(4096) => Some((0, Ground::Module)),
-        None => None,
-    })
+    Ok(
+        match usize::try_from(offset).ok().and_then(|o| file.get(o)) {
+            Some(v) => Some((*v, Ground::Module)),
+            None if offset < (file.len() as u64).next_multiple_of(4096) => {
+                Some((0, Ground::Module))
+            }
+            None => None,
+        },
+    )
 }
 
 /// The content of a mapping's file.
@@ -232,7 +236,8 @@ fn behind_segment(file: &[u8], offset: u64) -> bool {
         return false;
     };
     (0..count).any(|i| {
-        let at = (table as usize).saturating_add(i * HEADER);
+        let at = usize::try_from(table).unwrap_or(usize::MAX);
+        let at = at.saturating_add(i * HEADER);
         let segment = (|| {
             let field = |n: usize| at.checked_add(n);
             let (kind, flags) = (half(at)?, half(field(4)?)?);

@@ -1,12 +1,11 @@
 //! The bytes of an index file, and the locks for changing them.
 
 use crate::ThreadId;
-use hindsight_guard::{outside, private};
+use hindsight_guard::{outside, place, private};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::ops::{Bound, Range};
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -100,8 +99,7 @@ impl Record {
     /// Reads and checks the directory.
     pub fn directory(&self, file: &File) -> Option<Vec<u8>> {
         let mut out = vec![0; usize::try_from(self.directory).ok()?];
-        file.read_exact_at(&mut out, self.at + self.sections())
-            .ok()?;
+        place::read(file, &mut out, self.at + self.sections()).ok()?;
         (xxh3_64(&out) == self.sum).then_some(out)
     }
 
@@ -167,7 +165,7 @@ impl Contents {
         let mut h = [0; HEADER as usize];
         let len = file.metadata().map_err(unreadable)?.len();
         let there = len.min(HEADER) as usize;
-        file.read_exact_at(&mut h[..there], 0).map_err(unreadable)?;
+        place::read(file, &mut h[..there], 0).map_err(unreadable)?;
         let n = there.min(MAGIC.len());
         if h[..n] != MAGIC[..n] {
             return Err(Problem::NoIndex);
@@ -188,7 +186,7 @@ impl Contents {
         while self.end < len {
             let mut r = [0; RECORD as usize];
             let at = self.end + RECORD;
-            if at > len || file.read_exact_at(&mut r, self.end).is_err() {
+            if at > len || place::read(file, &mut r, self.end).is_err() {
                 return Err(Problem::Cut);
             }
             let [whose, from, until, n, directory, sum] =
@@ -281,11 +279,11 @@ impl Contents {
         };
         record.check()?;
         let written = || -> io::Result<()> {
-            file.write_all_at(&head(key, &record), self.end)?;
+            place::write(file, &head(key, &record), self.end)?;
             let mut at = record.at;
             let sections = sections.iter().map(|s| &**s);
             for bytes in sections.chain([directory]) {
-                file.write_all_at(bytes, at)?;
+                place::write(file, bytes, at)?;
                 at += bytes.len() as u64;
             }
             Ok(())
@@ -322,12 +320,12 @@ impl Contents {
                 at: new.end + RECORD,
                 ..*r
             };
-            to.write_all_at(&head(*key, &record), new.end)?;
+            place::write(to, &head(*key, &record), new.end)?;
             let mut done = 0;
             while done < r.len {
                 let n = (r.len - done).min(COPY as u64) as usize;
-                from.read_exact_at(&mut buf[..n], r.at + done)?;
-                to.write_all_at(&buf[..n], record.at + done)?;
+                place::read(from, &mut buf[..n], r.at + done)?;
+                place::write(to, &buf[..n], record.at + done)?;
                 done += n as u64;
             }
             new.insert(*key, record);
@@ -358,19 +356,18 @@ pub fn header(identity: u128) -> [u8; HEADER as usize] {
 /// Makes the file an index without records.
 pub fn begin(file: &File, identity: u128) -> io::Result<()> {
     file.set_len(0)?;
-    file.write_all_at(&header(identity), 0)
+    place::write(file, &header(identity), 0)
 }
 
 /// Whether two open files are the same file.
 pub fn same(a: &File, b: &File) -> io::Result<bool> {
-    let (a, b) = (a.metadata()?, b.metadata()?);
-    Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
+    Ok(place::identity(&a.metadata()?) == place::identity(&b.metadata()?))
 }
 
 fn is_at(file: &File, path: &Path) -> bool {
     let there = std::fs::symlink_metadata(path);
     let mine = file.metadata();
-    matches!((there, mine), (Ok(t), Ok(m)) if (t.dev(), t.ino()) == (m.dev(), m.ino()))
+    matches!((there, mine), (Ok(t), Ok(m)) if place::identity(&t) == place::identity(&m))
 }
 
 /// Waits for a lock, at most for `patience`.

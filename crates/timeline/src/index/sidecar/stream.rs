@@ -2,10 +2,9 @@
 
 use super::super::part::Encoded;
 use super::file::{self, Contents, HEADER, Key, RECORD, Record};
-use hindsight_guard::{outside, private};
+use hindsight_guard::{outside, place, private};
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -38,7 +37,7 @@ impl Stream {
     /// reason.
     pub fn put(&mut self, section: &[u8]) {
         if !self.failed {
-            self.failed = self.file.write_all_at(section, self.at).is_err();
+            self.failed = place::write(&self.file, section, self.at).is_err();
             self.at += section.len() as u64;
             self.sections += 1;
         }
@@ -65,11 +64,11 @@ impl Stream {
         what: &Encoded,
     ) -> io::Result<Contents> {
         for s in &what.1[self.sections..] {
-            self.file.write_all_at(s, self.at)?;
+            place::write(&self.file, s, self.at)?;
             self.at += s.len() as u64;
             self.sections += 1;
         }
-        self.file.write_all_at(&what.0, self.at)?;
+        place::write(&self.file, &what.0, self.at)?;
         let end = self.at + what.0.len() as u64;
         let record = Record {
             at: FIRST,
@@ -78,8 +77,8 @@ impl Stream {
             sum: xxh3_64(&what.0),
         };
         record.check()?;
-        self.file.write_all_at(&file::head(key, &record), HEADER)?;
-        self.file.write_all_at(&file::header(identity), 0)?;
+        place::write(&self.file, &file::head(key, &record), HEADER)?;
+        place::write(&self.file, &file::header(identity), 0)?;
         Ok(Contents {
             records: [(key, record)].into(),
             end,
