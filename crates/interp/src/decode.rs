@@ -83,7 +83,15 @@ fn fault(code: u64) -> Fault {
         Int3 => Fault::Exception(3),
         Hlt | Rdpmc => Fault::Exception(13),
         m if is_approximate(m) => Fault::Approximate(format!("{m:?}")),
-        m => Fault::Unsupported(format!("{m:?} ({code:?})")),
+        m => Fault::Unsupported(format!("{m:?} ({})", form(code))),
+    }
+}
+
+/// The form of an instruction. For WebAssembly it is its number: the names of all forms would be a quarter of a module's data.
+fn form(code: Code) -> String {
+    match cfg!(target_family = "wasm") {
+        true => format!("form {}", code as u32),
+        false => format!("{code:?}"),
     }
 }
 

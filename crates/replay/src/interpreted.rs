@@ -22,26 +22,32 @@ impl Window {
     }
 }
 
+/// Each instruction has functions of its own, into which accesses to memory are compiled. For WebAssembly they are calls: the module
+/// would be three times as large.
 impl Memory for Window {
-    #[inline(always)]
+    #[cfg_attr(target_family = "wasm", inline(never))]
+    #[cfg_attr(not(target_family = "wasm"), inline(always))]
     fn load<const N: usize>(&mut self, addr: u64) -> [u8; N] {
         self.note(AccessKind::Reads, addr, N);
         self.touch(addr, N);
         self.cells(addr)
     }
 
-    #[inline(always)]
+    #[cfg_attr(target_family = "wasm", inline(never))]
+    #[cfg_attr(not(target_family = "wasm"), inline(always))]
     fn store<const N: usize>(&mut self, addr: u64, bytes: [u8; N]) {
         self.note(AccessKind::Writes, addr, N);
         self.set_cells(addr, bytes);
     }
 
+    #[cfg_attr(target_family = "wasm", inline(never))]
     fn read(&mut self, addr: u64, buf: &mut [u8]) {
         self.note(AccessKind::Reads, addr, buf.len());
         self.touch(addr, buf.len());
         Window::read(self, addr, buf);
     }
 
+    #[cfg_attr(target_family = "wasm", inline(never))]
     fn write(&mut self, addr: u64, buf: &[u8]) {
         self.note(AccessKind::Writes, addr, buf.len());
         Window::write(self, addr, buf);

@@ -4,7 +4,7 @@
 use crate::effective::Registers;
 use alloc::vec::Vec;
 use hindsight_isa::VecState;
-use iced_x86::{Instruction, OpCodeOperandKind, OpKind, Register};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// The elements of one gather or scatter.
 pub struct Elements {
@@ -36,9 +36,11 @@ impl Elements {
         if !index.is_vector_register() || !data.is_vector_register() || !matches!(size, 4 | 8) {
             return None;
         }
-        use OpCodeOperandKind::{mem_vsib64x, mem_vsib64y, mem_vsib64z};
-        let step = match i.op_code().op_kind(op) {
-            mem_vsib64x | mem_vsib64y | mem_vsib64z => 8,
+        use Mnemonic::*;
+        // Bytes of an index.
+        let step = match i.mnemonic() {
+            Vgatherqpd | Vgatherqps | Vpgatherqd | Vpgatherqq => 8,
+            Vscatterqpd | Vscatterqps | Vpscatterqd | Vpscatterqq => 8,
             _ => 4,
         };
         let count = (data.size() / size).min(index.size() / step);

@@ -150,13 +150,16 @@ const BOTH: u8 = 3;
 pub fn source_lanes(i: &Instruction, o: u8) -> u8 {
     match i.op1_kind() {
         OpKind::Register => (i.op1_register().size() / 16).max(1) as u8,
-        _ if i.is_broadcast() => {
-            let code = i.code().op_code();
-            match code.encoding() {
-                EncodingKind::EVEX => 1 << code.l().min(2),
-                _ => o,
+        // As many as the wider operand has.
+        _ if i.is_broadcast() => match i.code().encoding() {
+            EncodingKind::EVEX => {
+                let mut whole = *i;
+                whole.set_is_broadcast(false);
+                let bytes = whole.memory_size().size().max(i.op0_register().size());
+                (bytes / 16).max(1) as u8
             }
-        }
+            _ => o,
+        },
         _ => (i.memory_size().size() / 16).max(1) as u8,
     }
 }
@@ -249,4 +252,41 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
     };
     (o.d, o.element) = (lanes, element);
     Some(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Code, OpCodeOperandKind, Register};
+
+    /// The length that the form says is found without the tables of forms, which take time and room.
+    #[test]
+    fn lanes_of_a_broadcast_are_those_of_the_form() {
+        let mut seen = [0; 3];
+        for code in Code::values() {
+            use OpCodeOperandKind::*;
+            let form = code.op_code();
+            let source = matches!(form.op1_kind(), xmm_or_mem | ymm_or_mem | zmm_or_mem);
+            if form.encoding() != EncodingKind::EVEX || !form.can_broadcast() || !source {
+                continue;
+            }
+            let to = match form.op0_kind() {
+                xmm_reg | xmm_vvvv => Register::XMM1,
+                ymm_reg | ymm_vvvv => Register::YMM1,
+                zmm_reg | zmm_vvvv => Register::ZMM1,
+                k_reg => Register::K1,
+                other => panic!("{code:?}: {other:?}"),
+            };
+            let mut i = Instruction::new();
+            i.set_code(code);
+            i.set_op0_kind(OpKind::Register);
+            i.set_op0_register(to);
+            i.set_op1_kind(OpKind::Memory);
+            i.set_is_broadcast(true);
+            let length = form.l().min(2);
+            assert_eq!(source_lanes(&i, 9), 1 << length, "{code:?}");
+            seen[length as usize] += 1;
+        }
+        assert!(seen.iter().all(|n| *n > 20), "{seen:?}");
+    }
 }

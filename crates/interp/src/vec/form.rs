@@ -51,7 +51,7 @@ pub fn operands<M>(i: &Instruction, o: &mut Op<M>) -> Option<()> {
     if integers || (0..n).any(short) {
         o.bits |= bit::MMX;
     }
-    let encoding = i.code().op_code().encoding();
+    let encoding = i.code().encoding();
     if encoding != EncodingKind::Legacy {
         o.bits |= bit::CLEARS;
     }
@@ -103,7 +103,8 @@ fn vector_size(r: Register) -> usize {
 }
 
 /// The last operand: a register, or memory of [`Op::size`] bytes, the rest zero.
-#[inline(always)]
+#[cfg_attr(not(target_family = "wasm"), inline(always))]
+#[cfg_attr(target_family = "wasm", inline(never))]
 pub fn last<M: Memory>(c: &Core, m: &mut M, o: &Op<M>) -> Lanes {
     match o.has(bit::MEMORY) {
         false => c.zmm[(o.c & 31) as usize],
@@ -153,7 +154,8 @@ pub fn selected<M>(c: &Core, o: &Op<M>, i: usize) -> bool {
 }
 
 /// Stores a result in the register of the first operand, as mask and encoding say.
-#[inline(always)]
+#[cfg_attr(not(target_family = "wasm"), inline(always))]
+#[cfg_attr(target_family = "wasm", inline(never))]
 pub fn store<M>(c: &mut Core, o: &Op<M>, r: &Lanes) {
     let n = (o.lanes as usize).min(4);
     let to = (o.a & 31) as usize;

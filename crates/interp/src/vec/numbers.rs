@@ -114,7 +114,8 @@ pub struct Env {
 }
 
 impl Env {
-    #[inline(always)]
+    #[cfg_attr(not(target_family = "wasm"), inline(always))]
+    #[cfg_attr(target_family = "wasm", inline(never))]
     pub fn of<M>(c: &Core, o: &Op<M>) -> Env {
         let mode = match o.rounding {
             0 => Round::of(c.mxcsr >> 13),
@@ -150,7 +151,8 @@ impl Env {
     }
 
     /// Notes the exceptions. False if one is not masked: nothing must be stored then.
-    #[inline(always)]
+    #[cfg_attr(not(target_family = "wasm"), inline(always))]
+    #[cfg_attr(target_family = "wasm", inline(never))]
     pub fn finish(&self, c: &mut Core) -> bool {
         if self.silent || self.flags & !c.mxcsr == 0 {
             return true;
