@@ -79,6 +79,7 @@ fn lower_crates_never_import_higher_ones() {
         "packets",
         "gdb",
         "fuzz",
+        "web",
         "launch",
         "cli",
         "sql",
