@@ -267,7 +267,7 @@ const ALLOWED: &[(i64, If)] = &[
     (libc::SYS_brk, If::Always),
     (libc::SYS_memfd_create, If::Always),
     // Threads, and signals to this process.
-    (libc::SYS_clone, If::Bits(0, THREAD, NEVER)),
+    (libc::SYS_clone, If::Bits(CLONE_FLAGS, THREAD, NEVER)),
     (libc::SYS_futex, If::Always),
     (libc::SYS_set_robust_list, If::Always),
     (libc::SYS_set_tid_address, If::Always),
@@ -328,14 +328,26 @@ const OWN: &[i64] = &[
 ];
 // `tkill`, by which musl's `abort` ends a process, is not among them: the filter cannot check whose thread it names. Then `abort`
 // ends by SIGSEGV.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "s390x")]
+const OWN: &[i64] = &[
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_readlink,
+    libc::SYS_poll,
+];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "s390x")))]
 const OWN: &[i64] = &[];
+
+/// Which argument of `clone` has the flags. The kernel has the stack first on few architectures.
+const CLONE_FLAGS: usize = if cfg!(target_arch = "s390x") { 1 } else { 0 };
 
 /// The value of `AUDIT_ARCH_X86_64`, and so on: the interface whose numbers the filter has.
 #[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
+#[cfg(target_arch = "s390x")]
+const ARCH: u32 = 0x8000_0016;
 /// System calls of the x32 interface of x86-64 have numbers from here on. Others have none that are so high.
 const X32: u32 = 0x4000_0000;
 /// Offsets in `struct seccomp_data` of the call's number, the interface and the arguments.
