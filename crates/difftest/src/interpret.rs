@@ -5,7 +5,7 @@ use crate::compare::{compare_bytes, compare_cpu, compare_vec, iced_to_hardware};
 use crate::memory::{DATA, PAGE};
 use crate::prepare::short_string;
 use crate::record::Outcome;
-use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran, Saved};
+use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran};
 use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_translate::effective::stores_state;
 use iced_x86::{Instruction, Mnemonic, OpKind, RflagsBits};
@@ -51,7 +51,7 @@ impl Memory for Pages {
         }
     }
 
-    fn saved(&mut self, _: u64, _: Saved) {}
+    fn saved(&mut self, _: u64, _: u64) {}
 
     fn write(&mut self, addr: u64, buf: &[u8]) {
         for (i, b) in buf.iter().enumerate() {

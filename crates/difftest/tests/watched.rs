@@ -120,7 +120,10 @@ fn every_store_to_a_watched_place_is_announced() {
     let codes = hindsight_difftest::chosen();
     let mut rng = Rng(setting("HINDSIGHT_DIFF_SEED").unwrap_or(1));
     let (mut rig, table) = (Rig::new(), Table::new());
-    let (mut finder, mut accesses) = (Finder::new(), Vec::<Access>::new());
+    let (mut finder, mut accesses) = (
+        Finder::new(hindsight_isa::xsave::Layout::usual()),
+        Vec::<Access>::new(),
+    );
     let (mut seen, mut unseen) = (BTreeMap::new(), BTreeMap::new());
     for c in codes {
         for _ in 0..8 {

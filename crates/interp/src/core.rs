@@ -5,6 +5,7 @@ pub mod x87;
 use crate::fault::Fault;
 use crate::flags::Flags;
 use crate::word::Lane;
+use hindsight_isa::xsave::Layout;
 use x87::X87;
 
 /// Slots of [`Core::gpr`] besides the general purpose registers, which have their hardware numbers.
@@ -29,19 +30,8 @@ pub struct Core {
     pub x87: X87,
     /// Why the last instruction faulted.
     pub fault: Option<Fault>,
-    /// Where XSAVE's components lie in an area that is not compacted.
-    pub xsave: Offsets,
-}
-
-/// Offsets in an XSAVE area that is not compacted. Makers of processors differ in them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Offsets {
-    /// Of the mask registers.
-    pub opmask: usize,
-    /// Of the upper halves of zmm0 to zmm15.
-    pub zmm_hi: usize,
-    /// Of zmm16 to zmm31.
-    pub hi16: usize,
+    /// How the processor lays out what `xsave` saves. Makers of processors differ in that.
+    pub saves: Layout,
 }
 
 impl Default for Core {
@@ -56,11 +46,7 @@ impl Default for Core {
             mxcsr: 0x1f80,
             x87: X87::default(),
             fault: None,
-            xsave: Offsets {
-                opmask: 1088,
-                zmm_hi: 1152,
-                hi16: 1664,
-            },
+            saves: Layout::INTEL,
         }
     }
 }

@@ -24,7 +24,7 @@ mod vec;
 mod word;
 mod x87;
 
-pub use crate::core::{Core, Offsets};
+pub use crate::core::Core;
 pub use fault::Fault;
-pub use memory::{Code, Memory, Saved};
+pub use memory::{Code, Memory};
 pub use run::{Interpreter, Ran};

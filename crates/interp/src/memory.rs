@@ -15,23 +15,9 @@ pub trait Memory {
     /// Writes bytes from `addr` on.
     fn write(&mut self, addr: u64, buf: &[u8]);
 
-    /// An instruction has saved registers at `addr`. What it wrote is not computed: the recording has it when the program
-    /// reads it. Until then, what is there is unknown.
-    fn saved(&mut self, addr: u64, what: Saved);
-}
-
-/// How much an instruction that saves registers has written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Saved {
-    /// So many bytes.
-    Bytes(u64),
-    /// An area of XSAVE.
-    Area {
-        /// The components that the registers asked for.
-        asked: u64,
-        /// The form without gaps.
-        compact: bool,
-    },
+    /// An instruction has saved registers in the `len` bytes from `addr` on. What it wrote is not computed: the recording has it
+    /// when the program reads it. Until then, what is there is unknown.
+    fn saved(&mut self, addr: u64, len: u64);
 }
 
 /// Code by guest addresses.

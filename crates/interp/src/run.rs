@@ -1,10 +1,11 @@
 //! Runs code block by block.
 
 use crate::block::Blocks;
-use crate::core::{Core, Offsets};
+use crate::core::Core;
 use crate::fault::Fault;
 use crate::op::Flow;
 use crate::{Code, Memory};
+use hindsight_isa::xsave::Layout;
 use hindsight_isa::{CpuState, VecState};
 
 /// How a run ended.
@@ -62,9 +63,9 @@ impl<M: Memory> Interpreter<M> {
         self.core.set_vectors(v);
     }
 
-    /// Where XSAVE's components lie on the processor that the program ran on.
-    pub fn set_xsave(&mut self, offsets: Offsets) {
-        self.core.xsave = offsets;
+    /// How the processor that the program ran on lays out what `xsave` saves.
+    pub fn set_layout(&mut self, layout: Layout) {
+        self.core.saves = layout;
     }
 
     /// Forgets what was decoded from the page (of 4096 bytes) at this address.

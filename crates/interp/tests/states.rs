@@ -1,7 +1,8 @@
 //! Instructions whose effect on other state, or whose way over several steps, a single random case does not show.
 
-use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran, Saved};
+use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran};
 use hindsight_isa::VecState;
+use hindsight_isa::xsave::Layout;
 
 /// A page that begins at address zero.
 struct Page([u8; 4096]);
@@ -21,7 +22,7 @@ impl Memory for Page {
         buf.copy_from_slice(&self.0[addr as usize..][..buf.len()]);
     }
 
-    fn saved(&mut self, _: u64, _: Saved) {}
+    fn saved(&mut self, _: u64, _: u64) {}
 
     fn write(&mut self, addr: u64, buf: &[u8]) {
         self.0[addr as usize..][..buf.len()].copy_from_slice(buf);
@@ -107,6 +108,28 @@ fn a_partial_remainder_is_complete_after_some_steps() {
         }
     }
     assert_eq!((steps, value(&v, 0), value(&v, 1)), (2, ONE, three));
+}
+
+/// `xrstor` takes mask registers from where the recorded processor has them.
+#[test]
+fn an_area_is_read_as_its_processor_lays_it_out() {
+    for layout in [
+        Layout::INTEL,
+        Layout::of(0xe7, [576, 832, 896, 1408]).unwrap(),
+    ] {
+        let at = layout.offset(5).unwrap();
+        let mut memory = Page([0; 4096]);
+        memory.0[512] = 0x20;
+        memory.0[at..at + 8].copy_from_slice(&0x1122_3344_5566_7788u64.to_le_bytes());
+        let mut interpreter = Interpreter::new();
+        interpreter.set_layout(layout);
+        // mov eax, 0xe7; xrstor [0]
+        let code = [0xb8, 0xe7, 0, 0, 0, 0x0f, 0xae, 0x2c, 0x25, 0, 0, 0, 0];
+        let (_, ran) = interpreter.run(&mut memory, &Bytes(&code), 2);
+        let v = interpreter.vectors();
+        assert_eq!((ran, v.k[0]), (Ran::Done, 0x1122_3344_5566_7788));
+        assert_eq!(v.k[1..], [0; 7]);
+    }
 }
 
 #[test]

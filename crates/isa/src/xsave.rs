@@ -10,6 +10,12 @@ use core::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 /// The state components of the guest: x87, SSE, AVX, and the three of AVX-512.
 pub const COMPONENTS: u64 = 0xe7;
 
+/// Bytes of the legacy region and the header of an area.
+pub const HEADED: usize = 576;
+
+/// The components behind the header that programs see, with their lengths: AVX and the three of AVX-512.
+pub const EXTENDED: [(u32, usize); 4] = [(2, 256), (5, 64), (6, 512), (7, 1024)];
+
 /// Bytes of an [`Area`].
 pub const AREA_LEN: usize = 4096;
 
@@ -52,16 +58,64 @@ impl Layout {
         None
     }
 
-    /// For what recorded programs save and restore: as on this machine. Where it has no XSAVE, as on Intel's processors with
-    /// AVX-512, since a recording does not say.
-    pub fn of_programs() -> Layout {
-        Layout::detect().unwrap_or(Layout {
-            mask: COMPONENTS,
-            ymm: 576,
-            opmask: 1088,
-            zmm_hi: 1152,
-            hi16: 1664,
-        })
+    /// The one of Intel's processors with AVX-512.
+    pub const INTEL: Layout = Layout {
+        mask: COMPONENTS,
+        ymm: 576,
+        opmask: 1088,
+        zmm_hi: 1152,
+        hi16: 1664,
+    };
+
+    /// For recordings that do not say it: as on this machine. Where it has no XSAVE, [`Layout::INTEL`].
+    pub fn usual() -> Layout {
+        Layout::detect().unwrap_or(Layout::INTEL)
+    }
+
+    /// A layout with these components of [`COMPONENTS`], and these offsets of AVX and the three of AVX-512. The offsets of
+    /// components that it does not have do not count. `None` if a component would not lie between the header and the end of an
+    /// area.
+    pub fn of(mask: u64, offsets: [usize; 4]) -> Option<Layout> {
+        let l = Layout {
+            mask: mask & COMPONENTS,
+            ymm: offsets[0],
+            opmask: offsets[1],
+            zmm_hi: offsets[2],
+            hi16: offsets[3],
+        }
+        .only(COMPONENTS);
+        let fits = |(component, len): &(u32, usize)| {
+            (l.offset(*component))
+                .is_none_or(|at| at >= HEADED && at.saturating_add(*len) <= AREA_LEN)
+        };
+        EXTENDED.iter().all(fits).then_some(l)
+    }
+
+    /// The same with those components only that are in `mask`.
+    pub fn only(self, mask: u64) -> Layout {
+        let mask = self.mask & mask;
+        let kept = |component: u32, at: usize| if mask & 1 << component != 0 { at } else { 0 };
+        Layout {
+            mask,
+            ymm: kept(2, self.ymm),
+            opmask: kept(5, self.opmask),
+            zmm_hi: kept(6, self.zmm_hi),
+            hi16: kept(7, self.hi16),
+        }
+    }
+
+    /// Bytes of an area up to the end of the components of `asked` that this layout has. It is not more: programs have other data
+    /// right behind. `compact`: as `xsavec` lays them out.
+    pub fn len(&self, asked: u64, compact: bool) -> usize {
+        let there = EXTENDED
+            .iter()
+            .filter(|(c, _)| self.mask & asked & 1 << c != 0);
+        match compact {
+            true => HEADED + there.map(|(_, len)| len).sum::<usize>(),
+            false => there
+                .filter_map(|(c, len)| Some(self.offset(*c)? + len))
+                .fold(HEADED, usize::max),
+        }
     }
 
     /// The same as [`Layout::detect`]. `ask` answers what `cpuid` answers on this processor, given leaf and subleaf.
@@ -180,9 +234,9 @@ impl Layout {
         v
     }
 
-    /// Where an area has the mask registers, the upper halves of zmm0 to zmm15, and zmm16 to zmm31.
-    pub fn offsets(&self) -> [usize; 3] {
-        [self.opmask, self.zmm_hi, self.hi16]
+    /// Where an area has AVX, the mask registers, the upper halves of zmm0 to zmm15, and zmm16 to zmm31.
+    pub fn offsets(&self) -> [usize; 4] {
+        [self.ymm, self.opmask, self.zmm_hi, self.hi16]
     }
 
     /// Compares the states of two areas by parts (see [`crate::state::change`]). Writes the parts
@@ -336,6 +390,32 @@ unsafe fn xcr0() -> u64 {
 mod tests {
     use super::*;
     use crate::state::change;
+
+    #[test]
+    fn layouts_of_other_processors() {
+        let offsets = [576, 832, 896, 1408];
+        let amd = Layout::of(!0, offsets).unwrap();
+        assert_eq!((amd.mask, amd.offsets()), (COMPONENTS, offsets));
+        // Up to the last component that is asked for.
+        let intel = Layout::of(COMPONENTS, Layout::INTEL.offsets()).unwrap();
+        assert_eq!(intel, Layout::INTEL);
+        let lens = |l: Layout| [3, 7, 0x27, 0xe7, !0].map(|asked| l.len(asked, false));
+        assert_eq!(lens(amd), [576, 832, 896, 2432, 2432]);
+        assert_eq!(lens(intel), [576, 832, 1152, 2688, 2688]);
+        assert_eq!(intel.len(0xe7, true), 576 + 256 + 64 + 512 + 1024);
+        // Without AVX-512, its offsets do not count.
+        let narrow = Layout::of(7, [576, 5, 1 << 40, 0]).unwrap();
+        assert_eq!(narrow, intel.only(7));
+        assert_eq!((narrow.offset(2), narrow.offset(6)), (Some(576), None));
+        assert_eq!(narrow.len(!0, false), 832);
+        for wrong in [
+            [0, 832, 896, 1408],
+            [576, 832, 896, AREA_LEN - 1023],
+            [576, usize::MAX, 896, 1408],
+        ] {
+            assert_eq!(Layout::of(COMPONENTS, wrong), None, "{wrong:?}");
+        }
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the processor")]

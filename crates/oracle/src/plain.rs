@@ -90,7 +90,7 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
             }
         }
     }
-    let mut finder = Finder::new();
+    let mut finder = Finder::new(hindsight_isa::xsave::Layout::usual());
     loop {
         let count = m.position();
         assert_eq!(count as usize, log.states.len());

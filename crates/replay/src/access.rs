@@ -3,7 +3,7 @@
 
 use hindsight_isa::regs::{RAX, RCX, RDI, RDX, RSI};
 use hindsight_isa::string::{Kind, Repeat, StringOp};
-use hindsight_isa::xsave::Layout;
+use hindsight_isa::xsave::{HEADED, Layout};
 use hindsight_isa::{CpuState, VecState};
 use hindsight_translate::effective::{Registers, stores_state};
 use hindsight_translate::vsib::{Elements, gathers};
@@ -11,7 +11,6 @@ use iced_x86::{
     Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
     UsedMemory,
 };
-use std::sync::OnceLock;
 
 /// A contiguous access to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,19 +41,15 @@ pub fn decode(code: &[u8], pc: u64) -> Option<Instruction> {
 /// Finds the accesses of instructions.
 pub struct Finder {
     info: InstructionInfoFactory,
-}
-
-impl Default for Finder {
-    fn default() -> Self {
-        Finder::new()
-    }
+    saves: Layout,
 }
 
 impl Finder {
-    /// Makes a finder. Its buffers are reused.
-    pub fn new() -> Finder {
+    /// Makes a finder for programs whose processor lays out so what `xsave` saves. Its buffers are reused.
+    pub fn new(saves: Layout) -> Finder {
         Finder {
             info: InstructionInfoFactory::new(),
+            saves,
         }
     }
 
@@ -98,7 +93,7 @@ impl Finder {
             };
             let access = Access {
                 address,
-                len: size(&i, m, cpu) as u64,
+                len: size(&i, m, cpu, &self.saves) as u64,
                 read,
                 write,
                 unknown: write && stores_state(i.mnemonic()),
@@ -135,7 +130,7 @@ impl Finder {
         held(area.address.wrapping_add(512), &mut header);
         out.clear();
         out.push(Access {
-            len: LEGACY as u64,
+            len: HEADED as u64,
             ..area
         });
         let part = |(at, len): (usize, usize)| Access {
@@ -143,13 +138,17 @@ impl Finder {
             len: len as u64,
             ..area
         };
-        out.extend(restored(before.0, &header).into_iter().map(part));
+        out.extend(
+            restored(&self.saves, before.0, &header)
+                .into_iter()
+                .map(part),
+        );
     }
 }
 
 /// The parts of an area behind its header that `xrstor` reads, as pairs of offset and length. Components that
 /// the area does not have are reset, not read.
-fn restored(cpu: &CpuState, header: &[u8; 16]) -> Vec<(usize, usize)> {
+fn restored(saves: &Layout, cpu: &CpuState, header: &[u8; 16]) -> Vec<(usize, usize)> {
     /// The components up to the last one that programs see, with their lengths. Includes the bounds
     /// registers.
     const ALL: [(u32, usize); 6] = [(2, 256), (3, 64), (4, 64), (5, 64), (6, 512), (7, 1024)];
@@ -157,14 +156,14 @@ fn restored(cpu: &CpuState, header: &[u8; 16]) -> Vec<(usize, usize)> {
     let (present, layout) = (word(0), word(1));
     let compact = layout >> 63 != 0;
     let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & present;
-    let mut next = LEGACY;
+    let mut next = HEADED;
     let mut out = Vec::new();
     for (component, len) in ALL {
         let bit = 1 << component;
         let at = match compact {
             true if layout & bit == 0 => continue,
             true => Some(next),
-            false => of_programs().offset(component),
+            false => saves.offset(component),
         };
         next += len;
         if let Some(at) = at.filter(|_| asked & bit != 0) {
@@ -172,12 +171,6 @@ fn restored(cpu: &CpuState, header: &[u8; 16]) -> Vec<(usize, usize)> {
         }
     }
     out
-}
-
-/// [`Layout::of_programs`], asked once.
-fn of_programs() -> Layout {
-    static ASKED: OnceLock<Layout> = OnceLock::new();
-    *ASKED.get_or_init(Layout::of_programs)
 }
 
 /// Whether an access reads, and whether it writes.
@@ -191,43 +184,25 @@ pub fn kinds(a: OpAccess) -> (bool, bool) {
 }
 
 /// Bytes of an access. Covers instructions for which the library gives no size.
-fn size(i: &Instruction, m: &UsedMemory, cpu: &CpuState) -> usize {
+fn size(i: &Instruction, m: &UsedMemory, cpu: &CpuState, saves: &Layout) -> usize {
     use Mnemonic::*;
     match (m.memory_size().size(), i.mnemonic()) {
         (0, Fxsave | Fxsave64 | Fxrstor | Fxrstor64) => 512,
-        (0, Xsave | Xsave64 | Xsaveopt | Xsaveopt64) => area(asked(cpu), false),
-        (0, Xsavec | Xsavec64) => area(asked(cpu), true),
+        (0, Xsave | Xsave64 | Xsaveopt | Xsaveopt64) => saves.len(asked(cpu), false),
+        (0, Xsavec | Xsavec64) => saves.len(asked(cpu), true),
         // Only the area says which form is read and where its components are. So this is the upper bound.
-        (0, Xrstor | Xrstor64) if area(asked(cpu), true) > LEGACY => LONGEST,
-        (0, Xrstor | Xrstor64) => LEGACY,
+        (0, Xrstor | Xrstor64) if saves.len(asked(cpu), true) > HEADED => LONGEST,
+        (0, Xrstor | Xrstor64) => HEADED,
         (n, _) => n,
     }
 }
 
-/// Bytes of the legacy region and the header of an XSAVE area.
-const LEGACY: usize = 576;
-
-/// Bytes of the longest XSAVE area: standard form, with all components that programs see.
+/// At least the bytes of the longest XSAVE area, which has the standard form and all components that programs see.
 const LONGEST: usize = 2696;
 
 /// The components that the registers ask an instruction to save or to restore.
 fn asked(cpu: &CpuState) -> u64 {
     cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32
-}
-
-/// Bytes of an XSAVE area up to the last component that is asked for: legacy region, header and the
-/// following components. It must not be more. The dynamic linker has its area on the stack, with the caller's
-/// variables right behind it.
-pub(crate) fn area(asked: u64, compact: bool) -> usize {
-    const AVX: u64 = 1 << 2;
-    /// AVX and the three components of AVX-512. Programs see no others.
-    const EXTENDED: [(u64, usize); 4] = [(AVX, 256), (1 << 5, 64), (1 << 6, 512), (1 << 7, 1024)];
-    let asked = asked & of_programs().mask;
-    let there = || EXTENDED.iter().filter(|e| asked & e.0 != 0);
-    match compact {
-        false if there().any(|e| e.0 != AVX) => LONGEST,
-        _ => LEGACY + there().map(|e| e.1).sum::<usize>(),
-    }
 }
 
 /// Element size in bytes, and mask, of a masked access.

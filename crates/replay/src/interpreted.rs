@@ -1,14 +1,13 @@
 //! Executes instructions one by one, with the interpreter.
 
 use crate::Error;
-use crate::access::area;
 use crate::code::Code;
 use crate::cpu::Cpu;
 use crate::library::Library;
 use crate::processor::Processor;
 use crate::queue::{Op, Queue};
 use crate::window::{AccessKind, Window};
-use hindsight_interp::{Fault, Interpreter, Memory, Offsets, Ran, Saved};
+use hindsight_interp::{Fault, Interpreter, Memory, Ran};
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{Executed, VecState};
 use std::sync::Arc;
@@ -53,12 +52,8 @@ impl Memory for Window {
         Window::write(self, addr, buf);
     }
 
-    fn saved(&mut self, addr: u64, what: Saved) {
+    fn saved(&mut self, addr: u64, len: u64) {
         if self.has_marks() {
-            let len = match what {
-                Saved::Bytes(n) => n,
-                Saved::Area { asked, compact } => area(asked, compact) as u64,
-            };
             self.unknown(addr, len);
         }
     }
@@ -84,14 +79,10 @@ pub(crate) struct Interpreted {
 }
 
 impl Interpreted {
-    pub fn new() -> Interpreted {
+    /// An interpreter for programs that had this layout of saved registers.
+    pub fn new(saves: Layout) -> Interpreted {
         let mut inner = Interpreter::new();
-        let [opmask, zmm_hi, hi16] = Layout::of_programs().offsets();
-        inner.set_xsave(Offsets {
-            opmask,
-            zmm_hi,
-            hi16,
-        });
+        inner.set_layout(saves);
         Interpreted {
             inner,
             refuses: None,

@@ -11,7 +11,7 @@ use crate::cpu::{Cpu, Observe};
 use crate::expression::Expression;
 use crate::library::Library;
 use crate::lines::Lines;
-use crate::processor::{Choice, Processor};
+use crate::processor::{Choice, Model, Processor};
 use crate::queue::{Counts, Numbers, Op, Queue, Source};
 use crate::restated::Before;
 use crate::sequence::Sequence;
@@ -98,11 +98,11 @@ impl<'a> Machine<'a> {
 
     /// The same with this processor.
     pub fn with(
-        choice: Choice,
+        model: impl Into<Model>,
         code: Arc<Code>,
         predictor: Predictor,
     ) -> Result<Machine<'a>, Error> {
-        Machine::make(choice, code, predictor, Observe::Not)
+        Machine::make(model.into(), code, predictor, Observe::Not)
     }
 
     /// Ends a run, with [`Stop::Position`], behind each digest of registers that was compared.
@@ -112,30 +112,36 @@ impl<'a> Machine<'a> {
 
     /// Makes a processor with a window of 2^32 cells that marks each byte it reads or writes. Each access
     /// takes a few instructions more.
-    pub fn observing(choice: Choice, code: Arc<Code>) -> Result<Machine<'a>, Error> {
-        Machine::make(choice, code, Predictor::WINDOW, Observe::Anywhere)
+    pub fn observing(model: impl Into<Model>, code: Arc<Code>) -> Result<Machine<'a>, Error> {
+        Machine::make(model.into(), code, Predictor::WINDOW, Observe::Anywhere)
     }
 
     /// Makes a processor with a window of 2^32 cells that logs which instructions it executes, for [`Machine::log_to`]. Only
     /// the native processor can.
-    pub fn logging(code: Arc<Code>) -> Result<Machine<'a>, Error> {
-        Machine::make(Choice::Native, code, Predictor::WINDOW, Observe::Runs)
+    pub fn logging(model: Model, code: Arc<Code>) -> Result<Machine<'a>, Error> {
+        let choice = Choice::Native;
+        Machine::make(
+            Model { choice, ..model },
+            code,
+            Predictor::WINDOW,
+            Observe::Runs,
+        )
     }
 
     /// Like [`Machine::observing`], for a machine that executes much. If it is the only one in the process,
     /// it marks writes with less code.
-    pub fn observing_much(choice: Choice, code: Arc<Code>) -> Result<Machine<'a>, Error> {
-        Machine::make(choice, code, Predictor::WINDOW, Observe::Near)
+    pub fn observing_much(model: impl Into<Model>, code: Arc<Code>) -> Result<Machine<'a>, Error> {
+        Machine::make(model.into(), code, Predictor::WINDOW, Observe::Near)
     }
 
     fn make(
-        choice: Choice,
+        model: Model,
         code: Arc<Code>,
         predictor: Predictor,
         observe: Observe,
     ) -> Result<Machine<'a>, Error> {
         let mut cpu = Cpu::new(code, predictor, observe)?;
-        let processor = choice.make(predictor, &mut cpu)?;
+        let processor = model.make(predictor, &mut cpu)?;
         let nothing = Queue::new(Box::new(Vec::new().into_iter()));
         Ok(Machine {
             cpu,

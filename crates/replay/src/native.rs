@@ -74,8 +74,9 @@ pub(crate) struct Native {
 }
 
 impl Native {
-    /// Makes a translator for a machine with this window. Code that it makes leaves through what it tells the window.
-    pub fn new(predictor: Predictor, cpu: &mut Cpu) -> Result<Native, Error> {
+    /// Makes a translator for a machine with this window. Code that it makes leaves through what it tells the window. `saves`: the
+    /// layout that programs see.
+    pub fn new(predictor: Predictor, saves: Layout, cpu: &mut Cpu) -> Result<Native, Error> {
         let Some(layout) = Layout::detect() else {
             let what = "this processor has no XSAVE".to_string();
             return Err(Error::Unsupported {
@@ -108,7 +109,7 @@ impl Native {
             link: None,
             lookup: false,
             stack: SignalStack::new(),
-            finder: Finder::new(),
+            finder: Finder::new(saves),
             host: None,
             held: None,
         })
@@ -557,7 +558,7 @@ mod tests {
             let mut pieces = [(0, HIGH, CODE), (0, HIGH + CODE.len() as u64, BEHIND)];
             let code = Arc::new(crate::Code::new(&mut pieces).unwrap());
             let mut cpu = Cpu::new(code, Predictor::WINDOW, Observe::Not).unwrap();
-            let mut native = Native::new(Predictor::WINDOW, &mut cpu).unwrap();
+            let mut native = Native::new(Predictor::WINDOW, Layout::usual(), &mut cpu).unwrap();
             native.library = Some(Arc::clone(&library));
             cpu.rip = HIGH;
             native.translate(&mut cpu, key).unwrap();

@@ -10,6 +10,7 @@ use crate::library::Library;
 use crate::queue::Queue;
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{Executed, Predictor, VecState};
+use hindsight_trace::{Header, Saves};
 use std::sync::Arc;
 
 /// Which processor a machine has.
@@ -23,22 +24,52 @@ pub enum Choice {
     Interpreter,
 }
 
-impl Choice {
+/// What plays, and what the program's processor was like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Model {
+    pub choice: Choice,
+    /// How that processor lays out what `xsave` saves.
+    pub saves: Layout,
+}
+
+impl Model {
+    /// For what a recording with this header has.
+    pub fn of(choice: Choice, header: &Header) -> Model {
+        let saves = header.machine.xsave.as_ref().and_then(Saves::layout);
+        Model {
+            choice,
+            saves: saves.unwrap_or_else(Layout::usual),
+        }
+    }
+}
+
+/// For programs of this machine.
+impl From<Choice> for Model {
+    fn from(choice: Choice) -> Model {
+        let saves = Layout::usual();
+        Model { choice, saves }
+    }
+}
+
+impl Model {
     /// Makes one for a machine with this window.
     pub(crate) fn make(
         self,
         predictor: Predictor,
         cpu: &mut Cpu,
     ) -> Result<Box<dyn Processor>, Error> {
-        match self {
+        match self.choice {
             #[cfg(target_arch = "x86_64")]
-            Choice::Native => Ok(Box::new(crate::native::Native::new(predictor, cpu)?)),
+            Choice::Native => {
+                let native = crate::native::Native::new(predictor, self.saves, cpu)?;
+                Ok(Box::new(native))
+            }
             #[cfg(not(target_arch = "x86_64"))]
             Choice::Native => {
                 let _ = predictor;
                 Err(cpu.unsupported("this machine is no x86-64: `--processor interpreter`"))
             }
-            Choice::Interpreter => Ok(Box::new(crate::interpreted::Interpreted::new())),
+            Choice::Interpreter => Ok(Box::new(crate::interpreted::Interpreted::new(self.saves))),
         }
     }
 }

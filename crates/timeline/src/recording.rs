@@ -21,7 +21,7 @@ use crate::model::error::replay;
 use crate::scan::Scan;
 use crate::{Error, Position, Processor, Result, ThreadId};
 use hindsight_isa::Predictor;
-use hindsight_replay::{Code, Machine};
+use hindsight_replay::{Code, Machine, Model};
 use hindsight_trace::{Completeness, ModuleHash, StreamId, Trace};
 use maps::Change;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,7 +40,7 @@ pub struct Recording {
     /// Instructions in an interval of its coarse level. 0: the caller did not choose.
     pub coarse: u64,
     /// What executes instructions.
-    pub processor: Processor,
+    pub model: Model,
     pub threads: Vec<ThreadId>,
     scans: OnceLock<BTreeMap<ThreadId, Scan>>,
     /// Threads that a signal killed, with its number, as other threads tell.
@@ -77,7 +77,7 @@ impl Recording {
     /// A machine for the stream of a thread.
     pub fn machine(&self, thread: ThreadId) -> Result<Machine<'static>> {
         let code = self.code(self.image(thread), thread)?;
-        let machine = Machine::with(self.processor, code, Predictor::WINDOW);
+        let machine = Machine::with(self.model, code, Predictor::WINDOW);
         self.expecting(machine.map_err(|e| replay(thread, e))?)
     }
 
@@ -96,20 +96,20 @@ impl Recording {
     /// The same with access marks.
     pub fn observing(&self, thread: ThreadId) -> Result<Machine<'static>> {
         let code = self.code(self.image(thread), thread)?;
-        Machine::observing(self.processor, code).map_err(|e| replay(thread, e))
+        Machine::observing(self.model, code).map_err(|e| replay(thread, e))
     }
 
     /// The same for a machine that executes much.
     pub fn observing_much(&self, thread: ThreadId) -> Result<Machine<'static>> {
         let code = self.code(self.image(thread), thread)?;
-        let machine = Machine::observing_much(self.processor, code);
+        let machine = Machine::observing_much(self.model, code);
         self.expecting(machine.map_err(|e| replay(thread, e))?)
     }
 
     /// The same for a machine that logs which instructions it executes.
     pub fn logging(&self, thread: ThreadId) -> Result<Machine<'static>> {
         let code = self.code(self.image(thread), thread)?;
-        Machine::logging(code).map_err(|e| replay(thread, e))
+        Machine::logging(self.model, code).map_err(|e| replay(thread, e))
     }
 
     /// A recording for a trace that is open. Nothing else of it is read yet.
@@ -127,6 +127,7 @@ impl Recording {
                     .into(),
             ));
         }
+        let model = Model::of(processor, trace.header());
         let threads = trace.threads().into_iter();
         let threads: Vec<ThreadId> = (threads.filter(|t| is_shown(&trace, *t)))
             .map(ThreadId)
@@ -144,7 +145,7 @@ impl Recording {
             },
             interval,
             coarse,
-            processor,
+            model,
             threads,
             scans: OnceLock::new(),
             killed: OnceLock::new(),

@@ -30,8 +30,8 @@ pub use columns::{ChunkBuilder, Pushed};
 pub use error::Error;
 pub use export::export;
 pub use meta::{
-    Header, ModuleHash, ModuleInfo, StreamEnd, StreamInfo, StreamKind, StreamSummary, Summary,
-    Taken, Text, Totals,
+    Header, ModuleHash, ModuleInfo, Saves, StreamEnd, StreamInfo, StreamKind, StreamSummary,
+    Summary, Taken, Text, Totals,
 };
 pub use reader::{Brief, ChunkMeta, Completeness, Image, StreamId, Trace};
 pub use ring::{Limit, Ring, RingSnapshot, Told};

@@ -2,6 +2,7 @@
 //! fields and use defaults for missing ones.
 
 use crate::few::{arguments, few};
+use hindsight_isa::xsave::Layout;
 use hindsight_text::Shown;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -119,6 +120,46 @@ pub struct Machine {
     pub processor: String,
     /// Bytes of a page.
     pub page_size: u32,
+    /// How its processor lays out what `xsave` saves. `None`: it has no such instruction, or the recording does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xsave: Option<Saves>,
+}
+
+/// The area that `xsave` writes, in standard form. Processors have different ones.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Saves {
+    /// The components that programs see: a bit for each, as in XCR0.
+    pub components: u64,
+    /// Offset of the upper halves of ymm0 to ymm15. 0 here and below: the processor does not have it.
+    pub avx: u32,
+    /// Offset of the mask registers.
+    pub masks: u32,
+    /// Offset of the upper halves of zmm0 to zmm15.
+    pub upper: u32,
+    /// Offset of zmm16 to zmm31.
+    pub high: u32,
+}
+
+impl Saves {
+    /// The layout that this says. `None`: no processor has such a one.
+    pub fn layout(&self) -> Option<Layout> {
+        let offsets = [self.avx, self.masks, self.upper, self.high];
+        Layout::of(self.components, offsets.map(|at| at as usize))
+    }
+}
+
+impl From<Layout> for Saves {
+    fn from(layout: Layout) -> Saves {
+        let [avx, masks, upper, high] = layout.offsets().map(|at| at as u32);
+        Saves {
+            components: layout.mask,
+            avx,
+            masks,
+            upper,
+            high,
+        }
+    }
 }
 
 /// The first chunk: what was recorded, and how.

@@ -8,7 +8,7 @@
 
 use crate::part::{self, StreamPart};
 use hindsight_events::{Decoder, Event};
-use hindsight_replay::{AccessKind, Choice, Code, Error, Machine, Stop};
+use hindsight_replay::{AccessKind, Code, Error, Machine, Model, Stop};
 use hindsight_syscalls as syscalls;
 use hindsight_trace::Trace;
 use std::cmp::Reverse;
@@ -205,7 +205,7 @@ impl Candidate {
 /// The calls that most likely wrote unrecorded memory before a difference at `until`, the likeliest first.
 /// Empty if reads are checked there.
 pub fn find(
-    choice: Choice,
+    model: Model,
     trace: &Trace,
     code: Arc<Code>,
     part: &StreamPart,
@@ -215,7 +215,7 @@ pub fn find(
     let Some(first) = calls.first() else {
         return Ok(Vec::new());
     };
-    let mut m = Machine::observing(choice, code)?;
+    let mut m = Machine::observing(model, code)?;
     m.from_keyframe(part::source(trace, part))?;
     m.run_to(first.pos)?;
     let mut candidates: Vec<Candidate> = Vec::new();

@@ -7,7 +7,7 @@ use crate::symbols::{self, Location};
 use hindsight_events::event::tag;
 use hindsight_isa::{Executed, Predictor};
 use hindsight_replay::{
-    Choice, Code, Counts, Difference, Error, Library, Machine, Numbers, Sequence, StreamEnd,
+    Choice, Code, Counts, Difference, Error, Library, Machine, Model, Numbers, Sequence, StreamEnd,
 };
 use hindsight_text::Shown;
 use hindsight_trace::{Completeness, StreamId, Trace};
@@ -281,11 +281,12 @@ impl<'a> Job<'a> {
     }
 
     /// What executes instructions.
-    fn choice(&self) -> Choice {
-        match self.options.processors {
+    fn model(&self) -> Model {
+        let choice = match self.options.processors {
             Processors::Native | Processors::Both => Choice::Native,
             Processors::Interpreter => Choice::Interpreter,
-        }
+        };
+        Model::of(choice, self.trace.header())
     }
 
     fn workers(&self) -> usize {
@@ -296,13 +297,13 @@ impl<'a> Job<'a> {
     fn work(&self) -> Result<(), Error> {
         let watch = Watch::start();
         let bits = self.trace.header().predictor_bits;
-        let choice = self.choice();
+        let model = self.model();
         let predictor = Predictor { bits };
-        let mut machine = Machine::with(choice, Arc::default(), predictor)?;
+        let mut machine = Machine::with(model, Arc::default(), predictor)?;
         let mut second = match self.options.processors {
             Processors::Both => {
                 machine.stop_at_digests();
-                Some(second(predictor, self.is_full())?)
+                Some(second(model, predictor, self.is_full())?)
             }
             _ => None,
         };
@@ -441,7 +442,7 @@ impl<'a> Job<'a> {
             // The difference is reported even if no suspects can be found.
             suspects: match d.unread {
                 true => Vec::new(),
-                false => suspects::find(self.choice(), self.trace, code, part, d.position)
+                false => suspects::find(self.model(), self.trace, code, part, d.position)
                     .unwrap_or_default(),
             },
             difference: d,
@@ -451,8 +452,9 @@ impl<'a> Job<'a> {
 }
 
 /// The machine that replays the same again. It does not look at order numbers, which are unique only once.
-fn second<'a>(predictor: Predictor, full: bool) -> Result<Machine<'a>, Error> {
-    let mut machine = Machine::with(Choice::Interpreter, Arc::default(), predictor)?;
+fn second<'a>(model: Model, predictor: Predictor, full: bool) -> Result<Machine<'a>, Error> {
+    let choice = Choice::Interpreter;
+    let mut machine = Machine::with(Model { choice, ..model }, Arc::default(), predictor)?;
     machine.stop_at_digests();
     match full {
         true => machine.compare_memory(),

@@ -2,20 +2,16 @@
 //!
 //! The ones that save compute nothing: the recording has what they wrote when the program reads it.
 
+use crate::Memory;
 use crate::core::Core;
 use crate::op::{Flow, Op, Run};
 use crate::word::Lane;
-use crate::{Memory, Saved};
 use hindsight_isa::regs::{RAX, RDX};
+use hindsight_isa::xsave::HEADED;
 use iced_x86::{Instruction, Mnemonic};
 
-/// Components that a program may have: x87, SSE, AVX, masks, upper halves of zmm0 to zmm15, zmm16 to zmm31.
-const ALL: u64 = 0xe7;
-/// Bytes of the area before the components that are not in FXSAVE's format.
-const HEADER_END: u64 = 576;
-
 fn fxsave<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
-    m.saved(o.address(c), Saved::Bytes(512));
+    m.saved(o.address(c), 512);
     Flow::Next
 }
 
@@ -25,8 +21,8 @@ fn asked(c: &Core) -> u64 {
 }
 
 fn xsave<M: Memory, const COMPACT: bool>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
-    let (asked, compact) = (asked(c), COMPACT);
-    m.saved(o.address(c), Saved::Area { asked, compact });
+    let len = c.saves.len(asked(c), COMPACT);
+    m.saved(o.address(c), len as u64);
     Flow::Next
 }
 
@@ -68,20 +64,16 @@ fn offset(c: &Core, number: u32, compact: Option<u64>) -> u64 {
     match compact {
         Some(has) => {
             let before = (2..number).filter(|n| has >> n & 1 != 0);
-            HEADER_END + before.map(|n| sizes[n as usize - 2]).sum::<u64>()
+            HEADED as u64 + before.map(|n| sizes[n as usize - 2]).sum::<u64>()
         }
-        None => match number {
-            2 => HEADER_END,
-            5 => c.xsave.opmask as u64,
-            6 => c.xsave.zmm_hi as u64,
-            _ => c.xsave.hi16 as u64,
-        },
+        // The components that are asked for are among those that the processor has.
+        None => c.saves.offset(number).unwrap_or(HEADED) as u64,
     }
 }
 
 fn xrstor<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let at = o.address(c);
-    let wanted = asked(c) & ALL;
+    let wanted = asked(c) & c.saves.mask;
     let present = u64::from_le_bytes(m.load(at.wrapping_add(512)));
     let layout = u64::from_le_bytes(m.load(at.wrapping_add(520)));
     let compact = (layout >> 63 != 0).then_some(layout);

@@ -1,11 +1,11 @@
 //! Control and status words, and the whole state.
 
 use super::form::end;
+use crate::Memory;
 use crate::core::Core;
 use crate::core::x87::BUSY;
 use crate::op::{Flow, Int, Op, Run};
 use crate::word::Lane;
-use crate::{Memory, Saved};
 use hindsight_isa::regs::RAX;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
@@ -16,14 +16,14 @@ fn fninit<M: Memory>(c: &mut Core, _: &mut M, _: &Op<M>) -> Flow {
 
 /// What it writes is not computed. `o.imm` is its length.
 fn fnsave<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
-    m.saved(o.address(c), Saved::Bytes(o.imm));
+    m.saved(o.address(c), o.imm);
     c.x87.init();
     Flow::Next
 }
 
 /// The same.
 fn fnstenv<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
-    m.saved(o.address(c), Saved::Bytes(o.imm));
+    m.saved(o.address(c), o.imm);
     c.x87.fcw |= 0x3f;
     Flow::Next
 }

@@ -247,7 +247,7 @@ impl Log {
         let code = Arc::new(Code::from_trace(trace, self.image)?);
         let mut m = Machine::new(code, Predictor::WINDOW)?;
         m.from_keyframe(stream(trace, self.thread))?;
-        let mut finder = Finder::new();
+        let mut finder = Finder::new(hindsight_isa::xsave::Layout::usual());
         let mut before: Option<(CpuState, VecState)> = None;
         loop {
             let count = m.position();

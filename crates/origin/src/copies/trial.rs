@@ -3,7 +3,7 @@
 use super::{Byte, Gives};
 use crate::past::Step;
 use crate::place::{Cell, Place, bytes_of, set_bytes, whole};
-use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran, Saved};
+use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran};
 use hindsight_timeline::{CpuState, Touch, VecState};
 use iced_x86::{
     ConditionCode, CpuidFeature, InstructionInfoFactory, Mnemonic, OpAccess, Register, RflagsBits,
@@ -111,7 +111,7 @@ impl Memory for Accesses<'_> {
         self.writes.push((addr, buf.to_vec()));
     }
 
-    fn saved(&mut self, _addr: u64, _what: Saved) {
+    fn saved(&mut self, _addr: u64, _len: u64) {
         self.failed = true;
     }
 }

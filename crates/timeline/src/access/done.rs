@@ -7,7 +7,6 @@ use hindsight_replay::access::{Access, Finder};
 
 /// What a thread accessed from one instant to the next: usually one instruction's accesses. A signal may interrupt a
 /// string instruction. Then its accesses so far come first, and those of the handler's first instruction follow.
-#[derive(Default)]
 pub struct Done {
     finder: Finder,
     /// All accesses.
@@ -20,6 +19,17 @@ pub struct Done {
 }
 
 impl Done {
+    /// Nothing yet, for this player.
+    pub fn new(player: &Player) -> Done {
+        Done {
+            finder: Finder::new(player.engine().model.saves),
+            list: Vec::new(),
+            early: 0,
+            pcs: [0; 2],
+            other: Vec::new(),
+        }
+    }
+
     /// Executes the player's next instruction and finds its accesses.
     ///
     /// - `Some(true)`: the instruction was recorded.

@@ -8,8 +8,9 @@ use hindsight_replay::access::Access;
 /// The memory that the instruction at a viewpoint accesses.
 pub fn accesses(view: &mut Viewpoint) -> Result<Vec<Access>> {
     let count = view.count();
-    let mut done = Done::default();
-    done.step(view.here()?, count)?;
+    let player = view.here()?;
+    let mut done = Done::new(player);
+    done.step(player, count)?;
     view.set_position(view.thread(), count)?;
     Ok(done.list)
 }

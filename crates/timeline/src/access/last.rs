@@ -332,7 +332,7 @@ impl Search<'_> {
         self.player.reach(piece.lo)?;
         self.player.set_breaks(Vec::new());
         let (hi, which) = (piece.hi, piece.targets());
-        let mut done = Done::default();
+        let mut done = Done::new(self.player);
         let (targets, watch, marks) = (self.targets, self.watch, self.marks);
         let (reads, writes) = watch.kinds();
         let engine = Arc::clone(self.player.engine());

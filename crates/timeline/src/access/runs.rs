@@ -75,7 +75,7 @@ impl Runs {
         thread: ThreadId,
         cancel: Cancel,
     ) -> Result<Option<Runs>> {
-        if engine.processor != Processor::Native {
+        if engine.model.choice != Processor::Native {
             return Ok(None);
         }
         let ranges = engine.part_ranges_of(thread);

@@ -105,7 +105,7 @@ impl Walk {
         Ok(Walk {
             player,
             begun: false,
-            finder: Finder::new(),
+            finder: Finder::new(engine.model.saves),
             found: Vec::new(),
             touches: Vec::new(),
             blocks: HashMap::new(),

@@ -7,6 +7,7 @@ use crate::{Cancel, Cursor, Result, View};
 use hindsight_events::{Encoder, Event, MAX_EVENT};
 use hindsight_isa::regs::{RAX, RCX};
 use hindsight_isa::string::{Kind, Repeat, StringOp};
+use hindsight_isa::xsave::Layout;
 use hindsight_isa::{CpuState, Predictor, VecState, comes_from_outside};
 use hindsight_replay::access::{Access, Finder, decode};
 use hindsight_replay::{Code, Gap, Machine, State};
@@ -47,6 +48,7 @@ pub struct Branch {
     /// Known code bytes, by page.
     code: Vec<(u64, Vec<u8>)>,
     fetched: HashSet<u64>,
+    saves: Layout,
     finder: Finder,
     list: Vec<Access>,
 }
@@ -59,14 +61,15 @@ impl Branch {
         let (cpu, vec) = (base.registers()?, base.vectors()?);
         let fail = |source| crate::model::error::replay(base.thread(), source);
         let code = Arc::new(Code::new(&mut []).map_err(fail)?);
-        let processor = base.timeline().0.processor;
+        let model = base.timeline().0.model;
         let mut branch = Branch {
-            machine: Machine::with(processor, code, Predictor::WINDOW).map_err(fail)?,
+            machine: Machine::with(model, code, Predictor::WINDOW).map_err(fail)?,
             cursor: base,
             memory: HashMap::new(),
             code: Vec::new(),
             fetched: HashSet::new(),
-            finder: Finder::new(),
+            saves: model.saves,
+            finder: Finder::new(model.saves),
             list: Vec::new(),
         };
         branch.set_registers(&cpu, &vec)?;
@@ -246,7 +249,7 @@ impl Branch {
         let mut known = Vec::new();
         for a in &list {
             if a.unknown
-                && let Some(parts) = saving::written(&i, &cpu, &vec)
+                && let Some(parts) = saving::written(&self.saves, &i, &cpu, &vec)
             {
                 self.save(a, parts)?;
             } else if a.unknown {

@@ -389,7 +389,7 @@ impl Wants {
         hi: u64,
         direction: Direction,
     ) -> Result<Option<Hit>> {
-        let mut done = Done::default();
+        let mut done = Done::new(player);
         let thread = player.thread;
         let mut last = None;
         while player.count() < hi {

@@ -352,7 +352,7 @@ fn all_in(
         false => cut(player, targets, Watch::Write, &piece, &mut short, true)?,
     }
     let [target] = targets;
-    let mut done = Done::default();
+    let mut done = Done::new(player);
     for p in short {
         player.reach(p.lo)?;
         player.set_breaks(Vec::new());

@@ -158,7 +158,7 @@ impl Writers {
         last: &mut Option<Hit>,
         (stops, first): (&mut Stops, u64),
     ) -> Result<Skimmed> {
-        let mut doing = Done::default();
+        let mut doing = Done::new(player);
         let before = match first {
             u64::MAX => Vec::new(),
             _ => wants.addresses(),

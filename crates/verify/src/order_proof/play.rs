@@ -5,7 +5,7 @@ use hindsight_events::{Decoder, Event};
 use hindsight_isa::string::StringOp;
 use hindsight_isa::{Predictor, VecState};
 use hindsight_replay::access::{Access, Finder, decode};
-use hindsight_replay::{Code, Error, Machine, Stop};
+use hindsight_replay::{Choice, Code, Error, Machine, Model, Stop};
 use hindsight_trace::{ChunkMeta, StreamId, Trace};
 use hindsight_translate::{WATCH_TABLE, is_atomic, watch_indices};
 use iced_x86::Mnemonic;
@@ -338,10 +338,11 @@ pub fn play(
     log: &mut Log,
 ) -> Result<(), Error> {
     let bits = trace.header().predictor_bits;
-    let mut machine = Machine::new(code, Predictor { bits })?;
+    let model = Model::of(Choice::default(), trace.header());
+    let mut machine = Machine::with(model, code, Predictor { bits })?;
     machine.watch(table.map(|t| t.at as u64));
     let mut numbers = Numbers::new(trace, stream);
-    let mut finder = Finder::new();
+    let mut finder = Finder::new(model.saves);
     let none = VecState::default();
     let (mut accesses, mut old) = (Vec::new(), Vec::new());
     machine.from_keyframe(hindsight_replay::stream(trace, stream))?;

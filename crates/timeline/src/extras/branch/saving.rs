@@ -10,12 +10,18 @@ use std::ops::Range;
 const LEGACY_AND_HEADER: usize = 576;
 const COMPACT: u64 = 1 << 63;
 
-/// What the instruction writes, by offset in the area. `None`: that is not known for this kind of instruction.
-pub fn written(i: &Instruction, cpu: &CpuState, v: &VecState) -> Option<Vec<(usize, Vec<u8>)>> {
+/// What the instruction writes, by offset in the area, on a processor with this layout. `None`: that is not known for this kind of
+/// instruction.
+pub fn written(
+    saves: &Layout,
+    i: &Instruction,
+    cpu: &CpuState,
+    v: &VecState,
+) -> Option<Vec<(usize, Vec<u8>)>> {
     if !matches!(i.mnemonic(), Mnemonic::Xsavec | Mnemonic::Xsavec64) {
         return None;
     }
-    let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & Layout::of_programs().mask;
+    let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & saves.mask;
     let registers = |numbers: Range<usize>, bytes: Range<usize>| -> Vec<u8> {
         let one = |n: usize| v.zmm[n][bytes.clone()].to_vec();
         numbers.flat_map(one).collect()

@@ -7,6 +7,7 @@ use crate::model::error::replay;
 use crate::play::begins;
 use crate::{Cancel, Error, Result, ThreadId, Timeline};
 use hindsight_isa::string::StringOp;
+use hindsight_isa::xsave::Layout;
 use hindsight_isa::{CpuState, VecState};
 use hindsight_replay::access::{Access, Finder, decode, kinds};
 use hindsight_replay::{Machine, Stop};
@@ -183,6 +184,7 @@ impl Collector<'_> {
     pub fn new<'a>(
         spans: &'a mut Spans,
         (marks, code): (&'a Marks, &'a Code),
+        saves: Layout,
         first: u64,
         steps: u64,
     ) -> Collector<'a> {
@@ -195,7 +197,7 @@ impl Collector<'_> {
             code,
             words: Quick::default(),
             kinds: HashMap::new(),
-            finder: Finder::new(),
+            finder: Finder::new(saves),
             info: InstructionInfoFactory::new(),
             touched: Vec::new(),
             accesses: Vec::new(),

@@ -329,7 +329,13 @@ impl<'a> Plan<'a> {
         let range = (self.data_from, self.steps);
         let (candidates, settings) = (self.candidates, &mut self.settings);
         let count = range.1 - range.0;
-        let mut collector = Collector::new(&mut self.spans, known, range.0, count);
+        let mut collector = Collector::new(
+            &mut self.spans,
+            known,
+            timeline.0.model.saves,
+            range.0,
+            count,
+        );
         let mut name = |word: u64, module: usize| {
             let counts = match candidates {
                 Candidates::All | Candidates::Instructions => ALL,
