@@ -45,6 +45,16 @@ pub struct Args {
         display_order = 1001
     )]
     pub processor: Processor,
+    /// For tests: play recordings as on a machine without these features of its processor and what needs them.
+    #[arg(
+        long,
+        global = true,
+        hide = true,
+        value_name = "FEATURES",
+        value_delimiter = ',',
+        value_parser = clap::builder::PossibleValuesParser::new(hindsight_replay::features()),
+    )]
+    pub without: Vec<String>,
 }
 
 impl Command {

@@ -91,7 +91,7 @@ pub fn run(a: &args::Replay) -> Result<i32> {
     for file in &declared {
         server.push(format!("--declared={}", path_of(file)).into());
     }
-    server.extend(crate::processor::said().map(OsString::from));
+    server.extend(crate::processor::said().into_iter().map(OsString::from));
     if let Some(most) = limits::said() {
         server.push(format!("--max-memory={}k", most >> 10).into());
     }

@@ -67,7 +67,7 @@ pub fn run() -> i32 {
 /// The same. `engine` runs the commands that need an engine so large that another executable has it.
 fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
     let parsed = command().try_get_matches();
-    let args = match parsed.and_then(|m| Args::from_arg_matches(&m)) {
+    let mut args = match parsed.and_then(|m| Args::from_arg_matches(&m)) {
         Ok(a) => a,
         Err(e) => return misused(&e),
     };
@@ -75,7 +75,7 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
         say(wrong);
         return 2;
     }
-    processor::begin(args.processor);
+    processor::begin(args.processor, std::mem::take(&mut args.without));
     let result = match args.command {
         Command::Record(a) => return record::run(*a),
         Command::Attach(a) => return attach::run(&a),

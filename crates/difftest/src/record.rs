@@ -146,7 +146,9 @@ pub fn run(w: &Window, cache: u64, tr: &mut Translator, layout: Layout, p: &Prog
         tr.want_map = false;
         match tr.translate(&input, &mut |pc| p.code_at(pc)) {
             Ok(()) => {}
-            Err(Error::Truncated) => break Outcome::Wrong("the code has no whole instruction"),
+            Err(Error::Truncated | Error::Lacking) => {
+                break Outcome::Wrong("the code has no whole instruction");
+            }
         }
         // The recorder finds an instruction in a block again by translating the block's own bytes
         // with a map. That must give the same code.

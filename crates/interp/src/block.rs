@@ -4,12 +4,13 @@ use crate::decode::{Next, decode};
 use crate::fault::Fault;
 use crate::op::Op;
 use crate::{Code, Memory};
+use hindsight_isa::Lacking;
 use iced_x86::{Decoder, DecoderOptions};
 use std::collections::HashMap;
 
 const PAGE: u64 = 4096;
 /// Most instructions of a block.
-const MOST: usize = 64;
+const MOST: usize = u64::BITS as usize;
 /// Entries of the table that is looked at first.
 const QUICK: usize = 1 << 14;
 /// Most instructions in all blocks, and most blocks. Then all are forgotten, so that memory stays bounded.
@@ -22,6 +23,10 @@ pub struct Block<M> {
     pub pc: u64,
     /// At least one.
     pub ops: Vec<Op<M>>,
+    /// A bit for each of these that the machine at hand cannot execute itself ([`crate::Interpreter::set_lacking`]).
+    pub needy: u64,
+    /// A bit for each that uses few registers ([`Lacking::is_apart`]).
+    pub apart: u64,
 }
 
 /// All blocks.
@@ -34,6 +39,7 @@ pub struct Blocks<M> {
     pages: HashMap<u64, Vec<u32>>,
     /// Instructions in all blocks.
     size: usize,
+    lacking: Lacking,
 }
 
 /// The entry of no block. Nothing is executed there.
@@ -47,6 +53,7 @@ impl<M> Default for Blocks<M> {
             quick: vec![NONE; QUICK],
             pages: HashMap::new(),
             size: 0,
+            lacking: Lacking::default(),
         }
     }
 }
@@ -56,6 +63,14 @@ fn place(pc: u64) -> usize {
 }
 
 impl<M: Memory> Blocks<M> {
+    /// No blocks yet, on a machine that lacks this.
+    pub fn on(lacking: Lacking) -> Blocks<M> {
+        Blocks {
+            lacking,
+            ..Blocks::default()
+        }
+    }
+
     #[inline(always)]
     pub fn get(&self, id: u32) -> &Block<M> {
         &self.list[id as usize]
@@ -79,6 +94,7 @@ impl<M: Memory> Blocks<M> {
             self.keep_pages(&mut |_| false);
         }
         let mut ops = Vec::new();
+        let (mut needy, mut apart) = (0, 0);
         let mut pages = Vec::new();
         let mut at = pc;
         let mut buf = [0; 64];
@@ -104,6 +120,10 @@ impl<M: Memory> Blocks<M> {
                     pages.push(a / PAGE * PAGE);
                 }
             }
+            if !self.lacking.is_empty() {
+                needy |= (self.lacking.concerns(&i) as u64) << ops.len();
+                apart |= (self.lacking.is_apart(&i) as u64) << ops.len();
+            }
             let (op, next) = decode(&i);
             ops.push(op);
             match next {
@@ -114,7 +134,12 @@ impl<M: Memory> Blocks<M> {
         let id = self.list.len() as u32;
         self.size += ops.len();
         ops.shrink_to_fit();
-        self.list.push(Block { pc, ops });
+        self.list.push(Block {
+            pc,
+            ops,
+            needy,
+            apart,
+        });
         self.index.insert(pc, id);
         for page in pages {
             self.pages.entry(page).or_default().push(id);
@@ -143,7 +168,7 @@ impl<M: Memory> Blocks<M> {
     pub fn keep_pages(&mut self, keep: &mut dyn FnMut(u64) -> bool) {
         let pages: Vec<u64> = self.pages.keys().copied().filter(|p| !keep(*p)).collect();
         if pages.len() == self.pages.len() {
-            *self = Blocks::default();
+            *self = Blocks::on(self.lacking);
             return;
         }
         for page in pages {

@@ -27,4 +27,4 @@ mod x87;
 pub use crate::core::Core;
 pub use fault::Fault;
 pub use memory::{Code, Memory};
-pub use run::{Interpreter, Ran};
+pub use run::{Interpreter, Near, Ran};

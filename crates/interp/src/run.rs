@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::op::Flow;
 use crate::{Code, Memory};
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{CpuState, VecState};
+use hindsight_isa::{CpuState, Lacking, VecState};
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +15,38 @@ pub enum Ran {
     Done,
     /// The instruction at the instruction pointer cannot be executed.
     Fault(Fault),
+}
+
+/// How far a run is behind the last instruction that the machine at hand cannot execute itself.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Near {
+    /// It ends behind so many others.
+    pub patience: u64,
+    since: u64,
+}
+
+impl Near {
+    /// A run that ends behind so many others.
+    pub fn new(patience: u64) -> Near {
+        Near { patience, since: 0 }
+    }
+
+    /// Whether the run is to end.
+    pub fn is_over(&self) -> bool {
+        self.since >= self.patience
+    }
+
+    /// So many instructions were executed, which need a feature where `needy` has a bit.
+    fn pass(&mut self, needy: u64, done: u64) {
+        let needy = match done {
+            64.. => needy,
+            n => needy & ((1 << n) - 1),
+        };
+        self.since = match needy {
+            0 => self.since.saturating_add(done),
+            _ => done - (64 - needy.leading_zeros() as u64),
+        };
+    }
 }
 
 /// Executes the instructions of one thread.
@@ -78,11 +110,92 @@ impl<M: Memory> Interpreter<M> {
         self.blocks.keep_pages(keep);
     }
 
+    /// What the machine at hand lacks, for [`Interpreter::run_near`].
+    pub fn set_lacking(&mut self, lacking: Lacking) {
+        self.blocks = Blocks::on(lacking);
+    }
+
+    /// Whether one of zmm0 to zmm15 has a bit set beyond its low 32 bytes.
+    pub fn has_upper_halves(&self) -> bool {
+        let zmm = &self.core.zmm[..16];
+        zmm.iter()
+            .flat_map(|z| &z[2..])
+            .any(|lane| *lane != [0; 16])
+    }
+
     /// Executes at most `most` instructions. Returns how many are done, and why it ended.
     pub fn run(&mut self, memory: &mut M, code: &dyn Code, most: u64) -> (u64, Ran) {
+        self.go::<false>(memory, code, most, &mut Near::default())
+    }
+
+    /// The same, but ends when so many instructions as `near` allows have followed the last one that the machine at hand cannot
+    /// execute itself.
+    pub fn run_near(
+        &mut self,
+        memory: &mut M,
+        code: &dyn Code,
+        most: u64,
+        near: &mut Near,
+    ) -> (u64, Ran) {
+        self.go::<true>(memory, code, most, near)
+    }
+
+    /// Whether [`Interpreter::run_apart`] executes the next instruction, and the machine at hand cannot.
+    #[inline]
+    pub fn is_apart(&mut self, rip: u64) -> bool {
+        let found = self.blocks.find(rip).map(|id| self.blocks.get(id));
+        found.is_some_and(|b| b.needy & b.apart & 1 != 0)
+    }
+
+    /// The same as [`Interpreter::run_near`], for known code, and only as long as instructions use few registers
+    /// ([`Lacking::is_apart`]), and nothing of the others. It neither allocates nor fails. Returns how many are
+    /// done.
+    pub fn run_apart(&mut self, memory: &mut M, most: u64, near: &mut Near) -> u64 {
         let core = &mut self.core;
         let mut left = most;
-        while left > 0 {
+        while left > 0 && !near.is_over() {
+            let Some(id) = self.blocks.find(core.rip) else {
+                break;
+            };
+            let block = self.blocks.get(id);
+            let mut here = (block.apart.trailing_ones() as u64).min(left);
+            if block.needy == 0 {
+                here = here.min(near.patience - near.since);
+            }
+            let ops = block.ops.get(..here as usize).unwrap_or(&block.ops);
+            let mut done = ops.len();
+            let mut flow = Flow::Next;
+            for (i, op) in ops.iter().enumerate() {
+                flow = (op.run)(core, memory, op);
+                if flow != Flow::Next {
+                    done = i + (flow == Flow::Leave) as usize;
+                    break;
+                }
+            }
+            if flow != Flow::Leave && done > 0 {
+                core.rip = ops[done - 1].next;
+            }
+            left -= done as u64;
+            near.pass(block.needy, done as u64);
+            // Whoever executes the instruction again finds out what is wrong with it.
+            core.fault = None;
+            if flow == Flow::Fault || (done as u64) < here || done == 0 {
+                break;
+            }
+        }
+        most - left
+    }
+
+    fn go<const NEAR: bool>(
+        &mut self,
+        memory: &mut M,
+        code: &dyn Code,
+        most: u64,
+        near: &mut Near,
+    ) -> (u64, Ran) {
+        let core = &mut self.core;
+        let mut left = most;
+        while left > 0 && !(NEAR && near.is_over()) {
             let id = match self.blocks.find(core.rip) {
                 Some(id) => id,
                 None => match self.blocks.make(core.rip, code) {
@@ -91,7 +204,11 @@ impl<M: Memory> Interpreter<M> {
                 },
             };
             let block = self.blocks.get(id);
-            let ops = match block.ops.get(..left.min(u16::MAX as u64) as usize) {
+            let mut most_here = left;
+            if NEAR && block.needy == 0 {
+                most_here = left.min(near.patience - near.since);
+            }
+            let ops = match block.ops.get(..most_here.min(u16::MAX as u64) as usize) {
                 Some(first) => first,
                 None => &block.ops[..],
             };
@@ -117,7 +234,10 @@ impl<M: Memory> Interpreter<M> {
                 }
             }
             left -= done as u64;
+            if NEAR {
+                near.pass(block.needy, done as u64);
+            }
         }
-        (most, Ran::Done)
+        (most - left, Ran::Done)
     }
 }

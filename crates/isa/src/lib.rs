@@ -5,6 +5,7 @@
 //! - the register state, in a form that does not depend on the host ([`CpuState`], [`VecState`]);
 //! - the geometry of the shadow memory ([`Predictor`]);
 //! - the reasons for leaving translated code ([`Desc`]);
+//! - which instructions need which features ([`features`]);
 //! - which instructions have a result that no virtual processor can compute ([`outside`]).
 //!
 //! All of it is part of the meaning of a trace: recorder and replay must be built from the same
@@ -14,6 +15,7 @@
 pub mod cpuid;
 pub mod ctx;
 pub mod desc;
+pub mod features;
 pub mod ibl;
 pub mod lazy_flags;
 pub mod mark;
@@ -28,6 +30,7 @@ pub mod xsave;
 
 pub use ctx::{Ctx, Executed};
 pub use desc::{Desc, DescKind};
+pub use features::{Features, Lacking};
 pub use lazy_flags::LazyFlags;
 pub use outside::comes_from_outside;
 pub use predictor::Predictor;

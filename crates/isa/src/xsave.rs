@@ -303,6 +303,25 @@ impl Layout {
         (mask, len)
     }
 
+    /// Copies what this layout has no component for.
+    pub fn copy_missing(&self, from: &VecState, to: &mut VecState) {
+        let has = |component: u32| self.mask & 1 << component != 0;
+        for i in 0..16 {
+            if !has(2) {
+                to.zmm[i][16..32].copy_from_slice(&from.zmm[i][16..32]);
+            }
+            if !has(6) {
+                to.zmm[i][32..].copy_from_slice(&from.zmm[i][32..]);
+            }
+        }
+        if !has(7) {
+            to.zmm[16..].copy_from_slice(&from.zmm[16..]);
+        }
+        if !has(5) {
+            to.k = from.k;
+        }
+    }
+
     /// Writes `v` into an area that XRSTOR can load with [`Layout::mask`]. Drops what the host does
     /// not have.
     pub fn from_state(&self, v: &VecState, area: &mut Area) {

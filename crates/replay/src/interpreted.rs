@@ -7,9 +7,9 @@ use crate::library::Library;
 use crate::processor::Processor;
 use crate::queue::{Op, Queue};
 use crate::window::{AccessKind, Window};
-use hindsight_interp::{Fault, Interpreter, Memory, Ran};
+use hindsight_interp::{Fault, Interpreter, Memory, Near, Ran};
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{Executed, VecState};
+use hindsight_isa::{Executed, Lacking, VecState};
 use std::sync::Arc;
 
 impl Window {
@@ -71,9 +71,20 @@ impl hindsight_interp::Code for Epoch<'_> {
     }
 }
 
+/// Why a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// The target was reached, an event that is not a patch is due, or no more entries are prepared.
+    Events,
+    /// The next instruction has a breakpoint.
+    Break,
+    /// It is behind what [`Near`] allows.
+    Behind,
+}
+
 /// An interpreter as the processor of a machine.
 pub(crate) struct Interpreted {
-    inner: Interpreter<Window>,
+    pub inner: Interpreter<Window>,
     /// Something was asked for that only the native processor can do.
     refuses: Option<&'static str>,
 }
@@ -89,8 +100,33 @@ impl Interpreted {
         }
     }
 
-    /// Runs as [`Processor::run`] says. The registers are in the interpreter meanwhile.
-    fn spin(&mut self, cpu: &mut Cpu, queue: &mut Queue, target: u64) -> Result<(), Error> {
+    /// What the machine at hand lacks. Whoever has it runs with [`Near`].
+    #[cfg(target_arch = "x86_64")]
+    pub fn lacks(&mut self, lacking: Lacking) {
+        self.inner.set_lacking(lacking);
+    }
+
+    /// Code has changed between these epochs.
+    pub fn change_epoch(&mut self, cpu: &Cpu, to: u64) {
+        for page in cpu.code.changed(cpu.epoch, to) {
+            self.inner.forget_page(page);
+        }
+    }
+
+    /// Other code is executed from now on.
+    pub fn change_code(&mut self, old: &Code, new: &Code, epoch: u64) {
+        self.inner
+            .keep_pages(&mut |page| new.covers(old, page, epoch));
+    }
+
+    /// Runs as [`Processor::run`] says, or less far if `near` says so. The registers are in the interpreter meanwhile.
+    pub fn spin(
+        &mut self,
+        cpu: &mut Cpu,
+        queue: &mut Queue,
+        target: u64,
+        mut near: Option<Near>,
+    ) -> Result<Ended, Error> {
         let code = Arc::clone(&cpu.code);
         let code = Epoch {
             code: &code,
@@ -98,10 +134,13 @@ impl Interpreted {
         };
         loop {
             let Some(next) = queue.peek() else {
-                return Ok(());
+                return Ok(Ended::Events);
             };
-            if cpu.pos >= target || cpu.at_break() {
-                return Ok(());
+            if cpu.pos >= target {
+                return Ok(Ended::Events);
+            }
+            if cpu.at_break() {
+                return Ok(Ended::Break);
             }
             if next.pos <= cpu.pos {
                 match next.op {
@@ -111,16 +150,22 @@ impl Interpreted {
                     Op::Bytes(addr, len, value) if next.pos == cpu.pos => {
                         cpu.window.give_bytes(addr, len, value);
                     }
-                    _ => return Ok(()),
+                    _ => return Ok(Ended::Events),
                 }
                 queue.advance();
                 continue;
+            }
+            if near.is_some_and(|n| n.is_over()) {
+                return Ok(Ended::Behind);
             }
             let most = match cpu.breaks().is_empty() {
                 true => next.pos.min(target) - cpu.pos,
                 false => 1,
             };
-            let (done, ran) = self.inner.run(&mut cpu.window, &code, most);
+            let (done, ran) = match &mut near {
+                None => self.inner.run(&mut cpu.window, &code, most),
+                Some(near) => self.inner.run_near(&mut cpu.window, &code, most, near),
+            };
             cpu.pos += done;
             cpu.executed += done;
             cpu.rip = self.inner.rip();
@@ -160,9 +205,9 @@ impl Processor for Interpreted {
 
     fn run(&mut self, cpu: &mut Cpu, queue: &mut Queue, target: u64) -> Result<bool, Error> {
         self.inner.set_registers(&cpu.registers());
-        let done = self.spin(cpu, queue, target);
+        let done = self.spin(cpu, queue, target, None);
         cpu.set_registers(&self.inner.registers());
-        done.map(|()| true)
+        done.map(|_| true)
     }
 
     fn vectors(&self) -> VecState {
@@ -174,18 +219,14 @@ impl Processor for Interpreted {
     }
 
     fn set_epoch(&mut self, cpu: &mut Cpu, epoch: u64) {
-        for page in cpu.code.changed(cpu.epoch, epoch) {
-            self.inner.forget_page(page);
-        }
+        self.change_epoch(cpu, epoch);
         cpu.epoch = epoch;
     }
 
     fn set_code(&mut self, cpu: &mut Cpu, code: Arc<Code>) {
         if !Arc::ptr_eq(&cpu.code, &code) {
             let old = std::mem::replace(&mut cpu.code, code);
-            let (new, epoch) = (&cpu.code, cpu.epoch);
-            self.inner
-                .keep_pages(&mut |page| new.covers(&old, page, epoch));
+            self.change_code(&old, &cpu.code, cpu.epoch);
         }
     }
 

@@ -62,7 +62,7 @@ pub use memory::page_faults;
 pub use memory::prepare;
 #[cfg(unix)]
 pub use pagemap::prepare;
-pub use processor::{Choice, Model, is_native_possible};
+pub use processor::{Choice, Model, features, is_native_possible, leave_out};
 pub use queue::{Counts, Numbers, Source};
 pub use runs::{Run, Taken};
 pub use sequence::Sequence;

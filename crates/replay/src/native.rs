@@ -1,8 +1,10 @@
 //! Executes instructions by translating them into instructions of the host, which then run in the window.
 
+mod aside;
 mod blocks;
 mod cache;
 mod executable;
+pub(crate) mod features;
 mod host;
 mod slow;
 
@@ -10,15 +12,17 @@ use crate::Error;
 use crate::access::Finder;
 use crate::code::Code;
 use crate::cpu::{Cpu, Observe};
+use crate::interpreted::Ended;
 use crate::library::{Key, Library};
 use crate::processor::Processor;
 use crate::queue::{Op, Queue};
 use crate::window::AccessKind;
+use aside::Aside;
 use cache::Cache;
 use hindsight_confine::{Checker, Refusal};
 use hindsight_isa::ctx::table;
 use hindsight_isa::xsave::{Area, COMPONENTS, Layout};
-use hindsight_isa::{Desc, DescKind, Executed, Predictor, VecState, observe};
+use hindsight_isa::{Desc, DescKind, Executed, Lacking, Predictor, VecState, observe};
 use hindsight_translate::{Mode, Policy, Translator};
 use host::{Fault, Held, HostFloat, Prepared, SignalStack};
 use std::collections::HashMap;
@@ -59,6 +63,8 @@ pub(crate) struct Native {
     pub(crate) refusals: HashMap<u64, Refusal>,
     area: Box<Area>,
     layout: Layout,
+    /// What executes instructions that this machine cannot execute, if there may be any.
+    aside: Option<Box<Aside>>,
     /// A host address to continue at instead of the guest's address, and the counter there as a position.
     resume: Option<(u64, u64)>,
     /// A displacement that leads to the next instruction and is not linked yet.
@@ -77,7 +83,7 @@ impl Native {
     /// Makes a translator for a machine with this window. Code that it makes leaves through what it tells the window. `saves`: the
     /// layout that programs see.
     pub fn new(predictor: Predictor, saves: Layout, cpu: &mut Cpu) -> Result<Native, Error> {
-        let Some(layout) = Layout::detect() else {
+        let Some(layout) = features::layout() else {
             let what = "this processor has no XSAVE".to_string();
             return Err(Error::Unsupported {
                 position: 0,
@@ -90,6 +96,12 @@ impl Native {
             predictor,
             wide_checks: false,
         });
+        let lacking = Lacking {
+            features: features::lacking(),
+            areas: layout != saves,
+        };
+        let aside = Aside::new(&layout, saves, lacking).map(Box::new);
+        translator.lacking = aside.as_ref().map_or(Lacking::default(), |a| a.lacking());
         let marking = cpu.marking;
         translator.observe = marking.marks();
         translator.runs = marking == Observe::Runs;
@@ -105,6 +117,7 @@ impl Native {
             refusals: HashMap::new(),
             area: Box::default(),
             layout,
+            aside,
             resume: None,
             link: None,
             lookup: false,
@@ -154,12 +167,23 @@ impl Native {
             self.lose_way();
         }
         loop {
+            if self.aside.as_ref().is_some_and(|a| a.is_wide()) {
+                match self.step_aside(cpu, queue, target)? {
+                    Ended::Behind => continue,
+                    Ended::Events | Ended::Break => return Ok(true),
+                }
+            }
             let before = cpu.pos;
             let left = self.inner(cpu, queue, target, host);
             cpu.executed += cpu.pos.saturating_sub(before);
             match left {
                 Left::Events | Left::Break => return Ok(true),
                 Left::Near => return Ok(false),
+                Left::Translate(_) if self.is_aside(cpu) => {
+                    if self.step_aside(cpu, queue, target)? != Ended::Behind {
+                        return Ok(true);
+                    }
+                }
                 Left::Translate(key) => self.translate(cpu, key)?,
                 Left::Link(patch, id) => {
                     self.cache.reserve_links();
@@ -222,8 +246,7 @@ impl Native {
         }
         let ctx = cpu.window.ctx_ptr();
         let marks = cpu.window.has_marks().then(|| cpu.window.read_marks_base());
-        let log = cpu.log.as_ref();
-        if log.is_some() != (cpu.marking == Observe::Runs) {
+        if cpu.log.is_some() != (cpu.marking == Observe::Runs) {
             return Left::Wrong("it logs, and there is no log");
         }
         let base = self.cache.base();
@@ -272,6 +295,16 @@ impl Native {
                 Some(r) => r,
                 None => {
                     let Some((id, entry)) = self.cache.find(key) else {
+                        if let Some(aside) = &mut self.aside
+                            && aside.run_apart(cpu, limit - cpu.pos)
+                        {
+                            key = Key {
+                                pc: cpu.rip,
+                                limit: 0,
+                            };
+                            (self.link, self.lookup) = (None, false);
+                            continue;
+                        }
                         return Left::Translate(key);
                     };
                     // A stop must be seen each time, so nothing may lead around this loop to its address.
@@ -297,7 +330,7 @@ impl Native {
             let (desc, count) = unsafe {
                 (*ctx).count = counter.wrapping_sub(limit).wrapping_sub(1);
                 (*ctx).resume = entry;
-                match (marks, log) {
+                match (marks, &cpu.log) {
                     (Some(at), _) => host.enter_marking(ctx, at),
                     (None, Some(log)) => host.enter_marking(ctx, log.fs_base(limit)),
                     (None, None) => hindsight_glue::enter(ctx),
@@ -464,7 +497,11 @@ impl Processor for Native {
     }
 
     fn vectors(&self) -> VecState {
-        self.layout.to_state(&self.area)
+        let mut v = self.layout.to_state(&self.area);
+        if let Some(aside) = &self.aside {
+            aside.complete(&self.layout, &mut v);
+        }
+        v
     }
 
     fn set_vectors(&mut self, v: &VecState) {
@@ -474,6 +511,9 @@ impl Processor for Native {
             ..*v
         };
         self.layout.from_state(&v, &mut self.area);
+        if let Some(aside) = &mut self.aside {
+            aside.set_vectors(&v);
+        }
     }
 
     fn set_epoch(&mut self, cpu: &mut Cpu, epoch: u64) {
@@ -481,6 +521,10 @@ impl Processor for Native {
             for page in cpu.code.changed(cpu.epoch, epoch) {
                 self.cache.drop_page(page, cpu.window.ctx_mut());
             }
+        }
+        if let Some(aside) = &mut self.aside {
+            aside.interpreted.change_epoch(cpu, epoch);
+            aside.forget();
         }
         cpu.epoch = epoch;
         self.translator.refused.clear();
@@ -492,6 +536,10 @@ impl Processor for Native {
             let old = std::mem::replace(&mut cpu.code, code);
             self.translator.refused.clear();
             let (new, epoch) = (&cpu.code, cpu.epoch);
+            if let Some(aside) = &mut self.aside {
+                aside.interpreted.change_code(&old, new, epoch);
+                aside.forget();
+            }
             self.cache
                 .keep_pages(cpu.window.ctx_mut(), |page| new.covers(&old, page, epoch));
             self.lose_way();

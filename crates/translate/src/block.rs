@@ -95,6 +95,12 @@ impl Translator {
             if i.is_invalid() && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes {
                 break;
             }
+            if self.lacks(&i) {
+                if self.instrs.is_empty() {
+                    return Err(Error::Lacking);
+                }
+                break;
+            }
             let special =
                 self.atomics && watch::is_atomic(&i) || self.watch.is_some() && self.is_opaque(&i);
             if special {
@@ -119,6 +125,11 @@ impl Translator {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether the machine at hand cannot execute it.
+    fn lacks(&self, i: &Instruction) -> bool {
+        !self.lacking.is_empty() && self.lacking.concerns(i)
     }
 
     fn writes_memory(&mut self, i: &Instruction) -> bool {

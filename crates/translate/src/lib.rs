@@ -106,6 +106,8 @@ pub struct Input<'a> {
 pub enum Error {
     /// `code` has no whole instruction.
     Truncated,
+    /// The machine at hand cannot execute the first instruction ([`Translator::lacking`]).
+    Lacking,
 }
 
 /// A translated block, before it is placed.

@@ -7,8 +7,8 @@ use crate::redo::Redo;
 use crate::regs::RegisterSet;
 use crate::{Block, Mode, Policy, regs};
 use alloc::vec::Vec;
-use hindsight_isa::LazyFlags;
 use hindsight_isa::ctx::d;
+use hindsight_isa::{Lacking, LazyFlags};
 use iced_x86::{Instruction, InstructionInfoFactory};
 
 /// Slots of [`hindsight_isa::Ctx::spill`]. The first eight hold the guest's values of borrowed
@@ -123,6 +123,8 @@ pub struct Translator {
     /// Guest addresses of instructions whose translation the code check refused. When execution
     /// reaches one, the runtime is told that it is not supported.
     pub refused: Vec<u64>,
+    /// Replay: what the machine at hand lacks. Blocks end before an instruction that needs it.
+    pub lacking: Lacking,
     /// Replay: every atomic operation begins a block, and is added to `breaks`.
     pub atomics: bool,
     /// Replay: host address of the table of watched memory ([`crate::watch_indices`]).
@@ -174,6 +176,7 @@ impl Translator {
             runs: false,
             breaks: Vec::new(),
             refused: Vec::new(),
+            lacking: Lacking::default(),
             atomics: false,
             watch: None,
             alone: false,

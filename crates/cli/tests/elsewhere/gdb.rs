@@ -1,6 +1,6 @@
 //! A gdb that knows all processors, connected to what plays a recording on another machine.
 
-use crate::machine::Machine;
+use crate::machine::{Machine, machines};
 use hindsight_lab::{Scene, words};
 use std::fs::File;
 use std::process::Command;
@@ -45,7 +45,10 @@ fn session(scene: &Scene, server: &Command) -> String {
 
 #[test]
 fn gdb_goes_back_and_forth() {
-    let there = Machine::aarch64();
+    machines().into_iter().for_each(gdb_goes_back_and_forth_on);
+}
+
+fn gdb_goes_back_and_forth_on(there: &Machine) {
     let scene = Scene::new();
     let source = scene.path("counts.c");
     std::fs::write(

@@ -1,43 +1,57 @@
 //! The program as it is on another machine.
 
-use hindsight_lab::Scene;
+use hindsight_lab::{Scene, share};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-const TARGET: &str = "aarch64-unknown-linux-musl";
-
 /// A machine under an emulator.
 pub struct Machine {
-    pub emulator: &'static str,
+    target: &'static str,
+    /// The emulator, and its options.
+    emulator: &'static [&'static str],
     /// The program, built for it.
-    pub program: PathBuf,
+    built: OnceLock<PathBuf>,
+}
+
+static MACHINES: [Machine; 2] = [
+    // 64-bit ARM.
+    Machine {
+        target: "aarch64-unknown-linux-musl",
+        emulator: &["qemu-aarch64"],
+        built: OnceLock::new(),
+    },
+    // It has the most significant byte of a number first. All that a recording and an index have is read there.
+    Machine {
+        target: "s390x-unknown-linux-gnu",
+        emulator: &["qemu-s390x", "-L", "/usr/s390x-linux-gnu"],
+        built: OnceLock::new(),
+    },
+];
+
+/// The machines of this run.
+pub fn machines() -> Vec<&'static Machine> {
+    share(&MACHINES, MACHINES.len())
 }
 
 impl Machine {
-    /// An ARM machine of 64 bits. The program is built for it if it is not yet as its sources are.
-    pub fn aarch64() -> &'static Machine {
-        static BUILT: OnceLock<Machine> = OnceLock::new();
-        BUILT.get_or_init(|| Machine {
-            emulator: "qemu-aarch64",
-            program: build(),
-        })
-    }
-
-    /// `hindsight` there, with arguments.
+    /// `hindsight` there, with arguments. It is built for the machine if it is not yet as its sources are.
     pub fn hindsight(&self, scene: &Scene, args: &[&str]) -> Command {
-        let mut command = scene.command(self.emulator);
-        command.arg(&self.program).args(args);
+        let mut command = scene.command(self.emulator[0]);
+        command.args(&self.emulator[1..]);
+        let built = self.built.get_or_init(|| build(self.target));
+        command.arg(built).args(args);
         command
     }
 }
 
-fn build() -> PathBuf {
+fn build(target: &str) -> PathBuf {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let mut build = Command::new("scripts/elsewhere");
-    let done = build.current_dir(root).output().expect("scripts/elsewhere");
+    let done = build.arg(target).current_dir(root).output();
+    let done = done.expect("scripts/elsewhere");
     let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "cannot build for {TARGET}: {said}");
+    assert!(done.status.success(), "cannot build for {target}: {said}");
     let path = String::from_utf8(done.stdout).unwrap();
     PathBuf::from(path.trim())
 }

@@ -1,4 +1,4 @@
-//! Recordings are played on other machines: by a build for aarch64, under an emulator.
+//! Recordings are played on other machines: by builds for these, under emulators.
 //!
 //! Whatever a recording tells there, it tells here in the same words.
 
@@ -6,7 +6,7 @@ mod gdb;
 mod machine;
 
 use hindsight_lab::{Scene, share, words};
-use machine::Machine;
+use machine::{Machine, machines};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -36,8 +36,11 @@ fn record(scene: &Scene, argv: &[OsString]) -> std::path::PathBuf {
 
 #[test]
 fn programs_verify() {
-    let there = Machine::aarch64();
-    for line in share(PROGRAMS, 4) {
+    machines().into_iter().for_each(programs_verify_on);
+}
+
+fn programs_verify_on(there: &Machine) {
+    for line in share(PROGRAMS, 3) {
         let scene = Scene::new();
         let dir = scene.path("made");
         std::fs::create_dir(&dir).unwrap();
@@ -59,7 +62,10 @@ fn programs_verify() {
 
 #[test]
 fn threads_verify() {
-    let there = Machine::aarch64();
+    machines().into_iter().for_each(threads_verify_on);
+}
+
+fn threads_verify_on(there: &Machine) {
     let scene = Scene::new();
     let program = scene.compile("joint.c", &["-O1", "-pthread"]);
     let seen = scene.path("seen");
@@ -88,7 +94,12 @@ fn both(scene: &Scene, there: &Machine, trace: &Path, question: &[&str]) -> [Str
 
 #[test]
 fn answers_are_the_same_as_here() {
-    let there = Machine::aarch64();
+    machines()
+        .into_iter()
+        .for_each(answers_are_the_same_as_here_on);
+}
+
+fn answers_are_the_same_as_here_on(there: &Machine) {
     let scene = Scene::new();
     let program = scene.compile("travel.c", &["-g", "-O1"]);
     let trace = record(&scene, &words(&program, &["3"]));
@@ -126,7 +137,12 @@ fn answers_are_the_same_as_here() {
 /// Each reads the index that the other has made.
 #[test]
 fn an_index_is_good_for_both() {
-    let there = Machine::aarch64();
+    machines()
+        .into_iter()
+        .for_each(an_index_is_good_for_both_on);
+}
+
+fn an_index_is_good_for_both_on(there: &Machine) {
     let scene = Scene::new();
     let program = scene.compile("travel.c", &["-g", "-O1"]);
     let trace = record(&scene, &words(&program, &["3"]));
@@ -156,7 +172,12 @@ fn an_index_is_good_for_both() {
 
 #[test]
 fn damaged_recordings_end_in_errors() {
-    let there = Machine::aarch64();
+    machines()
+        .into_iter()
+        .for_each(damaged_recordings_end_in_errors_on);
+}
+
+fn damaged_recordings_end_in_errors_on(there: &Machine) {
     let scene = Scene::new();
     let program = scene.compile("hello.c", &[]);
     let trace = record(&scene, &[program.into_os_string()]);
@@ -185,7 +206,12 @@ fn damaged_recordings_end_in_errors() {
 /// What needs a live program says so, whatever the rest of the line is.
 #[test]
 fn nothing_is_recorded_there() {
-    let there = Machine::aarch64();
+    machines()
+        .into_iter()
+        .for_each(nothing_is_recorded_there_on);
+}
+
+fn nothing_is_recorded_there_on(there: &Machine) {
     let scene = Scene::new();
     let all: [(&[&str], i32); 9] = [
         (&["record", "ls"], 125),

@@ -46,3 +46,4 @@ mod symbol;
 mod threads;
 mod transparency;
 mod windows;
+mod without;

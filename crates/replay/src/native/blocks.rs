@@ -75,6 +75,10 @@ impl Native {
             if let Err(e) = translate(&mut self.translator, key, &input, &mut look) {
                 return Err(match e {
                     hindsight_translate::Error::Truncated => cpu.missing_code(),
+                    // Whoever asks for a translation has looked at the instruction before.
+                    hindsight_translate::Error::Lacking => {
+                        cpu.unsupported("this processor lacks the instruction")
+                    }
                 });
             }
             if let Some(l) = library {

@@ -231,6 +231,81 @@ fn install() {
     });
 }
 
+/// The upper halves of ymm0 to ymm15, while other code may use them.
+pub struct UpperHalves {
+    kept: Box<[u8; 256]>,
+    /// The processor has them, and the system has enabled them.
+    there: bool,
+}
+
+impl UpperHalves {
+    /// `there`: this machine has AVX.
+    pub fn new(there: bool) -> UpperHalves {
+        let kept = Box::new([0; 256]);
+        UpperHalves { kept, there }
+    }
+
+    /// Keeps them.
+    #[inline(always)]
+    pub fn save(&mut self) {
+        if self.there {
+            // SAFETY: the instructions exist, and the memory has 16 bytes for each of the registers.
+            unsafe {
+                std::arch::asm!(
+                "vextractf128 [{at} + 0], ymm0, 1",
+                "vextractf128 [{at} + 16], ymm1, 1",
+                "vextractf128 [{at} + 32], ymm2, 1",
+                "vextractf128 [{at} + 48], ymm3, 1",
+                "vextractf128 [{at} + 64], ymm4, 1",
+                "vextractf128 [{at} + 80], ymm5, 1",
+                "vextractf128 [{at} + 96], ymm6, 1",
+                "vextractf128 [{at} + 112], ymm7, 1",
+                "vextractf128 [{at} + 128], ymm8, 1",
+                "vextractf128 [{at} + 144], ymm9, 1",
+                "vextractf128 [{at} + 160], ymm10, 1",
+                "vextractf128 [{at} + 176], ymm11, 1",
+                "vextractf128 [{at} + 192], ymm12, 1",
+                "vextractf128 [{at} + 208], ymm13, 1",
+                "vextractf128 [{at} + 224], ymm14, 1",
+                "vextractf128 [{at} + 240], ymm15, 1",
+                    at = in(reg) self.kept.as_mut_ptr(),
+                    options(nostack, preserves_flags),
+                );
+            }
+        }
+    }
+
+    /// Puts them back. The lower halves, which are all that the compiler knows, stay as they are.
+    #[inline(always)]
+    pub fn restore(&self) {
+        if self.there {
+            // SAFETY: as above.
+            unsafe {
+                std::arch::asm!(
+                "vinsertf128 ymm0, ymm0, [{at} + 0], 1",
+                "vinsertf128 ymm1, ymm1, [{at} + 16], 1",
+                "vinsertf128 ymm2, ymm2, [{at} + 32], 1",
+                "vinsertf128 ymm3, ymm3, [{at} + 48], 1",
+                "vinsertf128 ymm4, ymm4, [{at} + 64], 1",
+                "vinsertf128 ymm5, ymm5, [{at} + 80], 1",
+                "vinsertf128 ymm6, ymm6, [{at} + 96], 1",
+                "vinsertf128 ymm7, ymm7, [{at} + 112], 1",
+                "vinsertf128 ymm8, ymm8, [{at} + 128], 1",
+                "vinsertf128 ymm9, ymm9, [{at} + 144], 1",
+                "vinsertf128 ymm10, ymm10, [{at} + 160], 1",
+                "vinsertf128 ymm11, ymm11, [{at} + 176], 1",
+                "vinsertf128 ymm12, ymm12, [{at} + 192], 1",
+                "vinsertf128 ymm13, ymm13, [{at} + 208], 1",
+                "vinsertf128 ymm14, ymm14, [{at} + 224], 1",
+                "vinsertf128 ymm15, ymm15, [{at} + 240], 1",
+                    at = in(reg) self.kept.as_ptr(),
+                    options(nostack, readonly, preserves_flags),
+                );
+            }
+        }
+    }
+}
+
 /// Memory for the signal stack of the thread that runs a machine.
 pub struct SignalStack(Box<[u8]>);
 
