@@ -79,26 +79,6 @@ pub fn is_native_possible() -> bool {
     Layout::detect().is_some()
 }
 
-/// See [`leave_out`], which knows these names.
-pub fn features() -> Vec<&'static str> {
-    #[cfg(target_arch = "x86_64")]
-    return crate::native::features::names();
-    #[cfg(not(target_arch = "x86_64"))]
-    Vec::new()
-}
-
-/// From now on, the native processor works as on a machine without these features and what needs them. For tests: machines differ.
-/// To be called before anything is played; only the first call counts.
-///
-/// # Errors
-/// The name that is not among [`features`].
-pub fn leave_out<'a>(list: &[&'a str]) -> Result<(), &'a str> {
-    #[cfg(target_arch = "x86_64")]
-    return crate::native::features::leave_out(list);
-    #[cfg(not(target_arch = "x86_64"))]
-    list.first().map_or(Ok(()), |name| Err(*name))
-}
-
 /// Executes the instructions of a thread. The vector and x87 registers are here, all other state is in the [`Cpu`].
 /// All methods get the same one.
 pub(crate) trait Processor: Send {

@@ -1,10 +1,18 @@
-//! The features of the processor at hand.
+//! The features of the processor at hand, for the native processor. Machines that are not x86-64 have none of them.
 
 use hindsight_isa::Features;
 use hindsight_isa::xsave::Layout;
 use iced_x86::CpuidFeature;
+#[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected as has;
 use std::sync::OnceLock;
+
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! has {
+    ($name:tt) => {
+        false
+    };
+}
 
 /// A feature: its name for users, whether this machine has it, and the one that it needs.
 struct Known {
@@ -50,11 +58,11 @@ fn known() -> impl IntoIterator<Item = Known> {
 static LEFT_OUT: OnceLock<Features> = OnceLock::new();
 
 /// The names that [`leave_out`] knows.
-pub fn names() -> Vec<&'static str> {
+pub fn features() -> Vec<&'static str> {
     known().into_iter().map(|k| k.name).collect()
 }
 
-/// From now on, works as on a machine without these features and what needs them. For tests: machines differ. To be called before
+/// From now on, the native processor works as on a machine without these features and what needs them. For tests: machines differ. To be called before
 /// anything is played; only the first call counts.
 ///
 /// # Errors
