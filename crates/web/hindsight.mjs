@@ -49,14 +49,17 @@ export class Recording {
         let length;
         try {
             const at = this.#exports.hindsight_input(bytes.length) >>> 0;
-            if (at === 0) {
-                throw new Error("there is not enough memory for it");
+            if (at !== 0) {
+                new Uint8Array(this.#exports.memory.buffer, at, bytes.length).set(bytes);
+                length = this.#exports[name]();
             }
-            new Uint8Array(this.#exports.memory.buffer, at, bytes.length).set(bytes);
-            length = this.#exports[name]();
         } catch (trap) {
             this.#failure = this.#panic() || String(trap);
             throw new HindsightError({ kind: "failed", message: this.#failure });
+        }
+        if (length === undefined) {
+            // Nothing was changed, so other requests can follow.
+            throw new HindsightError({ kind: "request", message: "there is not enough memory for it" });
         }
         const { result, error } = JSON.parse(this.#read(length));
         if (error !== undefined) {

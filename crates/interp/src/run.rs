@@ -148,8 +148,7 @@ impl<M: Memory> Interpreter<M> {
     }
 
     /// The same as [`Interpreter::run_near`], for known code, and only as long as instructions use few registers
-    /// ([`Lacking::is_apart`]), and nothing of the others. It neither allocates nor fails. Returns how many are
-    /// done.
+    /// ([`Lacking::is_apart`]). Returns how many are done, but not what is wrong with the next one.
     pub fn run_apart(&mut self, memory: &mut M, most: u64, near: &mut Near) -> u64 {
         let core = &mut self.core;
         let mut left = most;

@@ -50,9 +50,9 @@ impl Lacking {
         i.cpuid_features().iter().any(|f| self.features.has(*f)) || self.areas && restores()
     }
 
-    /// Whether an instruction uses no registers but general purpose registers, flags, and mask registers and zmm16 to zmm31 if the
-    /// machine at hand has none, and does not depend on how numbers are rounded. The machine at hand need not hand over its vector
-    /// registers to whoever executes it.
+    /// Whether an instruction uses no registers but general purpose registers and flags, and does not depend on how numbers are
+    /// rounded. It may also use mask registers and zmm16 to zmm31 if the machine at hand has none. The machine need not hand over
+    /// its vector registers to whoever executes it.
     pub fn is_apart(&self, i: &Instruction) -> bool {
         use CpuidFeature::*;
         let general = |f: &CpuidFeature| {
@@ -229,6 +229,15 @@ mod tests {
             &[0x0f, 0xae, 0x28],
         ] {
             assert!(!apart(&lacking, code), "{code:x?}");
+        }
+    }
+
+    #[test]
+    fn every_feature_has_a_place() {
+        for feature in CpuidFeature::values() {
+            let mut all = Features::default();
+            all.add(feature);
+            assert!(all.has(feature) && !all.is_empty());
         }
     }
 

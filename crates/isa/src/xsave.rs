@@ -10,6 +10,10 @@ use core::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 /// The state components of the guest: x87, SSE, AVX, and the three of AVX-512.
 pub const COMPONENTS: u64 = 0xe7;
 
+/// The components of AVX, and of AVX-512.
+pub const AVX: u64 = 1 << 2;
+pub const AVX512: u64 = 7 << 5;
+
 /// Bytes of the legacy region and the header of an area.
 pub const HEADED: usize = 576;
 

@@ -3,7 +3,7 @@
 
 use hindsight_isa::regs::{RAX, RCX, RDI, RDX, RSI};
 use hindsight_isa::string::{Kind, Repeat, StringOp};
-use hindsight_isa::xsave::{HEADED, Layout};
+use hindsight_isa::xsave::{AREA_LEN, HEADED, Layout};
 use hindsight_isa::{CpuState, VecState};
 use hindsight_translate::effective::{Registers, stores_state};
 use hindsight_translate::vsib::{Elements, gathers};
@@ -197,8 +197,8 @@ fn size(i: &Instruction, m: &UsedMemory, cpu: &CpuState, saves: &Layout) -> usiz
     }
 }
 
-/// At least the bytes of the longest XSAVE area, which has the standard form and all components that programs see.
-const LONGEST: usize = 2696;
+/// At least the bytes of each XSAVE area.
+const LONGEST: usize = AREA_LEN;
 
 /// The components that the registers ask an instruction to save or to restore.
 fn asked(cpu: &CpuState) -> u64 {

@@ -1,7 +1,7 @@
 //! The features of the processor at hand, for the native processor. Machines that are not x86-64 have none of them.
 
 use hindsight_isa::Features;
-use hindsight_isa::xsave::Layout;
+use hindsight_isa::xsave::{AVX, AVX512, Layout};
 use iced_x86::CpuidFeature;
 #[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected as has;
@@ -100,10 +100,10 @@ pub fn layout() -> Option<Layout> {
     let out = left_out();
     let mut mask = !0;
     if out.has(CpuidFeature::AVX) {
-        mask &= !0xe4;
+        mask &= !(AVX | AVX512);
     }
     if out.has(CpuidFeature::AVX512F) {
-        mask &= !0xe0;
+        mask &= !AVX512;
     }
     Some(Layout::detect()?.only(mask))
 }

@@ -12,6 +12,9 @@ use hindsight_isa::xsave::Layout;
 use hindsight_isa::{Executed, Lacking, VecState};
 use std::sync::Arc;
 
+/// Most instructions until the run looks again whether the window is full.
+const AT_ONCE: u64 = 1 << 22;
+
 impl Window {
     #[inline(always)]
     fn note(&mut self, kind: AccessKind, addr: u64, len: usize) {
@@ -159,7 +162,7 @@ impl Interpreted {
                 return Ok(Ended::Behind);
             }
             let most = match cpu.breaks().is_empty() {
-                true => next.pos.min(target) - cpu.pos,
+                true => (next.pos.min(target) - cpu.pos).min(AT_ONCE),
                 false => 1,
             };
             let (done, ran) = match &mut near {

@@ -297,7 +297,8 @@ impl Native {
                 Some(r) => r,
                 None => {
                     let Some((id, entry)) = self.cache.find(key) else {
-                        if let Some(aside) = &mut self.aside
+                        if !self.translator.atomics
+                            && let Some(aside) = &mut self.aside
                             && aside.run_apart(cpu, limit - cpu.pos)
                         {
                             key = Key {

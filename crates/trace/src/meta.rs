@@ -121,7 +121,7 @@ pub struct Machine {
     /// Bytes of a page.
     pub page_size: u32,
     /// How its processor lays out what `xsave` saves. `None`: it has no such instruction, or the recording does not say it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "possible")]
     pub xsave: Option<Saves>,
 }
 
@@ -139,6 +139,17 @@ pub struct Saves {
     pub upper: u32,
     /// Offset of zmm16 to zmm31.
     pub high: u32,
+}
+
+/// Refuses a layout that no processor has.
+fn possible<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Saves>, D::Error> {
+    let saves = Option::<Saves>::deserialize(from)?;
+    match saves.is_some_and(|s| s.layout().is_none()) {
+        true => Err(serde::de::Error::custom(
+            "no processor saves registers like that",
+        )),
+        false => Ok(saves),
+    }
 }
 
 impl Saves {

@@ -32,7 +32,7 @@ pub(crate) struct Aside {
     pub interpreted: Interpreted,
     lacking: Lacking,
     halves: UpperHalves,
-    /// Nothing but these halves is lost when the C library uses vector registers: this machine does not have larger ones.
+    /// This machine has no AVX-512, so the C library's functions can change no more than these halves.
     short: bool,
     /// This machine has AVX, but not the upper halves of zmm0 to zmm15.
     narrow: bool,
@@ -53,7 +53,7 @@ impl Aside {
         Some(Aside {
             interpreted,
             lacking,
-            halves: UpperHalves::new(here.offset(2).is_some()),
+            halves: UpperHalves::new(),
             short: here.offset(6).is_none(),
             narrow: here.offset(2).is_some() && here.offset(6).is_none(),
             wide: false,
@@ -93,6 +93,7 @@ impl Aside {
     /// by such functions. So the halves are saved.
     #[inline(never)]
     pub fn run_apart(&mut self, cpu: &mut Cpu, most: u64) -> bool {
+        // Until the halves are saved, nothing may allocate or copy.
         let it = &mut self.interpreted.inner;
         if !self.short || !it.is_apart(cpu.rip) || !cpu.breaks().is_empty() || cpu.log.is_some() {
             return false;
@@ -195,7 +196,7 @@ impl Stops {
     }
 }
 
-/// Executes one instruction, with all that may be asked for at each one: stops, which become breaks, and the log.
+/// Executes one instruction, with all that may be asked for at each one: stops, and the log.
 fn carefully(
     it: &mut Interpreted,
     stops: Option<&Stops>,
@@ -203,12 +204,19 @@ fn carefully(
     (queue, target): (&mut Queue, u64),
     breaks: &mut Vec<u64>,
 ) -> Result<Ended, Error> {
-    if let Some((i, stops)) = next(cpu).zip(stops)
-        && (stops.watched || stops.atomics && is_atomic(&i))
-        && let Err(at) = breaks.binary_search(&cpu.rip)
-    {
-        breaks.insert(at, cpu.rip);
-        cpu.replace_breaks(breaks.clone());
+    if let Some((i, stops)) = next(cpu).zip(stops) {
+        if stops.atomics
+            && is_atomic(&i)
+            && let Err(at) = breaks.binary_search(&cpu.rip)
+        {
+            breaks.insert(at, cpu.rip);
+            cpu.replace_breaks(breaks.clone());
+        }
+        let due = queue.peek().is_none_or(|next| next.pos <= cpu.pos) || cpu.pos >= target;
+        if stops.watched && !due && !cpu.has_passed() {
+            cpu.watched = true;
+            return Ok(Ended::Break);
+        }
     }
     let before = (cpu.pos, cpu.rip);
     let ended = it.spin(cpu, queue, target.min(cpu.pos.saturating_add(1)), None)?;

@@ -239,9 +239,16 @@ pub struct UpperHalves {
 }
 
 impl UpperHalves {
-    /// `there`: this machine has AVX.
-    pub fn new(there: bool) -> UpperHalves {
+    /// Those of this machine.
+    pub fn new() -> UpperHalves {
+        const {
+            assert!(
+                !cfg!(target_feature = "avx"),
+                "the compiler must know the lower halves only"
+            );
+        }
         let kept = Box::new([0; 256]);
+        let there = is_x86_feature_detected!("avx");
         UpperHalves { kept, there }
     }
 
@@ -249,7 +256,7 @@ impl UpperHalves {
     #[inline(always)]
     pub fn save(&mut self) {
         if self.there {
-            // SAFETY: the instructions exist, and the memory has 16 bytes for each of the registers.
+            // SAFETY: `new` has found AVX, and the memory has 16 bytes for each of the registers.
             unsafe {
                 std::arch::asm!(
                 "vextractf128 [{at} + 0], ymm0, 1",
@@ -279,7 +286,7 @@ impl UpperHalves {
     #[inline(always)]
     pub fn restore(&self) {
         if self.there {
-            // SAFETY: as above.
+            // SAFETY: as above. `new` asserts that the compiler uses no upper half.
             unsafe {
                 std::arch::asm!(
                 "vinsertf128 ymm0, ymm0, [{at} + 0], 1",

@@ -61,7 +61,9 @@ impl Table {
         let place = &mut block[page as usize % STEP];
         if place.is_none() {
             if PAGES.get() >= MOST {
-                return self.spare.insert(Box::new(NONE));
+                let spare = self.spare.get_or_insert_with(|| Box::new(NONE));
+                **spare = NONE;
+                return spare;
             }
             PAGES.set(PAGES.get() + 1);
             self.count += 1;
