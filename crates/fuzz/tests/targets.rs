@@ -41,4 +41,4 @@ macro_rules! targets {
     };
 }
 
-targets!(trace header store columns ring cache index module gdb bookmarks packets process code words);
+targets!(trace header store columns ring cache index module gdb bookmarks packets process code interpreter words);

@@ -4,6 +4,7 @@ mod code;
 mod events;
 mod gdb;
 mod index;
+mod interpreter;
 mod module;
 mod packets;
 mod process;
@@ -92,6 +93,12 @@ pub const TARGETS: &[Target] = &[
         about: "code of a program: translated, and read by the code check",
         seeds: code::seeds,
         run: code::run,
+    },
+    Target {
+        name: "interpreter",
+        about: "code of a program, executed by the interpreter",
+        seeds: interpreter::seeds,
+        run: interpreter::run,
     },
     Target {
         name: "words",

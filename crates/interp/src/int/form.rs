@@ -119,7 +119,7 @@ pub fn two<M: Memory, F: Binary>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M
     o.b = gpr(i.op1_register());
     let size = size(i, 0);
     if at(i, 1) == At::Constant {
-        o.imm = i.immediate(1);
+        o.imm = i.try_immediate(1).ok()?;
     }
     match (at(i, 0), at(i, 1)) {
         (At::Register, At::Register) => sized!(size, T => binary::<M, F, T, A, B>),
@@ -148,7 +148,7 @@ pub fn three<M: Memory, F: Ternary>(i: &Instruction, o: &mut Op<M>, x: u32) -> O
     o.a = gpr(i.op0_register());
     let size = size(i, 0);
     if at(i, x) == At::Constant {
-        o.imm = i.immediate(x);
+        o.imm = i.try_immediate(x).ok()?;
     }
     match (at(i, x), at(i, y)) {
         (At::Constant, At::Register) => {

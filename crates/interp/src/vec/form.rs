@@ -39,7 +39,7 @@ pub fn operands<M>(i: &Instruction, o: &mut Op<M>) -> Option<()> {
     }
     o.imm = match immediates {
         0 => 0,
-        _ => i.immediate(n) & 0xff,
+        _ => i.try_immediate(n).ok()? & 0xff,
     };
     if (0..n).any(|n| i.op_kind(n) == OpKind::Memory) {
         o.bits |= bit::MEMORY;
