@@ -3,7 +3,7 @@
 use crate::block::Blocks;
 use crate::core::Core;
 use crate::fault::Fault;
-use crate::op::Flow;
+use crate::op::{Flow, Op};
 use crate::{Code, Memory};
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{CpuState, Lacking, VecState};
@@ -62,6 +62,30 @@ impl<M: Memory> Default for Interpreter<M> {
             blocks: Blocks::default(),
         }
     }
+}
+
+/// Executes instructions that follow each other, the first of them at `pc`. Returns how many are done, and how the last one ended. The
+/// instruction pointer is behind them.
+#[inline(always)]
+fn execute<M: Memory>(core: &mut Core, memory: &mut M, pc: u64, ops: &[Op<M>]) -> (usize, Flow) {
+    let mut done = ops.len();
+    let mut flow = Flow::Next;
+    for (i, op) in ops.iter().enumerate() {
+        flow = (op.run)(core, memory, op);
+        if flow != Flow::Next {
+            done = i;
+            break;
+        }
+    }
+    if flow == Flow::Leave {
+        // It has set the instruction pointer.
+        return (done + 1, flow);
+    }
+    core.rip = match done {
+        0 => pc,
+        n => ops[n - 1].next,
+    };
+    (done, flow)
 }
 
 impl<M: Memory> Interpreter<M> {
@@ -162,18 +186,7 @@ impl<M: Memory> Interpreter<M> {
                 here = here.min(near.patience - near.since);
             }
             let ops = block.ops.get(..here as usize).unwrap_or(&block.ops);
-            let mut done = ops.len();
-            let mut flow = Flow::Next;
-            for (i, op) in ops.iter().enumerate() {
-                flow = (op.run)(core, memory, op);
-                if flow != Flow::Next {
-                    done = i + (flow == Flow::Leave) as usize;
-                    break;
-                }
-            }
-            if flow != Flow::Leave && done > 0 {
-                core.rip = ops[done - 1].next;
-            }
+            let (done, flow) = execute(core, memory, block.pc, ops);
             left -= done as u64;
             near.pass(block.needy, done as u64);
             // Whoever executes the instruction again finds out what is wrong with it.
@@ -211,26 +224,10 @@ impl<M: Memory> Interpreter<M> {
                 Some(first) => first,
                 None => &block.ops[..],
             };
-            let mut done = ops.len();
-            let mut flow = Flow::Next;
-            for (i, op) in ops.iter().enumerate() {
-                flow = (op.run)(core, memory, op);
-                if flow != Flow::Next {
-                    done = i;
-                    break;
-                }
-            }
-            match flow {
-                Flow::Next => core.rip = ops[done - 1].next,
-                Flow::Leave => done += 1,
-                Flow::Fault => {
-                    core.rip = match done {
-                        0 => block.pc,
-                        n => ops[n - 1].next,
-                    };
-                    let fault = core.fault.take().unwrap_or(Fault::NoInstruction);
-                    return (most - left + done as u64, Ran::Fault(fault));
-                }
+            let (done, flow) = execute(core, memory, block.pc, ops);
+            if flow == Flow::Fault {
+                let fault = core.fault.take().unwrap_or(Fault::NoInstruction);
+                return (most - left + done as u64, Ran::Fault(fault));
             }
             left -= done as u64;
             if NEAR {
