@@ -324,15 +324,7 @@ impl Shown {
 
 /// General registers, instruction pointer, flags and segment bases, by their names.
 pub fn registers_json(cpu: &hindsight_timeline::CpuState) -> Json {
-    let general = NAMES.iter().zip(cpu.gpr).map(|(n, v)| (n.to_string(), v));
-    let others = [
-        ("rip", cpu.rip),
-        ("rflags", cpu.rflags),
-        ("fs_base", cpu.fs_base),
-        ("gs_base", cpu.gs_base),
-    ];
-    let all = general.chain(others.map(|(n, v)| (n.into(), v)));
-    Json::Object(all.map(|(n, v)| (n, hex(v))).collect())
+    Json::Object(cpu.named().map(|(n, v)| (n.into(), hex(v))).collect())
 }
 
 pub fn code_json(code: &[Line]) -> Json {

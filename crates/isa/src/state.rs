@@ -41,6 +41,17 @@ pub const CPU_WORDS: [&str; 20] = {
 };
 
 impl CpuState {
+    /// The general purpose registers in hardware order, then `rip`, `rflags` and the segment bases, by their names.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let general = crate::regs::NAMES.into_iter().zip(self.gpr);
+        general.chain([
+            ("rip", self.rip),
+            ("rflags", self.rflags),
+            ("fs_base", self.fs_base),
+            ("gs_base", self.gs_base),
+        ])
+    }
+
     /// The registers in hardware order, then rip, rflags, fs_base, gs_base.
     pub fn words(&self) -> [u64; 20] {
         let mut out = [0; 20];

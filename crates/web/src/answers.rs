@@ -1,6 +1,5 @@
 //! The forms of answers. They are those of `docs/serve.md`: addresses are hexadecimal text, bytes that are not known are null.
 
-use hindsight_isa::regs::NAMES;
 use hindsight_timeline::{CpuState, Memory, Thread, Timeline, Written};
 use serde_json::{Map, Value as Json, json};
 
@@ -30,15 +29,8 @@ fn thread(t: &Thread) -> Json {
 }
 
 pub fn registers(cpu: &CpuState) -> Json {
-    let general = NAMES.iter().zip(cpu.gpr).map(|(n, v)| (n.to_string(), v));
-    let others = [
-        ("rip", cpu.rip),
-        ("rflags", cpu.rflags),
-        ("fs_base", cpu.fs_base),
-        ("gs_base", cpu.gs_base),
-    ];
-    let all = general.chain(others.map(|(n, v)| (n.into(), v)));
-    Json::Object(all.map(|(n, v)| (n, hex(v))).collect::<Map<_, _>>())
+    let all = cpu.named().map(|(n, v)| (n.into(), hex(v)));
+    Json::Object(all.collect::<Map<_, _>>())
 }
 
 pub fn memory(m: &Memory) -> Json {
