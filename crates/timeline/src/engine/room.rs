@@ -14,8 +14,10 @@ pub const INDEX_CONSTANT: u64 = 256 << 20;
 
 /// It may have a byte for `PER_MEMORY` bytes of memory that the program had, and at most `MOST_FOR_MEMORY` of these. A large
 /// program may change all of its memory at random.
-const PER_MEMORY: u64 = 4;
-const MOST_FOR_MEMORY: u64 = 1 << 30;
+const PER_MEMORY: u64 = 1;
+const MOST_FOR_MEMORY: u64 = 2 << 30;
+/// Where the coarse level takes more room than it should, the rest has this part of its own room at least.
+const BESIDE: u64 = 4;
 /// It may have one more byte for this many instructions. A program that changes all of its memory again and again needs
 /// them.
 const PER_BYTE: u64 = 512;
@@ -41,6 +43,7 @@ pub fn limits(recording: &Recording, options: &Options) -> Limits {
     Limits {
         usual,
         full: usual.saturating_add(parts.saturating_mul(each)),
+        beside: (options.index_size == 0).then_some(usual / BESIDE),
     }
 }
 

@@ -7,6 +7,7 @@
 //! - Readers need no lock: what they have read stays as it is, or checksums show that it does not.
 
 mod file;
+mod limits;
 mod stream;
 
 use super::codec::{end, intervals};
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+pub use limits::Limits;
 pub use stream::Stream;
 
 /// A part may replace the file. Other records are copied to the new file if they have at most a `LITTLE`th of the
@@ -39,24 +41,6 @@ pub struct Sidecar {
     identity: u128,
     pub limits: Limits,
     state: Mutex<State>,
-}
-
-/// The largest sizes that the file may have, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// With what questions need.
-    pub usual: u64,
-    /// With what is made ahead since somebody wants all of it. A file that has become larger than usual keeps this limit.
-    pub full: u64,
-}
-
-impl Limits {
-    fn of(&self, why: For, contents: &Contents) -> u64 {
-        match why == For::Rest || contents.live() > self.usual {
-            true => self.full,
-            false => self.usual,
-        }
-    }
 }
 
 #[derive(Default)]
@@ -161,8 +145,9 @@ impl Sidecar {
 
     /// The number of bytes that the file may still get [for the rest](For::Rest).
     pub fn room(&self) -> u64 {
-        let live = lock(&self.state).contents.live();
-        self.limits.full.saturating_sub(live)
+        let contents = &lock(&self.state).contents;
+        let most = self.limits.full(contents);
+        most.saturating_sub(contents.live())
     }
 
     /// Whether the file has a part.
@@ -266,7 +251,7 @@ impl Sidecar {
         // all of it at once.
         if let Some(b) = &mut begun
             && let Ok(contents) = b.finish(self.identity, key, what)
-            && contents.end <= self.limits.usual
+            && contents.end <= self.limits.alone(key)
             && b.become_first(&self.path).is_ok()
         {
             s.take(outside::open(&self.path)?, contents);
@@ -306,7 +291,7 @@ impl Sidecar {
             return Ok(true);
         }
         // A large record that is replaced may be what has made the file larger than usual.
-        let most = self.limits.of(why, &s.contents);
+        let most = self.limits.of(why, key, &s.contents);
         s.contents.forget(key);
         if let Some(begun) = begun {
             // It can fail, for example if the disk has no room for both files. Then the part is appended.
@@ -404,6 +389,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         usual: 4 << 10,
         full: 64 << 10,
+        beside: None,
     };
 
     /// A part of the fine level of so many intervals, with one section of so many bytes.
@@ -414,10 +400,9 @@ mod tests {
         (directory, vec![vec![7u8; bytes].into()])
     }
 
-    #[test]
-    fn a_file_keeps_its_larger_limit_while_its_largest_record_is_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let range = |from| PartRange {
+    /// A range of a level.
+    fn range(from: u64, level: Level) -> PartRange {
+        PartRange {
             thread: ThreadId(1),
             chunk: 0,
             until: 1,
@@ -425,8 +410,43 @@ mod tests {
             from,
             to: 1000,
             last: true,
-            level: Level::Fine { of: 0 },
+            level,
+        }
+    }
+
+    #[test]
+    fn the_coarse_level_is_saved_however_large_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: &str, beside| {
+            let limits = Limits { beside, ..LIMITS };
+            Sidecar::open(folder.path().join(name), 1, limits)
         };
+        let (coarse, fine) = (range(0, Level::Coarse), range(0, Level::Fine { of: 0 }));
+        let chosen = open("chosen.hsx", None);
+        assert!(!chosen.finish(coarse, &part(2, 9000), None).unwrap());
+        let usual = open("usual.hsx", Some(2000));
+        assert!(!usual.add(fine, &part(2, 9000), For::Question).unwrap());
+        assert!(usual.finish(coarse, &part(2, 9000), None).unwrap());
+        // With a stream, and in the place of another one.
+        let mut begun = usual.begin().unwrap();
+        begun.put(&part(3, 9500).1[0]);
+        assert!(usual.finish(coarse, &part(3, 9500), Some(begun)).unwrap());
+        // What questions make still has some room. It makes room for more of it.
+        assert!(!usual.add(fine, &part(2, 2500), For::Question).unwrap());
+        assert!(usual.add(fine, &part(2, 1500), For::Question).unwrap());
+        let next = range(500, Level::Fine { of: 0 });
+        assert!(usual.add(next, &part(2, 1500), For::Question).unwrap());
+        assert!(usual.has(coarse) && usual.has(next) && !usual.has(fine));
+        assert!(usual.len() < 9500 + 2000 + 500);
+        // A file that is larger than usual for this reason keeps the usual limit.
+        assert!(usual.add(fine, &part(2, 9000), For::Rest).unwrap());
+        assert!(usual.has(fine) && usual.has(next));
+    }
+
+    #[test]
+    fn a_file_keeps_its_larger_limit_while_its_largest_record_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let range = |from| range(from, Level::Fine { of: 0 });
         let open = |name: &str| Sidecar::open(folder.path().join(name), 1, LIMITS);
         let usual = open("usual.hsx");
         assert!(!usual.add(range(0), &part(1, 9000), For::Question).unwrap());

@@ -5,8 +5,9 @@ use crate::engine::Engine;
 use crate::index::{self, Differences, IndexPart, PAGE};
 use crate::{Error, Result};
 use hindsight_replay::{Lines, MadePages, SharedPage};
-use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::collections::BTreeMap;
+use std::ops::{Range, RangeInclusive};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// A page that has nothing.
 const NONE: [u8; PAGE] = [0; PAGE];
@@ -14,6 +15,8 @@ const NONE: [u8; PAGE] = [0; PAGE];
 /// Several players, each at another place, then do not take the content from each other.
 const MOST: usize = 256 << 20;
 const MANY: usize = 16;
+/// So many neighbouring pages have one list of the intervals that change one of them.
+const NEIGHBOURS: u32 = 64;
 /// Bytes that a page takes for which nobody has asked, about.
 pub const EACH: usize = 40;
 
@@ -29,6 +32,32 @@ struct AtBorder {
     pages: Lines,
 }
 
+/// Which intervals change a page. Most intervals of a long recording change few pages, so it would take long to ask each.
+#[derive(Default)]
+struct Changing(RwLock<BTreeMap<u32, Vec<usize>>>);
+
+impl Changing {
+    /// Notes that an interval changes pages. It must be behind those that were noted before.
+    fn add(&self, interval: usize, pages: impl Iterator<Item = u32>) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        for page in pages {
+            let its = all.entry(page / NEIGHBOURS).or_default();
+            if its.last() != Some(&interval) {
+                its.push(interval);
+            }
+        }
+    }
+
+    /// Those of these intervals, ascending, that may change a page.
+    fn among(&self, intervals: Range<usize>, page: u32) -> Vec<usize> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let its = all.get(&(page / NEIGHBOURS)).map_or(&[][..], Vec::as_slice);
+        let first = its.partition_point(|i| *i < intervals.start);
+        let its = its[first..].iter().copied();
+        its.take_while(|i| *i < intervals.end).collect()
+    }
+}
+
 /// How memory changes in a coarse part.
 struct Changes {
     /// The number of the part's body: if the body is made again, its changes may differ.
@@ -37,6 +66,8 @@ struct Changes {
     begin: Lines,
     /// How each interval changes it. Those before a border that was asked for are there.
     intervals: Vec<OnceLock<Differences>>,
+    /// Which of these change a page.
+    changing: Changing,
     /// What has been found out, by the number of the border.
     known: Mutex<Vec<(usize, MadePages)>>,
 }
@@ -119,6 +150,7 @@ impl Changes {
             body: lock(&part.body).number,
             begin,
             intervals: part.borders.iter().map(|_| OnceLock::new()).collect(),
+            changing: Changing::default(),
             known: Mutex::default(),
         })
     }
@@ -136,7 +168,7 @@ impl Changes {
             .sum()
     }
 
-    /// What memory holds at a border.
+    /// What memory holds at a border. Only one thread may ask at a time.
     fn at(
         self: &Arc<Self>,
         engine: &Arc<Engine>,
@@ -152,6 +184,7 @@ impl Changes {
                 None if !progress(0) => return Err(Error::Cancelled),
                 None => {
                     let new = part.differences(engine, i)?;
+                    self.changing.add(i, new.pages());
                     its.get_or_init(|| new)
                 }
             };
@@ -194,7 +227,8 @@ impl Changes {
         let (_, from, its) = nearest;
         let its = its.or_else(|| self.begin.page(page));
         let mut now = its.unwrap_or_else(|| Arc::new(NONE));
-        for i in from.min(border)..from.max(border) {
+        let between = from.min(border)..from.max(border);
+        for i in self.changing.among(between, page) {
             let its = self.intervals[i].get()?;
             if its.has(page) {
                 its.toggle(page, Arc::make_mut(&mut now))?;

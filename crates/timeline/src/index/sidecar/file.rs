@@ -239,6 +239,13 @@ impl Contents {
         HEADER + records.sum::<u64>()
     }
 
+    /// The number of bytes in use for the coarse level.
+    pub fn coarse(&self) -> u64 {
+        let its = self.records.iter();
+        let its = its.filter(|(k, _)| matches!(k, Key::Coarse(..)));
+        its.map(|(_, r)| RECORD + r.len).sum()
+    }
+
     /// Leaves out parts of the fine level, the oldest first, so that `len` bytes more fit into `most`. It leaves out some
     /// more than that, since the file is copied each time. `false`: that does not suffice, and nothing is left out.
     pub fn drop_fine(&mut self, most: u64, len: u64) -> bool {

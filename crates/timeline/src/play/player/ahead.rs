@@ -1,6 +1,6 @@
 //! Where there is no index yet, a player of a quiet thread begins at a key frame of the recording. A machine without
-//! marks, which is faster, runs from there to a little before the instant, and hands all memory over. It does so, too, in
-//! intervals of the coarse level that access much memory.
+//! marks, which is faster, runs from there to a little before the instant, and hands all memory over. It does so, too, from
+//! borders of the coarse level, and from places at which such a machine came by before.
 //!
 //! Marks then begin where the index has no border. What happened before, the key frames tell (`value/restated`).
 
@@ -16,18 +16,19 @@ use std::sync::Arc;
 
 /// A part with fewer intervals than this is indexed in less than a second. The index says more about why a byte is known.
 const LEAST: u64 = 32;
-/// To copy memory for a part of the fine level takes as long as to run this many instructions for each byte.
-const PER_BYTE: u64 = 10;
 /// The player itself plays this many intervals rather than let the machine run ahead.
 const NEAR: u64 = 4;
 /// The machine stays where it is for the next question, if it has at most this many bytes of memory for each instruction of
 /// an interval: 128 MiB.
 const KEPT: u64 = 4;
 
-/// Places that are remembered lie so many fine intervals apart, and at least `APART` instructions. Where somebody chose the length of
-/// coarse intervals, they are so many in each.
-const EVERY: u64 = 8;
-const APART: u64 = 1 << 26;
+/// Where there is a coarse level, the player itself plays this part of a fine interval before the instant. Its marks then say what the
+/// last instructions accessed.
+const OWN: u64 = 8;
+/// Places that are remembered lie a fine interval apart, and at least `APART` instructions. Where somebody chose the length of
+/// coarse intervals, each has so many.
+const EACH: u64 = 8;
+const APART: u64 = 1 << 25;
 
 /// The machine that runs ahead, and the part in which it is.
 pub struct Ahead {
@@ -99,22 +100,7 @@ impl Player {
         if self.engine.is_framed(built, interval)? {
             return Ok(false);
         }
-        let Some((at, _)) = self.frame_for(count)? else {
-            return Ok(false);
-        };
-        Ok(count - at < self.copied() || self.engine.is_large(built, interval)?)
-    }
-
-    /// To copy all memory takes as long as to run this many instructions. Where somebody chose the length of coarse intervals, it
-    /// takes as long as to run one: the programs of tests are small.
-    fn copied(&self) -> u64 {
-        match self.engine.coarse {
-            0 => {
-                let had = self.engine.memory().unwrap_or(0);
-                had.saturating_mul(PER_BYTE)
-            }
-            n => n,
-        }
+        Ok(self.frame_for(count)?.is_some())
     }
 
     /// Where a machine begins that runs to `to`, and how many instructions are completed there: at the key frame that stands at
@@ -135,8 +121,8 @@ impl Player {
     /// So many instructions lie between the places that machines remember.
     fn every(&self) -> u64 {
         match self.engine.coarse {
-            0 => self.span().saturating_mul(EVERY).max(APART),
-            n => (n / EVERY).max(1),
+            0 => self.span().max(APART),
+            n => (n / EACH).max(1),
         }
     }
 
@@ -151,7 +137,12 @@ impl Player {
         let Some(frame) = self.frame_for(count)? else {
             return Ok(false);
         };
-        let to = count.saturating_sub(span).max(frame.0);
+        // Without an index, who looks for accesses before the marks makes it.
+        let own = match self.engine.part_if_built(self.ranges[part]) {
+            Some(_) => span / OWN,
+            None => span,
+        };
+        let to = count.saturating_sub(own).max(frame.0);
         let (border, begin) = self.ahead_from(part, to, frame);
         let passed = self.engine.passed(thread, border, to);
         let at = passed.as_ref().map_or(border, |p| p.0.position);
