@@ -10,6 +10,7 @@ pub mod log;
 pub mod arena;
 pub mod bpf;
 pub mod clocks;
+pub mod common;
 pub mod config;
 pub mod context;
 pub mod fail;

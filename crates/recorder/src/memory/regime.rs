@@ -17,6 +17,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 mod budget;
+mod frame;
 mod others;
 mod pages;
 mod restate;
@@ -166,7 +167,7 @@ fn tell_file(
     if !held.handed {
         return tell_content(t, addr, len, offset, held.file.size);
     }
-    of_file(t, addr, len, offset, &held.file, path);
+    t.event(&of_file(addr, len, offset, &held.file, path));
     t.regime.files_told = true;
     if let (true, Some(fd)) = (held.new && held.file.is_fresh(), fd) {
         t.emit.settle();
@@ -177,9 +178,9 @@ fn tell_file(
     Ok(())
 }
 
-/// Records that the file `f` is in memory at `addr`.
-fn of_file(t: &mut Thread, addr: u64, len: u64, offset: u64, f: &backing::File, path: &[u8]) {
-    t.event(&Event::File {
+/// Says that the file `f` is in memory at `addr`.
+fn of_file<'a>(addr: u64, len: u64, offset: u64, f: &backing::File, path: &'a [u8]) -> Event<'a> {
+    Event::File {
         addr,
         len,
         offset,
@@ -188,7 +189,7 @@ fn of_file(t: &mut Thread, addr: u64, len: u64, offset: u64, f: &backing::File, 
         size: f.size,
         modified: f.modified,
         path,
-    });
+    }
 }
 
 /// Records memory that is a part of a file of `size` bytes which the collector cannot have. Nothing
