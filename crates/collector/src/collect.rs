@@ -1,3 +1,4 @@
+mod copied;
 mod cut;
 mod positions;
 mod prune;
@@ -299,9 +300,15 @@ impl<'c, W: Write> Collector<'c, W> {
         if now - self.asked_for_states >= every {
             self.asked_for_states = now;
             let lives = |o: &Open| o.info.kind == StreamKind::Thread && o.end.is_none();
-            let threads = (self.lanes.iter()).filter(|l| l.open.as_ref().is_some_and(lives));
-            threads.for_each(|l| l.consumer.want_state());
+            let threads = (self.lanes.iter_mut()).filter(|l| l.open.as_ref().is_some_and(lives));
+            threads.for_each(|l| l.owes_state = true);
         }
+        // A thread whose last key frame is not yet in the stream would have to wait.
+        let ready = |l: &&mut Lane| l.owes_state && l.held.is_none();
+        self.lanes.iter_mut().filter(ready).for_each(|l| {
+            l.owes_state = false;
+            l.consumer.want_state();
+        });
     }
 
     /// Takes locks from threads that cannot give them back.
