@@ -216,6 +216,17 @@ pub fn unsteady(ranges: &[Range<u64>], say: &mut Say) {
     }
 }
 
+/// Memory that the kernel changes at any time.
+pub fn unsteady_memory() -> Vec<Range<u64>> {
+    let regions = regions();
+    let unsteady = regions.all().filter(|r| is_unsteady(regions.path(r)));
+    unsteady.map(|r| r.start..r.end).collect()
+}
+
+fn is_unsteady(path: &[u8]) -> bool {
+    path.starts_with(b"[vvar")
+}
+
 /// What has to be restated. `None`: not all of it can be read.
 pub fn plan() -> Option<Plan> {
     let mut regions = regions();
@@ -229,7 +240,7 @@ pub fn plan() -> Option<Plan> {
                 plan.add(r.start..r.end, false);
                 true
             }
-            p if p.starts_with(b"[vvar") => {
+            p if is_unsteady(p) => {
                 plan.unsteady.push(r.start..r.end);
                 true
             }

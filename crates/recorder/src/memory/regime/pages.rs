@@ -34,8 +34,8 @@ struct Entry {
     word: u64,
 }
 
-/// The pages of a process, as a chain of key frames has them. They lie in memory that a `fork` does not copy, so that a copy of
-/// the process can make key frames for it.
+/// The pages of a process, as a chain of key frames has them. A copy of the process that makes a key frame changes them for
+/// the process. Until the copy has ended, the process leaves them alone.
 pub struct Pages(Option<Common<Table>>);
 
 struct Table {
@@ -46,6 +46,8 @@ struct Table {
     /// How many entries have a page that holds something, and how many have one that does not.
     live: u64,
     gone: u64,
+    /// Bytes of pages in the last key frame.
+    said: u64,
     /// Not 0: some entry of that leaf is in use. Others are not touched, so they take no memory.
     used: [u8; LEAVES],
     leaves: [[Entry; LEAF]; LEAVES],
@@ -77,6 +79,11 @@ impl Pages {
         self.next() & self.next().wrapping_neg()
     }
 
+    /// Bytes of pages in the last key frame.
+    pub fn said(&self) -> u64 {
+        self.0.as_ref().map_or(0, |t| t.said)
+    }
+
     /// Forgets everything: the next key frame begins a chain.
     pub fn restart(&mut self) {
         self.0 = None;
@@ -88,11 +95,17 @@ impl Pages {
         self.0.as_ref().is_some_and(worn)
     }
 
-    /// Begins to look at all pages that hold something. False if there is no memory for that.
-    pub fn begin_look(&mut self) -> bool {
+    /// Makes sure that there is memory for the table. False if there is none.
+    pub fn is_there(&mut self) -> bool {
         if self.0.is_none() {
             self.0 = Common::new().ok();
         }
+        self.0.is_some()
+    }
+
+    /// Begins to look at all pages that hold something. False if there is no memory for that.
+    pub fn begin_look(&mut self) -> bool {
+        self.is_there();
         if let Some(t) = &mut self.0 {
             t.odd = (t.odd == 0) as u32;
         }
@@ -170,10 +183,11 @@ impl Pages {
         })
     }
 
-    /// Notes that a key frame says what has changed.
-    pub fn written(&mut self) {
+    /// Notes that a key frame says what has changed, with this many bytes of pages.
+    pub fn written(&mut self, bytes: u64) {
         if let Some(t) = &mut self.0 {
             t.next += 1;
+            t.said = bytes;
         }
     }
 }
@@ -239,7 +253,7 @@ mod tests {
                     (cell, if c.gone { 0 } else { held[&cell] })
                 };
                 said.push((pages.back(), pages.changed().map(says).collect()));
-                pages.written();
+                pages.written(0);
 
                 let (mut chain, mut at) = (vec![n], n);
                 while said[at].0 != 0 {
@@ -265,7 +279,7 @@ mod tests {
             pages.end_look();
             assert_eq!(pages.changed().filter(|c| !c.gone).count(), 3000);
             assert!(!pages.is_worn());
-            pages.written();
+            pages.written(0);
         }
         assert!(pages.begin_look());
         pages.end_look();

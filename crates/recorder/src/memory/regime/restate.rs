@@ -10,6 +10,7 @@
 //! program, as write protection would.
 
 use super::budget::{Budget, Running};
+use super::copy::{self, Copy, Fate};
 use super::frame::{self, Failed, Plan, What};
 use super::pages::Pages;
 use crate::memory::backing;
@@ -32,9 +33,66 @@ struct Chain {
     /// Bytes that a key frame usually restates.
     usual: u64,
     budget: Budget,
+    /// A copy that makes a key frame, or has made it, as long as nobody has seen what became of that.
+    copy: Option<Copy>,
+    /// The last copy has failed, so this process makes the next key frame itself.
+    alone: bool,
 }
 
 impl Chain {
+    /// Takes note of what became of the last copy's key frame. False if that is not known yet, which does not happen with
+    /// `wait`.
+    fn settle(&mut self, t: &mut Thread, wait: bool) -> bool {
+        let Some(copy) = &mut self.copy else {
+            return true;
+        };
+        match copy.fate(t, wait) {
+            Fate::Open => return false,
+            Fate::Placed => self.note(self.pages.said(), self.pages.next() == 1),
+            Fate::Dropped => {
+                // What the copy has said of pages is in no key frame.
+                self.pages.restart();
+                (self.usual, self.alone) = (0, true);
+            }
+        }
+        self.copy = None;
+        true
+    }
+
+    /// Notes what a key frame has restated. The cost of key frames with much is spread over the next ones.
+    fn note(&mut self, bytes: u64, whole: bool) {
+        self.usual = match whole {
+            true => bytes / 3,
+            false => (3 * self.usual + bytes) / 4,
+        };
+    }
+
+    /// Whether a copy of the process makes a key frame here. If it does, the thread has nothing more to do.
+    fn copies(&mut self, t: &mut Thread) -> bool {
+        if core::mem::take(&mut self.alone) {
+            return false;
+        }
+        self.renew();
+        let resident = sys::resident_memory();
+        let usual = match self.pages.next() {
+            0 => resident,
+            _ => self.usual,
+        };
+        if !copy::suits(t, self.budget.cost(resident, usual), usual) {
+            return false;
+        }
+        let key = self.key();
+        self.copy = copy::begin(t, &mut self.pages, key);
+        self.copy.is_some()
+    }
+
+    /// Begins a new chain, if that is worth it.
+    fn renew(&mut self) {
+        if self.pages.is_worn() || config::get().whole_frames != 0 {
+            self.pages.restart();
+        }
+    }
+
     /// Key of the hashes.
     fn key(&mut self) -> u64 {
         if self.key == 0 {
@@ -51,6 +109,8 @@ static CHAIN: Lock<Chain> = Lock::new(Chain {
     key: 0,
     usual: 0,
     budget: Budget::new(),
+    copy: None,
+    alone: false,
 });
 
 /// Schedules the first key frame of a thread that becomes quiet.
@@ -79,9 +139,22 @@ fn least() -> u64 {
 
 /// Forgets the key frames so far: memory is another one, or nothing follows.
 pub fn forget() {
+    end_copy();
+    inherited();
+}
+
+/// The same, in a child that has a copy of the memory.
+pub fn inherited() {
     let mut c = CHAIN.lock();
     c.pages.restart();
-    c.usual = 0;
+    (c.copy, c.usual) = (None, 0);
+}
+
+/// Waits until no copy of the process makes a key frame any more.
+pub fn end_copy() {
+    if let Some(copy) = &mut CHAIN.lock().copy {
+        copy.reap();
+    }
 }
 
 /// Has a quiet thread write a key frame behind the instruction at which it stands, whatever that costs.
@@ -103,6 +176,15 @@ pub fn restate(t: &mut Thread) {
     }
     let wanted = core::mem::take(&mut t.regime.wants_state);
     let mut clock = Budget::start(t.emit.waited());
+    let mut chain = CHAIN.lock();
+    if !chain.settle(t, wanted) {
+        return t.schedule_quiet(least() / SOON);
+    }
+    if wanted && chain.copies(t) {
+        chain.budget.tried(&mut clock, t.emit.waited());
+        return schedule(t);
+    }
+    drop(chain);
     let Some(plan) = frame::plan() else {
         return t.schedule_quiet(least());
     };
@@ -137,9 +219,7 @@ fn try_restate(
     // A ring that has nothing behind its last key frame but what it cannot hold would keep nothing.
     let needed = t.emit.is_long() && plan.bytes < interval / 2;
     let forced = config::get().restate_every != 0 || needed || wanted;
-    if c.pages.is_worn() || config::get().whole_frames != 0 {
-        c.pages.restart();
-    }
+    c.renew();
     let whole = c.pages.next() == 0;
     let usual = if whole { plan.bytes } else { c.usual };
     c.budget.note(t.pos);
@@ -160,14 +240,10 @@ fn try_restate(
         c.usual = what.bytes;
         return Err(Put::Off(c.budget.due(t.pos, cost)));
     }
-    // The cost of key frames with much is spread over the next ones.
-    c.usual = match whole {
-        true => what.bytes / 3,
-        false => (3 * c.usual + what.bytes) / 4,
-    };
+    c.note(what.bytes, whole);
     write(t, plan, &what, c.pages.back())?;
     c.budget.wrote(what.bytes, clock, t.emit.waited());
-    c.pages.written();
+    c.pages.written(what.bytes);
     Ok(())
 }
 
