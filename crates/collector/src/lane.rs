@@ -267,6 +267,15 @@ impl Open {
     }
 }
 
+/// How far a key frame is that a copy makes.
+pub enum Frame {
+    Awaited,
+    /// Its events, and how many bytes of them were taken.
+    Handed(File, u64),
+    /// It is in the stream, or will not be. Then it is false.
+    Over(bool),
+}
+
 /// One ring's way into the trace.
 pub struct Lane {
     /// Reads the ring.
@@ -292,10 +301,11 @@ pub struct Lane {
 pub struct Held {
     /// What follows the key frame.
     pub bytes: Vec<u8>,
-    /// Position of the last event before it.
+    /// How many of these bytes were taken.
+    pub taken: usize,
+    /// Position of the last event before the key frame.
     pub position: u64,
-    /// The events of the key frame, and how many bytes of them were taken.
-    pub frame: Option<(File, u64)>,
+    pub frame: Frame,
     /// When it was last looked whether the copy lives.
     pub looked: Instant,
 }
@@ -335,7 +345,7 @@ impl Lane {
     /// ring's memory back.
     fn pull(&mut self, thrifty: bool) -> Result<usize, Nonsense> {
         let to = match &mut self.held {
-            Some(held) if held.bytes.len() >= MOST_HELD => return Ok(0),
+            Some(held) if held.bytes.len() - held.taken >= MOST_HELD => return Ok(0),
             Some(held) => &mut held.bytes,
             None => &mut self.pending,
         };
@@ -365,8 +375,9 @@ impl Lane {
         if let Some(from) = behind.and_then(|b| self.pending.len().checked_sub(b)) {
             self.held = Some(Held {
                 bytes: self.pending.split_off(from),
+                taken: 0,
                 position: 0,
-                frame: None,
+                frame: Frame::Awaited,
                 looked: Instant::now(),
             });
         }

@@ -3,6 +3,7 @@
 
 use super::Collector;
 use crate::alive;
+use crate::lane::Frame;
 use hindsight_events::copied::stage;
 use hindsight_events::ring::RING_BYTES;
 use std::fs::File;
@@ -11,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// Bytes of a key frame that are taken at once. Between two of these the rings are looked at.
-const PIECE: usize = 4 << 20;
+const PIECE: usize = 256 << 10;
 
 /// Time between two looks whether a copy lives.
 const LOOK: Duration = Duration::from_millis(50);
@@ -22,25 +23,25 @@ impl<W: Write> Collector<'_, W> {
     pub(super) fn place(&mut self, i: usize, last: bool) -> usize {
         let lane = &mut self.lanes[i];
         let Some(held) = &mut lane.held else { return 0 };
-        let Some((file, at)) = &mut held.frame else {
-            return self.await_frame(i, last);
-        };
-        match read(file, *at) {
-            Ok(piece) if !piece.is_empty() => {
-                *at += piece.len() as u64;
-                lane.pending.extend_from_slice(&piece);
-                self.cut(i);
+        match &mut held.frame {
+            Frame::Awaited => self.await_frame(i, last),
+            Frame::Handed(file, at) => {
+                let piece = read(file, *at);
+                if let Ok(piece) = &piece
+                    && !piece.is_empty()
+                {
+                    *at += piece.len() as u64;
+                    lane.pending.extend_from_slice(piece);
+                    self.cut(i);
+                } else if piece.is_err() || !lane.pending.is_empty() {
+                    // What cannot be read, or does not end with an event, has not come from a recorder.
+                    self.damaged(i);
+                } else {
+                    self.go_on(i, true);
+                }
                 RING_BYTES
             }
-            end => {
-                // A file that can be read only in part, or does not end with an event, has not come from a recorder.
-                let whole = end.is_ok() && lane.pending.is_empty();
-                self.go_on(i, true);
-                if !whole {
-                    self.damaged(i);
-                }
-                0
-            }
+            Frame::Over(_) => self.catch_up(i),
         }
     }
 
@@ -71,29 +72,47 @@ impl<W: Write> Collector<'_, W> {
             _ => None,
         };
         match file {
-            Some(file) => {
-                held.frame = Some((file, 0));
-                RING_BYTES
-            }
-            None => {
-                self.go_on(i, false);
-                0
-            }
+            Some(file) => held.frame = Frame::Handed(file, 0),
+            None => self.go_on(i, false),
+        }
+        RING_BYTES
+    }
+
+    /// Begins to take what was held back. `placed`: the key frame is in the stream.
+    fn go_on(&mut self, i: usize, placed: bool) {
+        let lane = &mut self.lanes[i];
+        if let (Some(held), Some(open)) = (&mut lane.held, &mut lane.open) {
+            // The thread knows nothing of the key frame's events.
+            open.builder.measure_from(held.position);
+            held.frame = Frame::Over(placed);
         }
     }
 
-    /// Takes what was held back. `placed`: the key frame is in the stream.
-    fn go_on(&mut self, i: usize, placed: bool) {
+    /// Takes a piece of what was held back. Meanwhile more may come behind it.
+    fn catch_up(&mut self, i: usize) -> usize {
         let lane = &mut self.lanes[i];
-        let (Some(held), Some(open)) = (lane.held.take(), &mut lane.open) else {
-            return;
-        };
-        // The thread knows nothing of the key frame's events.
-        open.builder.measure_from(held.position);
-        lane.pending = held.bytes;
-        lane.consumer.answer_copy(placed);
+        let Some(held) = &mut lane.held else { return 0 };
+        let rest = &held.bytes[held.taken..];
+        let n = rest.len().min(PIECE);
+        lane.pending.extend_from_slice(&rest[..n]);
+        held.taken += n;
+        if held.taken >= held.bytes.len() / 2 {
+            held.bytes.drain(..held.taken);
+            held.taken = 0;
+        }
+        let placed = matches!(held.frame, Frame::Over(true));
+        let done = held.bytes.is_empty();
+        if done {
+            lane.held = None;
+        }
         self.cut(i);
-        self.lanes[i].consumer.settle();
+        if !done {
+            return RING_BYTES;
+        }
+        let consumer = &self.lanes[i].consumer;
+        consumer.settle();
+        consumer.answer_copy(placed);
+        0
     }
 }
 
