@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, PAGES = 24 * 256, STEPS = 4, SHOWN = 16 };
+enum { PAGE = 4096, PAGES = 24 * 256, STEPS = 4, SHOWN = 4 };
 static unsigned char *memory;
 static unsigned long seed = 1;
 
