@@ -2,10 +2,11 @@
 
 use crate::numbers::{grouped, size};
 use crate::out::println;
-use crate::{args, travel};
+use crate::{args, say, travel};
 use anyhow::Result;
 use hindsight_text::line;
 use hindsight_timeline::{Options, Place, StatePoint};
+use hindsight_trace::Completeness;
 use serde_json::{Value as Json, json};
 
 /// Lists the state points.
@@ -14,6 +15,13 @@ pub fn run(a: &args::States) -> Result<i32> {
     // Of an image that is not there, nothing would be said.
     timeline.find(Place::Begin, a.image)?;
     let all = timeline.state_points(a.image)?;
+    match timeline.trace().completeness() {
+        Completeness::Complete => {}
+        Completeness::Growing => say("the recording is still being made: more may come"),
+        c => say(&format!(
+            "warning: the recording is {c}; there may have been more"
+        )),
+    }
     if a.json {
         let list: Vec<Json> = (1..).zip(&all).map(|(n, s)| as_json(n, s)).collect();
         println(&serde_json::to_string_pretty(&list)?);

@@ -38,6 +38,9 @@ pub struct Open {
     pub builder: ChunkBuilder,
     /// Position of the first event.
     pub first: Option<u64>,
+    /// Events so far, and how many there were when it was last asked for a state point.
+    pub events: u64,
+    pub asked: u64,
     /// How it has ended, if it has.
     pub end: Option<(EndKind, u32, String)>,
     gaps: Gaps,
@@ -90,6 +93,8 @@ impl Open {
             info,
             builder: ChunkBuilder::default(),
             first: None,
+            events: 0,
+            asked: 0,
             end: None,
             gaps: Gaps::default(),
             gap: None,

@@ -122,13 +122,13 @@ fn record_apart(s: &Scene, trace: &Path, more: &[&str]) -> (Option<i32>, String,
     let log = std::fs::read_to_string(&log).unwrap();
     let copies = log.matches("makes a key frame").count();
     let given = std::fs::read(&out).unwrap();
-    (done.status.code(), done.text().into(), given, copies)
+    (done.status.code(), done.text(), given, copies)
 }
 
 /// All that the program gave out is what its memory holds at these state points.
 fn must_hold(s: &Scene, trace: &Path, said: &str, given: &[u8], points: usize) {
     const PAGE: usize = 4096;
-    const SHOWN: usize = 16;
+    const SHOWN: usize = 4;
     let start: usize = said.lines().next().unwrap().parse().unwrap();
     for point in 0..points {
         for i in 0..SHOWN {
@@ -202,6 +202,25 @@ fn without_its_copy_there_is_no_state_point() {
     must_hold(&s, &trace, &said, &given[given.len() / 4..], 3);
 }
 
+/// What ends amid a key frame does not list it, and is readable up to there.
+#[test]
+fn a_recording_that_is_cut_has_those_before() {
+    let s = Scene::new();
+    let (trace, part) = (s.path("apart.hst"), s.path("part.hst"));
+    let (_, said, given, _) = record_apart(&s, &trace, &[]);
+    let whole = std::fs::read(&trace).unwrap();
+    for (percent, points) in [(20, 0), (70, 2)] {
+        std::fs::write(&part, &whole[..whole.len() * percent / 100]).unwrap();
+        assert_eq!(states(&s, &part).len(), points, "{percent}%");
+        let done = s.run(s.hindsight(&["states"]).arg(&part));
+        let warned = done.messages();
+        assert!(warned.contains("cut: readable up to byte"), "{warned}");
+        let done = s.run(s.hindsight(&["replay", "--verify"]).arg(&part));
+        assert!(done.status.success(), "{percent}%: {}", done.messages());
+        must_hold(&s, &part, &said, &given, points);
+    }
+}
+
 #[test]
 fn with_several_threads_they_are_marks() {
     let s = Scene::new();
@@ -222,12 +241,12 @@ fn they_are_made_from_time_to_time() {
     let trace = s.path("times.hst");
     let script =
         "import time\nend = time.monotonic() + 1.5\nn = 0\nwhile time.monotonic() < end: n += 1";
-    let record = |options: &[&str]| {
-        let mut c = s.hindsight(&["record", "--quiet", "--state-points", "100ms", "-o"]);
+    let record = |when: &str, options: &[&str]| {
+        let mut c = s.hindsight(&["record", "--quiet", "--state-points", when, "-o"]);
         c.arg(&trace).args(options).arg("--");
         s.run(c.args(["/usr/bin/python3", "-c", script]))
     };
-    let done = record(&[]);
+    let done = record("100ms", &[]);
     assert_eq!(done.status.code(), Some(0), "{}", done.messages());
     s.must_verify(&trace);
     let list = states(&s, &trace);
@@ -235,7 +254,11 @@ fn they_are_made_from_time_to_time() {
         list.len() >= 3 && list.iter().all(|p| p["name"].is_null()),
         "{list:?}"
     );
-    let refused = record(&["--regime", "checked"]);
+    let done = record("events=1000", &[]);
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    s.must_verify(&trace);
+    assert!(!states(&s, &trace).is_empty());
+    let refused = record("every=1s", &["--regime", "checked"]);
     assert_eq!(refused.status.code(), Some(125));
     assert!(refused.messages().contains("in the quiet regime only"));
 }

@@ -131,7 +131,8 @@ impl<W: Write> Collector<'_, W> {
             let lane = &mut self.lanes[i];
             let Some(open) = &mut lane.open else { return };
             let mut builder = std::mem::take(&mut open.builder);
-            if builder.events() == 0 {
+            let before = builder.events();
+            if before == 0 {
                 open.oldest = Instant::now();
             }
             let (modules, out) = (&mut self.modules, &mut self.out);
@@ -179,6 +180,7 @@ impl<W: Write> Collector<'_, W> {
                 }
                 modules.stand_in(e)
             });
+            open.events += u64::from(builder.events() - before);
             open.builder = builder;
             open.lost_files += lost.len() as u64;
             at += n;
