@@ -203,6 +203,12 @@ pub fn clone_apart() -> Result<i32> {
     call(__NR_clone, [CLONE_UNTRACED as u64, 0, 0, 0, 0]).map(|pid| pid as i32)
 }
 
+/// Whether the kernel can close all descriptors at once, as Linux 5.9 and later can.
+pub fn closes_ranges() -> bool {
+    let none = u32::MAX as u64;
+    call(__NR_close_range, [none, none, 0]).is_ok()
+}
+
 /// Waits until a child has ended, also one that sends no signal.
 pub fn wait_for(pid: i32) {
     let eintr = linux_raw_sys::errno::EINTR as i32;

@@ -106,6 +106,7 @@ pub fn suits(t: &Thread, cost: u64, bytes: u64) -> bool {
         && !ring::foreign()
         && ring::file_box().is_some()
         && !t.gaps.is_open()
+        && sys::closes_ranges()
         && sys::available_memory().is_some_and(|n| bytes.saturating_mul(2) < n)
 }
 
