@@ -159,6 +159,21 @@ fn a_copy_makes_them_while_the_program_goes_on() {
     assert_eq!(names, ["filled", "changed", "changed", "changed"]);
     assert!(list[1..].iter().all(|p| p["is_change"] == true));
     must_hold(&s, &trace, &said, &given, 4);
+    // What it had written until then.
+    let mut c = s.hindsight(&["states", "--json", "--descriptors"]);
+    let done = s.run(c.arg(&trace));
+    let list: Vec<Value> = serde_json::from_slice(&done.stdout).unwrap();
+    let out = s.path("out");
+    for (n, state) in (1..).zip(&list) {
+        let open = state["descriptors"].as_array().unwrap();
+        let file = open.iter().find(|d| d["path"] == out.to_str().unwrap());
+        let file = file.unwrap_or_else(|| panic!("{open:?}"));
+        assert_eq!(file["place"], n * 4 * 4096);
+        assert_eq!(file["flags"].as_i64().map(|f| f & 3), Some(1));
+    }
+    let done = s.run(s.hindsight(&["states", "--descriptors"]).arg(&trace));
+    let wanted = format!("{}, at byte 65 536, flags 0", out.display());
+    assert!(done.text().contains(&wanted), "{}", done.text());
 }
 
 #[test]
