@@ -10,6 +10,7 @@ mod process;
 mod scale;
 mod servers;
 mod soak;
+mod states;
 mod stats;
 mod table;
 mod tasks;
@@ -42,6 +43,8 @@ enum Task {
     Questions(Questions),
     /// Have gdb lead live programs to random steps of their recordings, in as many stops as were promised.
     Breakpath(Breakpath),
+    /// Measure what state points cost: for how long the program stands, and how much less it does.
+    States(States),
     /// Run a mixed load for a long time. The memory of recorder and collector must stay flat, and everything
     /// must verify.
     Soak(Soak),
@@ -170,6 +173,16 @@ struct Breakpath {
 }
 
 #[derive(Args)]
+struct States {
+    /// The hindsight program to use [default: beside this one].
+    #[arg(long, env = "HINDSIGHT")]
+    hindsight: Option<PathBuf>,
+    /// How many times each is measured.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+}
+
+#[derive(Args)]
 struct Soak {
     /// The hindsight program to use [default: beside this one].
     #[arg(long, env = "HINDSIGHT")]
@@ -190,6 +203,7 @@ fn main() -> ExitCode {
         Task::Soak(o) => soak(&o),
         Task::Breakpath(o) => lead(&o),
         Task::Travel(o) => travel(&o),
+        Task::States(o) => state_points(&o),
     };
     done.unwrap_or_else(|e| {
         eprintln!("hindsight-bench: {e}");
@@ -252,6 +266,14 @@ fn lead(o: &Breakpath) -> io::Result<ExitCode> {
         only: &o.only,
     };
     Ok(match breakpath::run(&tool, scratch.path(), &plan)? {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn state_points(o: &States) -> io::Result<ExitCode> {
+    let tool = Hindsight::find(o.hindsight.clone(), Vec::new())?;
+    Ok(match states::run(&tool, o.rounds)? {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })

@@ -2,10 +2,11 @@
 
 use crate::numbers::{grouped, size};
 use crate::out::println;
-use crate::{args, travel};
+use crate::{args, say, travel};
 use anyhow::Result;
 use hindsight_text::line;
-use hindsight_timeline::{Options, Place, StatePoint};
+use hindsight_timeline::{Descriptor, Options, Place, StatePoint, What};
+use hindsight_trace::Completeness;
 use serde_json::{Value as Json, json};
 
 /// Lists the state points.
@@ -14,8 +15,24 @@ pub fn run(a: &args::States) -> Result<i32> {
     // Of an image that is not there, nothing would be said.
     timeline.find(Place::Begin, a.image)?;
     let all = timeline.state_points(a.image)?;
+    match timeline.trace().completeness() {
+        Completeness::Complete => {}
+        Completeness::Growing => say("the recording is still being made: more may come"),
+        c => say(&format!(
+            "warning: the recording is {c}; there may have been more"
+        )),
+    }
+    let mut open = Vec::new();
+    if a.descriptors {
+        for s in &all {
+            open.push(timeline.descriptors(s.thread, s.position)?.list);
+        }
+    }
     if a.json {
-        let list: Vec<Json> = (1..).zip(&all).map(|(n, s)| as_json(n, s)).collect();
+        let mut list: Vec<Json> = (1..).zip(&all).map(|(n, s)| as_json(n, s)).collect();
+        for (state, open) in list.iter_mut().zip(&open) {
+            state["descriptors"] = open.iter().map(descriptor).collect();
+        }
         println(&serde_json::to_string_pretty(&list)?);
         return Ok(0);
     }
@@ -23,9 +40,40 @@ pub fn run(a: &args::States) -> Result<i32> {
         println("no state points (`--help` says who makes them)");
         return Ok(0);
     }
-    let text: Vec<String> = (1..).zip(&all).map(|(n, s)| as_text(n, s)).collect();
-    println(&text.join("\n"));
+    for (n, s) in all.iter().enumerate() {
+        println(&as_text(n + 1, s));
+        for d in open.get(n).into_iter().flatten() {
+            println(&descriptor_text(d));
+        }
+    }
     Ok(0)
+}
+
+fn descriptor_text(d: &Descriptor) -> String {
+    let mut out = format!("      {:<4} {}", d.fd, line(&d.file.what.to_string()));
+    if let Some(place) = d.file.place() {
+        out += &format!(", at byte {}", grouped(place));
+    }
+    if let Some(flags) = d.file.flags() {
+        out += &format!(", flags 0{flags:o}");
+    }
+    out
+}
+
+/// For scripts. What is not known is null.
+fn descriptor(d: &Descriptor) -> Json {
+    let path = match &d.file.what {
+        What::File { path, .. } => path.as_ref().map(|p| String::from_utf8_lossy(p)),
+        _ => None,
+    };
+    json!({
+        "fd": d.fd,
+        "what": d.file.what.to_string(),
+        "path": path,
+        "place": d.file.place(),
+        "flags": d.file.flags(),
+        "on_exec": d.on_exec,
+    })
 }
 
 fn as_text(n: usize, s: &StatePoint) -> String {

@@ -1,3 +1,4 @@
+mod copied;
 mod cut;
 mod positions;
 mod prune;
@@ -47,6 +48,15 @@ const LAST_NAP: Duration = Duration::from_millis(3);
 /// The most messages about memory that the program has overwritten.
 const MOST_TOLD: usize = 10;
 
+/// When state points are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatePoints {
+    /// Each time this time has passed.
+    Every(Duration),
+    /// Each time a thread has had this many events. It may have had some more by then.
+    Events(u64),
+}
+
 /// Moves events from the rings to a trace.
 pub struct Collector<'c, W: Write> {
     control: &'c Control,
@@ -58,8 +68,8 @@ pub struct Collector<'c, W: Write> {
     hot: Vec<usize>,
     /// Threads are to have key frames.
     has_keyframes: bool,
-    /// Time between two state points.
-    state_points: Option<Duration>,
+    /// When threads are asked for state points.
+    state_points: Option<StatePoints>,
     /// When threads were last asked for one.
     asked_for_states: Instant,
     /// When the sink was last flushed.
@@ -132,10 +142,10 @@ impl<'c, W: Write> Collector<'c, W> {
         self
     }
 
-    /// Asks quiet threads for a state point each time this time has passed.
-    pub fn state_points(mut self, every: Option<Duration>) -> Collector<'c, W> {
-        self.state_points = every;
-        self.has_keyframes |= every.is_some();
+    /// Asks quiet threads for state points.
+    pub fn state_points(mut self, when: Option<StatePoints>) -> Collector<'c, W> {
+        self.state_points = when;
+        self.has_keyframes |= when.is_some();
         self
     }
 
@@ -293,15 +303,30 @@ impl<'c, W: Write> Collector<'c, W> {
 
     /// Asks for state points, if they are due.
     fn ask_for_states(&mut self, now: Instant) {
-        let Some(every) = self.state_points else {
+        let Some(when) = self.state_points else {
             return;
         };
-        if now - self.asked_for_states >= every {
+        let passed = match when {
+            StatePoints::Every(time) => now - self.asked_for_states >= time,
+            StatePoints::Events(_) => false,
+        };
+        if passed {
             self.asked_for_states = now;
-            let lives = |o: &Open| o.info.kind == StreamKind::Thread && o.end.is_none();
-            let threads = (self.lanes.iter()).filter(|l| l.open.as_ref().is_some_and(lives));
-            threads.for_each(|l| l.consumer.want_state());
         }
+        for lane in &mut self.lanes {
+            let Some(o) = &mut lane.open else { continue };
+            let enough = matches!(when, StatePoints::Events(n) if o.events - o.asked >= n);
+            if (passed || enough) && o.info.kind == StreamKind::Thread && o.end.is_none() {
+                o.asked = o.events;
+                lane.owes_state = true;
+            }
+        }
+        // A thread whose last key frame is not yet in the stream would have to wait.
+        let ready = |l: &&mut Lane| l.owes_state && l.held.is_none();
+        self.lanes.iter_mut().filter(ready).for_each(|l| {
+            l.owes_state = false;
+            l.consumer.want_state();
+        });
     }
 
     /// Takes locks from threads that cannot give them back.

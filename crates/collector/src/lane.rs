@@ -8,11 +8,15 @@ use hindsight_events::{EndKind, Event};
 use hindsight_trace::meta::{Gaps, Regime, StreamEnd, StreamSummary};
 use hindsight_trace::{ChunkBuilder, StreamInfo, StreamKind, Text, Told};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
 /// The least time between two events that say when the others came.
 const TIME_EVERY: Duration = Duration::from_millis(1);
+
+/// The most bytes that are held back for a key frame.
+const MOST_HELD: usize = 64 << 20;
 
 /// The most names of marks that are counted in one stream.
 const MOST_NAMES: usize = 1000;
@@ -34,6 +38,9 @@ pub struct Open {
     pub builder: ChunkBuilder,
     /// Position of the first event.
     pub first: Option<u64>,
+    /// Events so far, and how many there were when it was last asked for a state point.
+    pub events: u64,
+    pub asked: u64,
     /// How it has ended, if it has.
     pub end: Option<(EndKind, u32, String)>,
     gaps: Gaps,
@@ -86,6 +93,8 @@ impl Open {
             info,
             builder: ChunkBuilder::default(),
             first: None,
+            events: 0,
+            asked: 0,
             end: None,
             gaps: Gaps::default(),
             gap: None,
@@ -263,6 +272,15 @@ impl Open {
     }
 }
 
+/// How far a key frame is that a copy makes.
+pub enum Frame {
+    Awaited,
+    /// Its events, and how many bytes of them were taken.
+    Handed(File, u64),
+    /// It is in the stream, or will not be. Then it is false.
+    Over(bool),
+}
+
 /// One ring's way into the trace.
 pub struct Lane {
     /// Reads the ring.
@@ -277,6 +295,24 @@ pub struct Lane {
     pub active: Instant,
     /// Whether its thread has come to the recorder.
     pub still: Still,
+    /// What comes behind a key frame that a copy of the process makes.
+    pub held: Option<Held>,
+    /// Its thread is to be asked for a state point.
+    pub owes_state: bool,
+}
+
+/// What a thread has written behind a place where a key frame belongs that a copy of its process makes (see
+/// [`hindsight_events::copied`]).
+pub struct Held {
+    /// What follows the key frame.
+    pub bytes: Vec<u8>,
+    /// How many of these bytes were taken.
+    pub taken: usize,
+    /// Position of the last event before the key frame.
+    pub position: u64,
+    pub frame: Frame,
+    /// When it was last looked whether the copy lives.
+    pub looked: Instant,
 }
 
 impl Lane {
@@ -289,6 +325,8 @@ impl Lane {
             broken: false,
             active: Instant::now(),
             still: Still::new(),
+            held: None,
+            owes_state: false,
         }
     }
 
@@ -311,7 +349,12 @@ impl Lane {
     /// Moves what is in the ring to `pending`. Returns the number of bytes. `thrifty`: gives the
     /// ring's memory back.
     fn pull(&mut self, thrifty: bool) -> Result<usize, Nonsense> {
-        let to = (!self.broken).then_some(&mut self.pending);
+        let to = match &mut self.held {
+            Some(held) if held.bytes.len() - held.taken >= MOST_HELD => return Ok(0),
+            Some(held) => &mut held.bytes,
+            None => &mut self.pending,
+        };
+        let to = (!self.broken).then_some(to);
         let n = self.consumer.pull(to, |at, len| {
             if thrifty {
                 give_back(at, len);
@@ -321,7 +364,28 @@ impl Lane {
         if n != Ok(0) {
             self.active = Instant::now();
         }
+        self.hold(n.unwrap_or(0));
         n
+    }
+
+    /// Holds back what belongs behind a key frame that a copy makes. `n` bytes have just come.
+    fn hold(&mut self, n: usize) {
+        if self.held.is_some() || self.open.is_none() {
+            return;
+        }
+        let behind = self.consumer.behind_copy(n);
+        if self.broken && behind.is_some() {
+            return self.consumer.answer_copy(false);
+        }
+        if let Some(from) = behind.and_then(|b| self.pending.len().checked_sub(b)) {
+            self.held = Some(Held {
+                bytes: self.pending.split_off(from),
+                taken: 0,
+                position: 0,
+                frame: Frame::Awaited,
+                looked: Instant::now(),
+            });
+        }
     }
 
     /// Nobody reads this ring: lets a producer that waits for room go on. Returns whether there was
@@ -370,7 +434,8 @@ impl Lane {
     /// Bytes of memory for what was gathered.
     pub fn memory(&self) -> usize {
         let gathered = self.open.as_ref().map_or(0, |o| o.builder.capacity());
-        self.pending.capacity() + gathered
+        let held = self.held.as_ref().map_or(0, |h| h.bytes.capacity());
+        self.pending.capacity() + gathered + held
     }
 
     /// Gives back what is not in use of that memory.
@@ -393,8 +458,8 @@ impl Lane {
     /// Gives this ring, whose number is `i`, to the next producer. `thrifty`: gives its memory
     /// back.
     pub fn free(&mut self, i: usize, header: &Header, thrifty: bool) {
-        self.pending = Vec::new();
-        self.broken = false;
+        (self.pending, self.held) = (Vec::new(), None);
+        (self.broken, self.owes_state) = (false, false);
         if thrifty {
             give_back(self.consumer.data(), RING_BYTES);
         }

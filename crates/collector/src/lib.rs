@@ -30,7 +30,7 @@ mod modules;
 mod output;
 mod still;
 
-pub use collect::Collector;
+pub use collect::{Collector, StatePoints};
 pub use collected::{Collected, MappedFile, Refusal, Requests};
 pub use control::{Control, Producer};
 pub use discard::discard;

@@ -114,6 +114,11 @@ impl Modules {
         Ok(Some((state, self.count - 1)))
     }
 
+    /// A file that was handed over, by device and inode.
+    pub fn handed(&mut self, inbox: Option<&Inbox>, id: [u64; 2]) -> Option<File> {
+        self.handed.take(inbox, &[id[0], id[1], 0, 0])
+    }
+
     /// The event that stands for a file in memory. `None` if the file is not what it was any more.
     pub fn file<W: Write>(
         &mut self,

@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use hindsight_collector::Control;
+use hindsight_events::copied::stage;
 use hindsight_events::ring::RING_BYTES;
 use hindsight_events::{Decoder, EndKind, Event};
 use hindsight_trace::{Completeness, Summary, Trace};
@@ -36,6 +37,30 @@ fn rings_become_streams() {
         (totals.instructions, totals.unpredicted_reads),
         (3 * (N - 1), 3 * N)
     );
+    assert!(o.told.is_empty(), "{:?}", o.told);
+}
+
+/// A copy that fails leaves nothing in the stream of its thread. The thread has gone on, and nothing is lost.
+#[test]
+fn what_is_held_back_comes_without_a_key_frame_too() {
+    const N: u64 = 200_000;
+    let mut o = collect(Disk::default(), |control, _| {
+        let mut p = Producer::new(control, 1);
+        (0..10).for_each(|i| p.emit(i, &patch(i)));
+        let ctl = control.ctl(1);
+        ctl.copied.expect(ctl.head.load(Relaxed));
+        (10..N).for_each(|i| p.emit(i, &patch(i)));
+        assert!(ctl.head.load(Relaxed) > 2 * RING_BYTES as u64);
+        assert_eq!(ctl.copied.stage(), stage::AWAITED);
+        ctl.copied.fail();
+        while ctl.copied.stage() == stage::FAILED {
+            control.wake();
+            std::thread::yield_now();
+        }
+        assert_eq!(ctl.copied.stage(), stage::DROPPED);
+        p.end();
+    });
+    assert_eq!(positions(&o.trace(), 1), (0..N).collect::<Vec<_>>());
     assert!(o.told.is_empty(), "{:?}", o.told);
 }
 

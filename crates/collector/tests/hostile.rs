@@ -166,6 +166,14 @@ impl<'c> Vandal<'c> {
         ctl.pid.store(pids[r.below(2) as usize], Relaxed);
         ctl.tid.store(pids[r.below(2) as usize], Relaxed);
         ctl.burst.store(r.below(4) as u32 / 3, Relaxed);
+        if r.below(4) == 0 {
+            let at = [r.below(3000), r.number()];
+            ctl.copied.at.store(at[r.below(2) as usize], Relaxed);
+            ctl.copied
+                .pid
+                .store([0, pids[0], pids[1]][r.below(3) as usize], Relaxed);
+            ctl.copied.stage.store(r.below(7) as u32, Relaxed);
+        }
         ctl.state.store(state::LIVE, Release);
         let n = self.random.below(400);
         self.events(i, n);

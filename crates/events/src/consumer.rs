@@ -7,6 +7,7 @@
 //! - It keeps the collector's own state where the program cannot reach it.
 //! - It copies bytes before anybody looks at them.
 
+use crate::copied::stage;
 use crate::ring::{
     COMMAND, Ctl, Header, PAGE, RING_BYTES, ctl_offset, data_offset, kind, state, wish,
 };
@@ -63,6 +64,17 @@ pub struct Counts {
     pub translated: u64,
     pub flushes: u64,
     pub exits: [u64; 16],
+}
+
+/// A key frame that a copy of the process makes (see [`crate::copied`]), as the ring says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copy {
+    /// One of the values in [`stage`].
+    pub stage: u32,
+    /// The copy's process id. 0: not yet known.
+    pub pid: i32,
+    /// Device and inode of the file that was handed over.
+    pub file: [u64; 2],
 }
 
 /// The indices of a ring are impossible: the program overwrote them.
@@ -289,6 +301,35 @@ impl Consumer {
         self.ctl().tail.store(self.tail, Release);
     }
 
+    /// How many of the last bytes that were consumed come behind a key frame that a copy makes. `None`: it belongs nowhere
+    /// in them.
+    pub fn behind_copy(&self, consumed: usize) -> Option<usize> {
+        let c = &self.ctl().copied;
+        let awaited = matches!(c.stage(), stage::AWAITED | stage::HANDED | stage::FAILED);
+        let behind = self.tail.wrapping_sub(c.at.load(Relaxed));
+        (awaited && behind <= consumed as u64).then_some(behind as usize)
+    }
+
+    /// The key frame that a copy makes.
+    pub fn copied(&self) -> Copy {
+        let c = &self.ctl().copied;
+        Copy {
+            stage: c.stage(),
+            pid: c.pid.load(Relaxed),
+            file: [0, 1].map(|i| c.file[i].load(Relaxed)),
+        }
+    }
+
+    /// Tells the thread that the key frame is in its stream, or that none comes there.
+    pub fn answer_copy(&self, placed: bool) {
+        let answer = if placed {
+            stage::PLACED
+        } else {
+            stage::DROPPED
+        };
+        self.ctl().copied.stage.store(answer, Release);
+    }
+
     /// Tells the producer that the collector did what the pulled events asked for.
     pub fn settle(&self) {
         self.ctl().taken.store(self.tail, Release);
@@ -319,6 +360,7 @@ impl Consumer {
             &c.burst,
             &c.lost_file,
             &c.command_len,
+            &c.copied.stage,
         ] {
             n.store(0, Relaxed);
         }

@@ -8,6 +8,7 @@ pub mod arena;
 pub mod attach;
 pub mod config;
 pub mod consumer;
+pub mod copied;
 mod decode;
 mod encode;
 pub mod event;

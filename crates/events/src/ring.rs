@@ -12,11 +12,12 @@
 //! Only pages that are used take memory. A ring carries whole events back to back. Its `head` and `tail`
 //! count bytes since a producer took the ring and never wrap.
 
+use crate::copied::Copied;
 use crate::shared::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use crate::unborn::Names;
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x0a");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x0b");
 
 /// Most rings in one control file. Each carries the events of one thread, or of one program image as a whole
 /// (see [`kind`]).
@@ -355,6 +356,8 @@ pub struct Ctl {
     pub burst: AtomicU32,
     /// The collector sets it when it could not get the content of a mapped file.
     pub lost_file: AtomicU32,
+    /// A key frame that a copy of the process makes.
+    pub copied: Copied,
     /// The argument vector. Each argument ends with a zero byte. Cut to fit.
     pub command: [AtomicU8; COMMAND],
 }

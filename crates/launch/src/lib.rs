@@ -61,6 +61,7 @@ pub use detach::{Left, detach};
 pub use dump::dump;
 pub use error::{AttachError, DetachError, Error, Result, Unfit};
 pub use front::foreground::Foreground;
+pub use hindsight_collector::StatePoints;
 pub use hindsight_isa::Predictor;
 pub use hindsight_isa::cpuid::Baseline;
 pub use hindsight_trace::meta::Ending;

@@ -28,7 +28,7 @@ use crate::selection::Selection;
 use crate::sys::files::{c_string, close};
 use crate::sys::signals::{Signals, is_told_to_end};
 use crate::sys::spawn::{Exec, spawn};
-use hindsight_collector::Control;
+use hindsight_collector::{Control, StatePoints};
 use hindsight_events::config::Config;
 use hindsight_events::ring::file_len;
 use hindsight_isa::Predictor;
@@ -58,7 +58,7 @@ pub struct Builder {
     timeout: Option<Duration>,
     chaos: Option<u64>,
     clock_throttle: Option<Duration>,
-    state_points: Option<Duration>,
+    state_points: Option<StatePoints>,
     cache: bool,
     trials: Trials,
 }
@@ -215,10 +215,10 @@ impl Builder {
         self
     }
 
-    /// Has all memory recorded each time this time has passed, or what has changed of it, as long as a process is in the quiet
-    /// regime. It begins in that one, then.
-    pub fn state_points(mut self, every: Duration) -> Builder {
-        self.state_points = Some(every);
+    /// Has all memory recorded now and then, or what has changed of it, as long as a process is in the quiet regime. It begins
+    /// in that one, then.
+    pub fn state_points(mut self, when: StatePoints) -> Builder {
+        self.state_points = Some(when);
         self
     }
 

@@ -10,6 +10,7 @@ pub mod log;
 pub mod arena;
 pub mod bpf;
 pub mod clocks;
+pub mod common;
 pub mod config;
 pub mod context;
 pub mod fail;
@@ -196,6 +197,70 @@ pub fn may_raise_limits() -> bool {
     call(__NR_capget, a).is_ok() && sets[0] >> SYS_RESOURCE & 1 != 0
 }
 
+/// Makes a copy of this process, as `fork` does, which sends no signal when it ends. No tracer is told. Returns 0 in the copy,
+/// and its process id here.
+pub fn clone_apart() -> Result<i32> {
+    call(__NR_clone, [CLONE_UNTRACED as u64, 0, 0, 0, 0]).map(|pid| pid as i32)
+}
+
+/// Whether the kernel can close all descriptors at once, as Linux 5.9 and later can.
+pub fn closes_ranges() -> bool {
+    let none = u32::MAX as u64;
+    call(__NR_close_range, [none, none, 0]).is_ok()
+}
+
+/// Waits until a child has ended, also one that sends no signal.
+pub fn wait_for(pid: i32) {
+    let eintr = linux_raw_sys::errno::EINTR as i32;
+    while call(__NR_wait4, [pid as u64, 0, __WALL as u64, 0]) == Err(eintr) {}
+}
+
+/// Has this process leave its session and close all descriptors. It may use all processors, and if memory is used up, it is
+/// the first to go.
+pub fn stand_apart() {
+    let _ = call(__NR_setsid, []);
+    let _ = call(__NR_close_range, [0, u32::MAX as u64, 0]);
+    let all = [u64::MAX; 128];
+    let a = [0, size_of_val(&all) as u64, all.as_ptr() as u64];
+    let _ = call(__NR_sched_setaffinity, a);
+    if let Ok(fd) = openat(AT_FDCWD, c"/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC) {
+        write(fd, b"1000");
+        close(fd);
+    }
+}
+
+/// Bytes of memory of this process's own that it has touched, roughly.
+pub fn resident_memory() -> u64 {
+    let mut text = [0; 128];
+    let n = read_small(c"/proc/self/statm", &mut text);
+    // Pages: all, resident ones, those of files.
+    let mut fields = text[..n].split(|b| *b == b' ').skip(1).map(number);
+    let (all, shared) = (fields.next().flatten(), fields.next().flatten());
+    (all.unwrap_or(0).saturating_sub(shared.unwrap_or(0))).saturating_mul(PAGE)
+}
+
+/// Bytes of memory that the machine has left, with what it would take from its caches. `None` if it does not say.
+pub fn available_memory() -> Option<u64> {
+    let mut text = [0; 512];
+    let n = read_small(c"/proc/meminfo", &mut text);
+    let mut lines = text[..n].split(|b| *b == b'\n');
+    let line = lines.find_map(|l| l.strip_prefix(b"MemAvailable:"))?;
+    let mut words = line.split(|b| *b == b' ').filter(|w| !w.is_empty());
+    words.next().and_then(number)?.checked_mul(1024)
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    core::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Reads the beginning of a file. 0 if it cannot be read.
+fn read_small(path: &core::ffi::CStr, text: &mut [u8]) -> usize {
+    let Ok(fd) = open_read(path) else { return 0 };
+    let n = read(fd, text).unwrap_or(0);
+    close(fd);
+    n
+}
+
 /// This process's id.
 pub fn getpid() -> i32 {
     call(__NR_getpid, []).unwrap_or(0) as i32
@@ -316,15 +381,10 @@ pub fn thread_nanos() -> u64 {
 
 /// For how many nanoseconds the calling thread could have run and did not get a processor. 0 if the kernel does not say.
 pub fn run_delay() -> u64 {
-    let Ok(fd) = open_read(c"/proc/thread-self/schedstat") else {
-        return 0;
-    };
     let mut text = [0; 64];
-    let n = read(fd, &mut text).unwrap_or(0);
-    close(fd);
+    let n = read_small(c"/proc/thread-self/schedstat", &mut text);
     let field = text[..n].split(|b| *b == b' ').nth(1);
-    let digits = field.and_then(|f| core::str::from_utf8(f).ok());
-    digits.and_then(|d| d.parse().ok()).unwrap_or(0)
+    field.and_then(number).unwrap_or(0)
 }
 
 fn in_nanos([seconds, nanos]: [u64; 2]) -> u64 {

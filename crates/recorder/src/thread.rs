@@ -55,7 +55,7 @@ use hindsight_events::Event;
 use hindsight_events::ring::wish;
 use hindsight_isa::ctx::{CTX_SIZE, table};
 use hindsight_isa::ibl::LookupTable;
-use hindsight_isa::state::RFLAGS_MASK;
+use hindsight_isa::state::{CPU_STATE_LEN, RFLAGS_MASK, VEC_STATE_LEN};
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{CpuState, Ctx, Predictor};
 
@@ -265,13 +265,28 @@ impl Thread {
     pub fn keyframe(&mut self) {
         log!(Debug, "key frame at {:#x}", self.ctx.rip);
         let (cpu, vec) = (self.cpu().to_bytes(), self.vec().to_bytes());
-        let code_epoch = self.code.epoch;
+        let state = self.state(&cpu, &vec);
+        self.event(&state);
+        self.begin_frame();
+    }
+
+    /// Says where the thread stands, with all its registers, as a key frame does.
+    pub fn tell_state(&mut self, say: &mut dyn FnMut(&Event)) {
+        let (cpu, vec) = (self.cpu().to_bytes(), self.vec().to_bytes());
+        say(&self.state(&cpu, &vec));
+    }
+
+    fn state<'a>(&self, cpu: &'a [u8; CPU_STATE_LEN], vec: &'a [u8; VEC_STATE_LEN]) -> Event<'a> {
+        Event::KeyFrame {
+            code_epoch: self.code.epoch,
+            cpu,
+            vec,
+        }
+    }
+
+    /// Empties the window: there is a key frame here.
+    pub fn begin_frame(&mut self) {
         self.emit.grant(wish::KEYFRAME);
-        self.event(&Event::KeyFrame {
-            code_epoch,
-            cpu: &cpu,
-            vec: &vec,
-        });
         if !core::mem::take(&mut self.window.untouched) {
             self.empty_window();
         }

@@ -144,6 +144,9 @@ pub struct ChunkBuilder {
     columns: [Vec<u8>; COLUMNS],
     /// Position of the last event.
     pos: u64,
+    /// Position from which the distance of the next event is measured in what comes. It is the same, except behind
+    /// [`ChunkBuilder::measure_from`].
+    from: u64,
     /// Number of the line of the last patch.
     line: u64,
     /// The chunk stores distances. The next one is measured from this position and this line.
@@ -218,7 +221,7 @@ impl ChunkBuilder {
                 _ => self.other(t, &wire[at..], &mut seen),
             };
             match n {
-                Some(n) => (at, self.taken) = (at + n, self.taken + n),
+                Some(n) => (at, self.taken, self.from) = (at + n, self.taken + n, self.pos),
                 None if wire.len() - at >= hindsight_events::MAX_EVENT => return (at, Pushed::Bad),
                 None if shape(t).is_none() && t != tag::PATCH => return (at, Pushed::Bad),
                 None => return (at, Pushed::More),
@@ -230,6 +233,12 @@ impl ChunkBuilder {
     pub fn add(&mut self, event: &Event) {
         // This cannot fail: every event has a shape and can be measured.
         self.replace(self.pos, event);
+    }
+
+    /// The distance of the next event that is pushed counts from this position. So events can be put between two that came
+    /// together.
+    pub fn measure_from(&mut self, position: u64) {
+        self.from = position;
     }
 
     /// Number of events in the current chunk.
@@ -287,6 +296,12 @@ impl ChunkBuilder {
         self.run = 0..0;
     }
 
+    /// The position of an event with this distance. `None` if it comes before the last one.
+    fn place(&self, delta: u64) -> Option<u64> {
+        let pos = self.from.checked_add(delta)?;
+        (pos >= self.pos).then_some(pos)
+    }
+
     fn begin_event(&mut self, t: u8, pos: u64) {
         if self.events == 0 {
             self.first_pos = pos;
@@ -309,7 +324,7 @@ impl ChunkBuilder {
     fn sequence(&mut self, b: &[u8]) -> Option<usize> {
         let (delta, at) = get(b, 1)?;
         let (distance, at) = get(b, at)?;
-        let pos = self.pos.checked_add(delta)?;
+        let pos = self.place(delta)?;
         self.begin_event(tag::SEQ, pos);
         let number = self.number.unwrap_or(0).wrapping_add(distance);
         put(
@@ -323,7 +338,7 @@ impl ChunkBuilder {
     /// Takes an event of `n` integers without decoding them.
     fn integers(&mut self, t: u8, b: &[u8], n: usize) -> Option<usize> {
         let (delta, from) = get(b, 1)?;
-        let pos = self.pos.checked_add(delta)?;
+        let pos = self.place(delta)?;
         let end = varint::skip(b, from, n)?;
         self.begin_event(t, pos);
         (self.calling, self.completes) = (t == tag::SYSCALL, t == tag::SYSCALL_RET);
@@ -334,7 +349,7 @@ impl ChunkBuilder {
     /// Takes a [`Event::Memory`]: what a system call wrote.
     fn memory(&mut self, b: &[u8]) -> Option<usize> {
         let (delta, from) = get(b, 1)?;
-        let pos = self.pos.checked_add(delta)?;
+        let pos = self.place(delta)?;
         let at = varint::skip(b, from, 1)?;
         let (len, at) = get(b, at)?;
         let end = at.checked_add(usize::try_from(len).ok()?)?;
@@ -357,7 +372,7 @@ impl ChunkBuilder {
         if words.end > b.len() {
             return None;
         }
-        let pos = self.pos.checked_add(delta)?;
+        let pos = self.place(delta)?;
         let line = (self.line as i64).wrapping_add(unzigzag(line_delta)) as u64;
         line.checked_mul(LINE)?;
         self.begin_event(tag::PATCH, pos);
@@ -402,7 +417,7 @@ impl ChunkBuilder {
     ) -> Option<usize> {
         let s = shape(t)?;
         let (delta, ints_at) = get(b, 1)?;
-        let pos = self.pos.checked_add(delta)?;
+        let pos = self.place(delta)?;
         let (_, event, len) = Decoder::default().decode(b)?;
         let (ints, bulk) = measure(&s, b, ints_at)?;
         let bulk_at = ints_at + ints;

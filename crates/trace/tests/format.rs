@@ -99,6 +99,36 @@ fn chunks_begin_at_key_frames_and_say_so() {
 }
 
 #[test]
+fn events_can_be_put_between_two_that_came_together() {
+    let mut encoder = Encoder::default();
+    let encode = |encoder: &mut Encoder, pos, addr| {
+        let mut buf = vec![0; MAX_EVENT];
+        let n = encoder.encode(pos, &Event::Zero { addr, len: 1 }, &mut buf);
+        buf.truncate(n);
+        buf
+    };
+    let before = encode(&mut encoder, 5, 1);
+    let between = encode(&mut encoder.clone(), 7, 2);
+    let behind = encode(&mut encoder, 9, 3);
+    // It came before the one that was put there.
+    let never = encode(&mut Encoder::default(), 1, 4);
+    let mut b = ChunkBuilder::default();
+    let push = |b: &mut ChunkBuilder, wire: &[u8]| b.push(wire, |_, _| None).0;
+    assert_eq!(push(&mut b, &before), before.len());
+    let from = b.position();
+    assert_eq!(push(&mut b, &between), between.len());
+    b.measure_from(from);
+    assert_eq!(push(&mut b, &never), 0);
+    assert_eq!(push(&mut b, &behind), behind.len());
+    let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+    w.begin(&info(1, StreamKind::Thread, 1, 0, 1)).unwrap();
+    w.stream(1, &mut b).unwrap();
+    let t = Trace::from_bytes(w.finish(Summary::default()).unwrap().0).unwrap();
+    let zero = |pos, addr| format!("{pos} {:?}", Event::Zero { addr, len: 1 });
+    assert_eq!(events(&loaded(&t, 1)), [zero(5, 1), zero(7, 2), zero(9, 3)]);
+}
+
+#[test]
 fn descriptions_round_trip() {
     let (bytes, _) = trace(&mut Random::new(1), 10);
     let t = Trace::from_bytes(bytes).unwrap();

@@ -51,6 +51,10 @@ pub struct States {
     /// Only of this program image (its number in `info`).
     #[arg(long, value_name = "N")]
     pub image: Option<u32>,
+    /// Also show the descriptors that the program then had open, as far as the recording tells: what each leads to, where in the
+    /// file the next bytes are read or written, and with which flags it was opened.
+    #[arg(long)]
+    pub descriptors: bool,
     /// For scripts.
     #[arg(long)]
     pub json: bool,

@@ -137,8 +137,8 @@ fn builder(a: &args::Record, number: u64) -> Builder {
     if let Some(limit) = a.timeout {
         b = b.timeout(limit);
     }
-    if let Some(time) = a.state_points {
-        b = b.state_points(time);
+    if let Some(when) = a.state_points {
+        b = b.state_points(when);
     }
     if let Some(time) = a.clock_throttle {
         b = b.clock_throttle(time);

@@ -107,6 +107,135 @@ fn all_memory_is_known_there() {
     assert_eq!(states(&s, &part)[0]["position"], list[2]["position"]);
 }
 
+/// Records the program with the large memory. Its status, its output, what it gave out, and how many copies of it were made.
+fn record_apart(s: &Scene, trace: &Path, more: &[&str]) -> (Option<i32>, String, Vec<u8>, usize) {
+    let (program, out, log) = (
+        s.compile("states_apart.c", &["-O2"]),
+        s.path("out"),
+        s.path("log"),
+    );
+    let mut c = s.hindsight(&["record", "--quiet", "-o"]);
+    c.env("HINDSIGHT_LOG", "memory=debug")
+        .env("HINDSIGHT_LOG_FILE", &log);
+    let done = s.run(c.arg(trace).arg("--").arg(&program).arg(&out).args(more));
+    s.must_verify(trace);
+    let log = std::fs::read_to_string(&log).unwrap();
+    let copies = log.matches("makes a key frame").count();
+    let given = std::fs::read(&out).unwrap();
+    (done.status.code(), done.text(), given, copies)
+}
+
+/// All that the program gave out is what its memory holds at these state points.
+fn must_hold(s: &Scene, trace: &Path, said: &str, given: &[u8], points: usize) {
+    const PAGE: usize = 4096;
+    const SHOWN: usize = 4;
+    let start: usize = said.lines().next().unwrap().parse().unwrap();
+    for point in 0..points {
+        for i in 0..SHOWN {
+            let address = (start + i * (24 * 256 / SHOWN) * PAGE).to_string();
+            let mut c = s.hindsight(&["mem", "--json"]);
+            let place = format!("state:{}", point + 1);
+            let done = s.run(c.arg(trace).args([&place, &address, "4096"]));
+            assert!(done.status.success(), "{place}: {}", done.messages());
+            let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+            let known: Vec<Option<u8>> = serde_json::from_value(told["bytes"].clone()).unwrap();
+            let wanted = &given[(point * SHOWN + i) * PAGE..][..PAGE];
+            assert!(
+                known.iter().zip(wanted).all(|(k, w)| *k == Some(*w)),
+                "{place}, page {i}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_copy_makes_them_while_the_program_goes_on() {
+    let s = Scene::new();
+    let trace = s.path("apart.hst");
+    let (status, said, given, copies) = record_apart(&s, &trace, &[]);
+    assert_eq!((status, copies), (Some(0), 4));
+    let list = states(&s, &trace);
+    let names: Vec<_> = list.iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["filled", "changed", "changed", "changed"]);
+    assert!(list[1..].iter().all(|p| p["is_change"] == true));
+    must_hold(&s, &trace, &said, &given, 4);
+    // What it had written until then.
+    let mut c = s.hindsight(&["states", "--json", "--descriptors"]);
+    let done = s.run(c.arg(&trace));
+    let list: Vec<Value> = serde_json::from_slice(&done.stdout).unwrap();
+    let out = s.path("out");
+    for (n, state) in (1..).zip(&list) {
+        let open = state["descriptors"].as_array().unwrap();
+        let file = open.iter().find(|d| d["path"] == out.to_str().unwrap());
+        let file = file.unwrap_or_else(|| panic!("{open:?}"));
+        assert_eq!(file["place"], n * 4 * 4096);
+        assert_eq!(file["flags"].as_i64().map(|f| f & 3), Some(1));
+    }
+    let done = s.run(s.hindsight(&["states", "--descriptors"]).arg(&trace));
+    let wanted = format!("{}, at byte 65 536, flags 0", out.display());
+    assert!(done.text().contains(&wanted), "{}", done.text());
+}
+
+#[test]
+fn the_program_does_not_see_the_copy() {
+    let s = Scene::new();
+    let trace = s.path("apart.hst");
+    // It waits for any child, but has none.
+    let (status, said, given, copies) = record_apart(&s, &trace, &["wait"]);
+    assert_eq!((status, copies), (Some(0), 4));
+    assert_eq!(said.lines().nth(1), Some("1"), "{said}");
+    must_hold(&s, &trace, &said, &given, 1);
+    // What a copy does not have is not left to one.
+    let (status, said, given, copies) = record_apart(&s, &trace, &["wipe"]);
+    assert_eq!((status, copies), (Some(0), 1));
+    must_hold(&s, &trace, &said, &given, 4);
+}
+
+#[test]
+fn the_copy_outlives_a_program_that_is_killed() {
+    let s = Scene::new();
+    let trace = s.path("apart.hst");
+    for (how, status) in [("die", None), ("execute", Some(0))] {
+        let (ended, said, given, copies) = record_apart(&s, &trace, &[how]);
+        assert_eq!((ended, copies), (status, 1), "{how}");
+        assert_eq!(states(&s, &trace).len(), 1, "{how}");
+        must_hold(&s, &trace, &said, &given, 1);
+    }
+}
+
+/// A key frame whose copy is killed is not in the recording. The next one restates everything.
+#[test]
+fn without_its_copy_there_is_no_state_point() {
+    let s = Scene::new();
+    let trace = s.path("apart.hst");
+    let (status, said, given, copies) = record_apart(&s, &trace, &["kill-copy"]);
+    assert_eq!((status, copies), (Some(0), 3));
+    let list = states(&s, &trace);
+    assert_eq!(list.len(), 3, "{list:?}");
+    assert_eq!(list[0]["is_change"].as_bool(), Some(false));
+    assert_eq!(list[0]["name"].as_str(), Some("changed"));
+    must_hold(&s, &trace, &said, &given[given.len() / 4..], 3);
+}
+
+/// What ends amid a key frame does not list it, and is readable up to there.
+#[test]
+fn a_recording_that_is_cut_has_those_before() {
+    let s = Scene::new();
+    let (trace, part) = (s.path("apart.hst"), s.path("part.hst"));
+    let (_, said, given, _) = record_apart(&s, &trace, &[]);
+    let whole = std::fs::read(&trace).unwrap();
+    for (percent, points) in [(20, 0), (70, 2)] {
+        std::fs::write(&part, &whole[..whole.len() * percent / 100]).unwrap();
+        assert_eq!(states(&s, &part).len(), points, "{percent}%");
+        let done = s.run(s.hindsight(&["states"]).arg(&part));
+        let warned = done.messages();
+        assert!(warned.contains("cut: readable up to byte"), "{warned}");
+        let done = s.run(s.hindsight(&["replay", "--verify"]).arg(&part));
+        assert!(done.status.success(), "{percent}%: {}", done.messages());
+        must_hold(&s, &part, &said, &given, points);
+    }
+}
+
 #[test]
 fn with_several_threads_they_are_marks() {
     let s = Scene::new();
@@ -127,12 +256,12 @@ fn they_are_made_from_time_to_time() {
     let trace = s.path("times.hst");
     let script =
         "import time\nend = time.monotonic() + 1.5\nn = 0\nwhile time.monotonic() < end: n += 1";
-    let record = |options: &[&str]| {
-        let mut c = s.hindsight(&["record", "--quiet", "--state-points", "100ms", "-o"]);
+    let record = |when: &str, options: &[&str]| {
+        let mut c = s.hindsight(&["record", "--quiet", "--state-points", when, "-o"]);
         c.arg(&trace).args(options).arg("--");
         s.run(c.args(["/usr/bin/python3", "-c", script]))
     };
-    let done = record(&[]);
+    let done = record("100ms", &[]);
     assert_eq!(done.status.code(), Some(0), "{}", done.messages());
     s.must_verify(&trace);
     let list = states(&s, &trace);
@@ -140,7 +269,11 @@ fn they_are_made_from_time_to_time() {
         list.len() >= 3 && list.iter().all(|p| p["name"].is_null()),
         "{list:?}"
     );
-    let refused = record(&["--regime", "checked"]);
+    let done = record("events=1000", &[]);
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    s.must_verify(&trace);
+    assert!(!states(&s, &trace).is_empty());
+    let refused = record("every=1s", &["--regime", "checked"]);
     assert_eq!(refused.status.code(), Some(125));
     assert!(refused.messages().contains("in the quiet regime only"));
 }

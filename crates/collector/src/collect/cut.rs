@@ -42,6 +42,8 @@ impl<W: Write> Collector<'_, W> {
         let n = self.lanes[i].pull_all(self.thrifty);
         match n {
             Err(Nonsense) => self.damaged(i),
+            // When it came is said when it is in the stream.
+            Ok(_) if self.lanes[i].held.is_some() => self.cut(i),
             Ok(0) => {
                 if let Some(open) = &mut self.lanes[i].open {
                     open.silent(before);
@@ -56,10 +58,11 @@ impl<W: Write> Collector<'_, W> {
                 self.lanes[i].consumer.settle();
             }
         }
-        if life == Life::Ended {
+        let placed = self.place(i, false);
+        if life == Life::Ended && self.lanes[i].held.is_none() {
             self.close(i, false);
         }
-        n.unwrap_or(0)
+        n.unwrap_or(0).max(placed)
     }
 
     /// Makes sure that there is a lane for ring `i`.
@@ -122,13 +125,14 @@ impl<W: Write> Collector<'_, W> {
     }
 
     /// Cuts pending bytes into chunks of whole events.
-    fn cut(&mut self, i: usize) {
+    pub(super) fn cut(&mut self, i: usize) {
         let mut at = 0;
         loop {
             let lane = &mut self.lanes[i];
             let Some(open) = &mut lane.open else { return };
             let mut builder = std::mem::take(&mut open.builder);
-            if builder.events() == 0 {
+            let before = builder.events();
+            if before == 0 {
                 open.oldest = Instant::now();
             }
             let (modules, out) = (&mut self.modules, &mut self.out);
@@ -176,6 +180,7 @@ impl<W: Write> Collector<'_, W> {
                 }
                 modules.stand_in(e)
             });
+            open.events += u64::from(builder.events() - before);
             open.builder = builder;
             open.lost_files += lost.len() as u64;
             at += n;
@@ -216,11 +221,14 @@ impl<W: Write> Collector<'_, W> {
     }
 
     /// The program has overwritten what belongs to the stream of ring `i`.
-    fn damaged(&mut self, i: usize) {
+    pub(super) fn damaged(&mut self, i: usize) {
         self.control.note_damage();
         let lane = &mut self.lanes[i];
         if !lane.broken {
             (lane.broken, lane.pending) = (true, Vec::new());
+            if lane.held.take().is_some() {
+                lane.consumer.answer_copy(false);
+            }
             self.told += 1;
             if self.told <= MOST_TOLD {
                 (self.tell)(
@@ -344,6 +352,9 @@ impl<W: Write> Collector<'_, W> {
     /// Ends the stream of ring `i`. `lost`: the producer did not say that it ended.
     pub(super) fn close(&mut self, i: usize, lost: bool) {
         self.gather(i);
+        while self.lanes[i].held.is_some() {
+            self.place(i, true);
+        }
         let lane = &mut self.lanes[i];
         let Some(mut open) = lane.open.take() else {
             return;

@@ -35,6 +35,7 @@ impl<W: Write> Collector<'_, W> {
         loop {
             self.look(true, stop);
             let silent: Vec<usize> = (self.lanes.iter().enumerate())
+                .filter(|(_, l)| l.held.is_none())
                 .filter_map(|(i, l)| Some((i, l.open.as_ref()?, &l.consumer)))
                 .filter(|(_, open, consumer)| {
                     !open.is_in_call() && open.end.is_none() && consumer.wants_position()

@@ -91,7 +91,10 @@ impl<W: Write> Collector<'_, W> {
             if !alive || stranger {
                 // Takes what came between the last look and the end.
                 self.drain(i);
-                self.close(i, true);
+                // A copy of the process may still make a key frame.
+                if self.lanes[i].held.is_none() {
+                    self.close(i, true);
+                }
             }
         }
     }

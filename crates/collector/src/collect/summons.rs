@@ -31,7 +31,9 @@ const MOST_KNOWN: usize = 4096;
 /// A thread that may be in translated code which is recorded: its stream, process and thread id.
 /// Before its first event it has no handler yet, and the signal would kill it.
 fn computes(lane: &Lane) -> Option<(StreamId, i32, i32)> {
-    let open = lane.open.as_ref().filter(|_| !lane.broken)?;
+    // What is held back may say that it is in a call.
+    let whole = !lane.broken && lane.held.is_none();
+    let open = lane.open.as_ref().filter(|_| whole)?;
     let info = &open.info;
     let thread = info.kind == StreamKind::Thread && open.end.is_none();
     let inside = !open.is_in_call() && !open.is_in_gap();

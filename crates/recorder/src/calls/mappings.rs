@@ -365,6 +365,9 @@ fn madvise(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     }
     let ret = pass(t, __NR_madvise, &call)?;
     returned(t, ret);
+    if matches!(advice, MADV_DONTFORK | MADV_WIPEONFORK) {
+        regime::never_copy();
+    }
     let discards = matches!(
         advice,
         MADV_DONTNEED | MADV_REMOVE | MADV_DONTNEED_LOCKED | MADV_GUARD_INSTALL | MADV_FREE

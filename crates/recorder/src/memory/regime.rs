@@ -17,13 +17,17 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 mod budget;
+mod copy;
+mod frame;
 mod others;
 mod pages;
 mod restate;
 
+pub use copy::never as never_copy;
 use hindsight_isa::regs::{RAX, RSP};
 pub use others::{announce, forked};
-pub use restate::{restate, state_point};
+use others::{changes_files, open_flags, opens_for_writing};
+pub use restate::{end_copy, restate, state_point};
 
 use crate::memory::maps::{Region, regions};
 use crate::memory::{backing, page_sharing, placement};
@@ -166,7 +170,7 @@ fn tell_file(
     if !held.handed {
         return tell_content(t, addr, len, offset, held.file.size);
     }
-    of_file(t, addr, len, offset, &held.file, path);
+    t.event(&of_file(addr, len, offset, &held.file, path));
     t.regime.files_told = true;
     if let (true, Some(fd)) = (held.new && held.file.is_fresh(), fd) {
         t.emit.settle();
@@ -177,9 +181,9 @@ fn tell_file(
     Ok(())
 }
 
-/// Records that the file `f` is in memory at `addr`.
-fn of_file(t: &mut Thread, addr: u64, len: u64, offset: u64, f: &backing::File, path: &[u8]) {
-    t.event(&Event::File {
+/// Says that the file `f` is in memory at `addr`.
+fn of_file<'a>(addr: u64, len: u64, offset: u64, f: &backing::File, path: &'a [u8]) -> Event<'a> {
+    Event::File {
         addr,
         len,
         offset,
@@ -188,7 +192,7 @@ fn of_file(t: &mut Thread, addr: u64, len: u64, offset: u64, f: &backing::File, 
         size: f.size,
         modified: f.modified,
         path,
-    });
+    }
 }
 
 /// Records memory that is a part of a file of `size` bytes which the collector cannot have. Nothing
@@ -319,6 +323,9 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
         let cpu = t.cpu().digest();
         t.event(&Event::Digest { cpu, vec: 0 });
     }
+    if copy::shows(nr, a) {
+        end_copy();
+    }
     // The collector reads files by name, so it has to do that before the program can change or
     // remove them.
     if t.regime.files_told && changes_files(nr, a) {
@@ -344,34 +351,6 @@ pub fn before_call(t: &mut Thread, nr: u32, a: &[u64; 6]) {
 const MMSGHDR: u64 = 64;
 /// Why the regime ends if a file in memory was changed.
 const CHANGED: Reason = "a file changed while the program had it mapped";
-
-/// The flags with which a call opens a file. `None` if it opens none.
-fn open_flags(nr: u32, a: &[u64; 6]) -> Option<u32> {
-    Some(match nr {
-        __NR_open => a[1] as u32,
-        __NR_openat => a[2] as u32,
-        __NR_creat => O_WRONLY,
-        // The flags stand first in the structure.
-        __NR_openat2 => {
-            let mut flags = [0; 4];
-            match guard::read(a[2], &mut flags) {
-                Ok(()) => u32::from_le_bytes(flags),
-                Err(_) => O_RDWR,
-            }
-        }
-        _ => return None,
-    })
-}
-
-/// Whether a call may open a file for writing.
-fn opens_for_writing(nr: u32, a: &[u64; 6]) -> bool {
-    open_flags(nr, a).is_some_and(|f| f & (O_WRONLY | O_RDWR | O_TRUNC) != 0)
-}
-
-/// Whether a call may remove, replace or change a file.
-fn changes_files(nr: u32, a: &[u64; 6]) -> bool {
-    opens_for_writing(nr, a) || syscalls::has(nr, syscalls::CHANGES_FILES)
-}
 
 struct Real;
 

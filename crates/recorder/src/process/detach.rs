@@ -3,7 +3,7 @@
 //! The command line traces all threads meanwhile. It takes threads out of system calls in which
 //! they wait. To threads in translated code it sends a signal of its own ([`stop::is_kick`]).
 
-use crate::memory::{brk, limits, page_sharing};
+use crate::memory::{brk, limits, page_sharing, regime};
 use crate::signals::actions;
 use crate::stream::{descriptor, ring};
 use crate::sys::{self, stop};
@@ -47,6 +47,7 @@ pub fn rest(t: &mut Thread) {
         return;
     }
     log!(Info, "the thread is left at {:#x}", t.ctx.rip);
+    regime::end_copy();
     page_sharing::end(t);
     let (cpu, vec) = (t.cpu().digest(), t.vec().digest());
     t.event(&Event::Digest { cpu, vec });

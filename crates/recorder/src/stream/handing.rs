@@ -5,7 +5,7 @@
 //! The socket for that exists only for a moment, and only in processes of one thread. So nobody
 //! sees it.
 
-use crate::stream::ring;
+use crate::stream::ring::{self, FileBoxName};
 use crate::{line, sys};
 use core::ffi::CStr;
 use linux_raw_sys::errno::{EAGAIN, EINTR};
@@ -17,7 +17,7 @@ const TRIES: u32 = 2000;
 /// Hands an open file over. False if there is no way to the collector from here, as in another
 /// network namespace.
 pub fn hand(fd: i32) -> bool {
-    let Some([name, token]) = ring::file_box() else {
+    let Some(to) = ring::file_box() else {
         return false;
     };
     // The file is opened anew: locks and position of the program's descriptor belong to the
@@ -25,14 +25,15 @@ pub fn hand(fd: i32) -> bool {
     let path = line!("/proc/self/fd/{fd}\0");
     let path = CStr::from_bytes_until_nul(path.as_bytes()).unwrap_or(c"");
     let opened = sys::open_read(path);
-    let sent = send(opened.unwrap_or(fd), name, token);
+    let sent = send(opened.unwrap_or(fd), to);
     if let Ok(fd) = opened {
         sys::close(fd);
     }
     sent
 }
 
-fn send(fd: i32, name: [u64; 2], token: [u64; 2]) -> bool {
+/// Hands an open file to the collector, as this descriptor has it.
+pub fn send(fd: i32, [name, token]: FileBoxName) -> bool {
     let bytes = |[a, b]: [u64; 2]| ((b as u128) << 64 | a as u128).to_le_bytes();
     let (name, token) = (bytes(name), bytes(token));
     for _ in 0..TRIES {

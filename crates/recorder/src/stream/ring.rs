@@ -50,8 +50,11 @@ pub fn header() -> Option<&'static Header> {
     (!base.is_null()).then(|| unsafe { &*base.cast::<Header>() })
 }
 
+/// Name and token of the collector's socket for files.
+pub type FileBoxName = [[u64; 2]; 2];
+
 /// Name and token of the collector's socket for files (see [`ring::FileBox`]), if it has one.
-pub fn file_box() -> Option<[[u64; 2]; 2]> {
+pub fn file_box() -> Option<FileBoxName> {
     let files = &header()?.files;
     let [name, token] = [&files.name, &files.token].map(|w| [0, 1].map(|i| w[i].load(Relaxed)));
     (name != [0, 0] && is_recorded()).then_some([name, token])
@@ -228,6 +231,14 @@ pub fn forked(follow: bool) {
     } else {
         LINK.base.store(null_mut(), Release);
         descriptor::close();
+    }
+}
+
+/// Called in a copy of this process that makes a key frame for it: the copy has no streams.
+pub fn become_copy() {
+    LINK.silent.store(true, Relaxed);
+    if let Some(mut e) = LINK.process.lock().take() {
+        e.release();
     }
 }
 
@@ -488,6 +499,12 @@ pub fn end_process() {
     if let Some(e) = LINK.process.lock().as_mut() {
         e.end();
     }
+}
+
+/// Makes the collector look at ring `i`.
+pub fn attend(i: usize) {
+    attention(i);
+    wake(true);
 }
 
 /// Says that ring `i` wants the collector's attention.

@@ -3,7 +3,7 @@
 use super::super::values::seconds;
 use super::values::{
     Retry, baseline, children, data_limit, destination, duration, function, pattern, predictor,
-    ring, system_call,
+    ring, state_points, system_call,
 };
 use clap::Args as ClapArgs;
 use hindsight_launch::{Baseline, Children, KeepOn, Limit, Predictor, Selection};
@@ -96,10 +96,10 @@ pub struct Record {
     /// system call or got a signal since. The recording of a program that asks all the time becomes smaller.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub clock_throttle: Option<std::time::Duration>,
-    /// Record all memory each time this TIME has passed, such as `1s`, or what has changed of it (see `states`). For processes
-    /// in the quiet regime, in which they then begin.
-    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "plain")]
-    pub state_points: Option<std::time::Duration>,
+    /// Record all memory each time a time has passed, such as `1s` or `every=1s`, or what has changed of it (see `states`).
+    /// `events=N`: each time a thread has had N events. For processes in the quiet regime, in which they then begin.
+    #[arg(long, value_name = "WHEN", value_parser = state_points, conflicts_with = "plain")]
+    pub state_points: Option<hindsight_launch::StatePoints>,
     /// Recordings of the same program that are kept in the store, this one included.
     #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
     pub keep: usize,

@@ -3,7 +3,7 @@
 use super::super::values::bytes;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use hindsight_events::select::Function;
-use hindsight_launch::{Baseline, Children, Limit, Predictor};
+use hindsight_launch::{Baseline, Children, Limit, Predictor, StatePoints};
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -65,6 +65,16 @@ pub fn duration(s: &str) -> Result<Duration, &'static str> {
     let n: f64 = number.parse().map_err(|_| EXPECTED)?;
     let time = Duration::try_from_secs_f64(n * factor).ok();
     time.filter(|t| !t.is_zero()).ok_or(EXPECTED)
+}
+
+pub fn state_points(s: &str) -> Result<StatePoints, &'static str> {
+    const EXPECTED: &str = "expected a time such as `5s`, `every=5s`, or `events=100000`";
+    if let Some(n) = s.strip_prefix("events=") {
+        let n = n.parse().ok().filter(|n| *n > 0);
+        return n.map(StatePoints::Events).ok_or(EXPECTED);
+    }
+    let time = duration(s.strip_prefix("every=").unwrap_or(s));
+    time.map(StatePoints::Every).map_err(|_| EXPECTED)
 }
 
 pub fn baseline(s: &str) -> Result<Baseline, String> {
@@ -147,6 +157,19 @@ mod tests {
             "1w",
         ] {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn state_points_come_by_time_or_by_events() {
+        let second = Ok(StatePoints::Every(Duration::from_secs(1)));
+        assert_eq!(
+            (state_points("1s"), state_points("every=1s")),
+            (second, second)
+        );
+        assert_eq!(state_points("events=7"), Ok(StatePoints::Events(7)));
+        for wrong in ["", "every=", "events=0", "events=1s", "events=", "each=1s"] {
+            assert!(state_points(wrong).is_err(), "{wrong}");
         }
     }
 

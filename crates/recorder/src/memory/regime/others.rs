@@ -2,12 +2,13 @@
 //! processes may write to it by system calls.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use super::{leave_soon, opens_for_writing};
+use super::leave_soon;
 use crate::memory::{backing, placement};
 use crate::stream::ring;
 use crate::sys::guard;
 use crate::thread::Thread;
 use hindsight_isa::ctx::table;
+use hindsight_syscalls as syscalls;
 use linux_raw_sys::general::*;
 
 /// Called before a child is made that has a copy of the memory. What the child does to its copy
@@ -28,9 +29,37 @@ pub fn forked(t: &mut Thread) {
         (t.regime.quiet, t.regime.in_vdso, t.regime.files_told) = (false, false, false);
         t.regime.leaves_after = 0;
         t.regime.take_end();
-        super::restate::forget();
+        super::restate::inherited();
         placement::end();
     }
+}
+
+/// The flags with which a call opens a file. `None` if it opens none.
+pub fn open_flags(nr: u32, a: &[u64; 6]) -> Option<u32> {
+    Some(match nr {
+        __NR_open => a[1] as u32,
+        __NR_openat => a[2] as u32,
+        __NR_creat => O_WRONLY,
+        // The flags stand first in the structure.
+        __NR_openat2 => {
+            let mut flags = [0; 4];
+            match guard::read(a[2], &mut flags) {
+                Ok(()) => u32::from_le_bytes(flags),
+                Err(_) => O_RDWR,
+            }
+        }
+        _ => return None,
+    })
+}
+
+/// Whether a call may open a file for writing.
+pub fn opens_for_writing(nr: u32, a: &[u64; 6]) -> bool {
+    open_flags(nr, a).is_some_and(|f| f & (O_WRONLY | O_RDWR | O_TRUNC) != 0)
+}
+
+/// Whether a call may remove, replace or change a file.
+pub fn changes_files(nr: u32, a: &[u64; 6]) -> bool {
+    opens_for_writing(nr, a) || syscalls::has(nr, syscalls::CHANGES_FILES)
 }
 
 /// Whether a call may write to the memory of another process, or makes that possible.

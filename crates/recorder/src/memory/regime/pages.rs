@@ -9,7 +9,7 @@
 //! or that holds zeros again, stays in the table, since older key frames of the chain have it.
 
 use crate::sys::PAGE;
-use alloc::boxed::Box;
+use crate::sys::common::{Common, Plain};
 use alloc::vec::Vec;
 
 /// Entries in a leaf: those of 4 MiB of memory.
@@ -23,7 +23,7 @@ const ODD: u64 = 1 << NUMBER;
 /// The page's number begins at this bit of [`Entry::word`].
 const AT: u32 = NUMBER + 1;
 /// That many pages may be gone before a new chain is worth it, even if there are few others.
-const FEW: usize = 4096;
+const FEW: u64 = 4096;
 
 /// What is known of a page.
 #[derive(Clone, Copy)]
@@ -34,17 +34,27 @@ struct Entry {
     word: u64,
 }
 
-/// The pages of a process, as a chain of key frames has them.
-pub struct Pages {
-    leaves: Vec<Option<Box<[Entry; LEAF]>>>,
+/// The pages of a process, as a chain of key frames has them. A copy of the process that makes a key frame changes them for
+/// the process. Until the copy has ended, the process leaves them alone.
+pub struct Pages(Option<Common<Table>>);
+
+struct Table {
     /// The number of the next key frame.
     next: u32,
-    /// The number of the present look is odd.
-    odd: bool,
+    /// Not 0: the number of the present look is odd.
+    odd: u32,
     /// How many entries have a page that holds something, and how many have one that does not.
-    live: usize,
-    gone: usize,
+    live: u64,
+    gone: u64,
+    /// Bytes of pages in the last key frame.
+    said: u64,
+    /// Not 0: some entry of that leaf is in use. Others are not touched, so they take no memory.
+    used: [u8; LEAVES],
+    leaves: [[Entry; LEAF]; LEAVES],
 }
+
+// SAFETY: it consists of integers.
+unsafe impl Plain for Table {}
 
 /// A page that has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,92 +66,110 @@ pub struct Changed {
 
 impl Pages {
     pub const fn new() -> Pages {
-        Pages {
-            leaves: Vec::new(),
-            next: 0,
-            odd: false,
-            live: 0,
-            gone: 0,
-        }
+        Pages(None)
     }
 
     /// The number of the next key frame in its chain.
     pub fn next(&self) -> u32 {
-        self.next
+        self.0.as_ref().map_or(0, |t| t.next)
     }
 
     /// How many key frames before the next one its base is. 0: it has none, and restates everything.
     pub fn back(&self) -> u32 {
-        self.next & self.next.wrapping_neg()
+        self.next() & self.next().wrapping_neg()
+    }
+
+    /// Bytes of pages in the last key frame.
+    pub fn said(&self) -> u64 {
+        self.0.as_ref().map_or(0, |t| t.said)
     }
 
     /// Forgets everything: the next key frame begins a chain.
     pub fn restart(&mut self) {
-        *self = Pages::new();
+        self.0 = None;
     }
 
     /// Whether a new chain is worth it: there is much to say of pages that are gone.
     pub fn is_worn(&self) -> bool {
-        self.gone > self.live + FEW || self.next >= (1 << NUMBER) - 1
+        let worn = |t: &Common<Table>| t.gone > t.live + FEW || t.next >= (1 << NUMBER) - 1;
+        self.0.as_ref().is_some_and(worn)
     }
 
-    /// Begins to look at all pages that hold something.
-    pub fn begin_look(&mut self) {
-        self.odd = !self.odd;
-        if self.leaves.is_empty() {
-            self.leaves.resize_with(LEAVES, || None);
+    /// Makes sure that there is memory for the table. False if there is none.
+    pub fn is_there(&mut self) -> bool {
+        if self.0.is_none() {
+            self.0 = Common::new().ok();
         }
+        self.0.is_some()
     }
 
-    /// Notes that the page at `addr` holds something with this hash.
+    /// Begins to look at all pages that hold something. False if there is no memory for that.
+    pub fn begin_look(&mut self) -> bool {
+        self.is_there();
+        if let Some(t) = &mut self.0 {
+            t.odd = (t.odd == 0) as u32;
+        }
+        self.0.is_some()
+    }
+
+    /// Notes that the page at `addr` holds something with this hash. A look has begun.
     pub fn see(&mut self, addr: u64, hash: u64) {
+        let Some(t) = &mut self.0 else { return };
         let cell = (addr as u32 as u64 / PAGE) as usize;
-        let empty = || Box::new([Entry { hash: 0, word: 0 }; LEAF]);
-        let leaf = self.leaves[cell / LEAF].get_or_insert_with(empty);
-        let entry = &mut leaf[cell % LEAF];
+        let (next, odd) = (t.next as u64, t.odd());
+        t.used[cell / LEAF] = 1;
+        let entry = &mut t.leaves[cell / LEAF][cell % LEAF];
+        let before = *entry;
         // 0 has another meaning.
         let hash = hash.max(1);
-        let changed = match entry.hash == hash {
-            true => entry.word & (ODD - 1),
-            false => self.next as u64,
+        let changed = match before.hash == hash {
+            true => before.word & (ODD - 1),
+            false => next,
         };
-        if entry.hash == 0 {
-            self.live += 1;
-            self.gone -= (entry.word != 0) as usize;
-        }
-        let odd = if self.odd { ODD } else { 0 };
         *entry = Entry {
             hash,
             word: ((addr / PAGE) << AT) | odd | changed,
         };
+        if before.hash == 0 {
+            t.live += 1;
+            t.gone -= (before.word != 0) as u64;
+        }
     }
 
     /// The pages that were seen at some look, but not yet at this one.
     pub fn unseen(&self) -> Vec<u64> {
-        let odd = if self.odd { ODD } else { 0 };
-        let entries = self.leaves.iter().flatten().flat_map(|l| l.iter());
-        let unseen = entries.filter(|e| e.word != 0 && (e.hash == 0 || e.word & ODD != odd));
+        let Some(t) = &self.0 else {
+            return Vec::new();
+        };
+        let odd = t.odd();
+        let unseen = (t.entries()).filter(|e| e.word != 0 && (e.hash == 0 || e.word & ODD != odd));
         unseen.map(|e| (e.word >> AT) * PAGE).collect()
     }
 
     /// Ends the look: pages that were not seen are gone.
     pub fn end_look(&mut self) {
-        let odd = if self.odd { ODD } else { 0 };
-        for e in self.leaves.iter_mut().flatten().flat_map(|l| l.iter_mut()) {
-            if e.hash != 0 && e.word & ODD != odd {
+        let Some(t) = &mut self.0 else { return };
+        let t = &mut **t;
+        let (next, odd) = (t.next as u64, t.odd());
+        let mut went = 0;
+        for (leaf, _) in t.leaves.iter_mut().zip(t.used).filter(|l| l.1 != 0) {
+            for e in leaf
+                .iter_mut()
+                .filter(|e| e.hash != 0 && e.word & ODD != odd)
+            {
                 e.hash = 0;
-                e.word = (e.word & !(ODD - 1)) | self.next as u64;
-                self.live -= 1;
-                self.gone += 1;
+                e.word = (e.word & !(ODD - 1)) | next;
+                went += 1;
             }
         }
+        (t.live, t.gone) = (t.live - went, t.gone + went);
     }
 
     /// What has changed since the base of the next key frame, ascending by cells. Without a base, all that hold
     /// something.
     pub fn changed(&self) -> impl Iterator<Item = Changed> + '_ {
-        let base = (self.next != 0).then(|| (self.next - self.back()) as u64);
-        let entries = self.leaves.iter().flatten().flat_map(|l| l.iter());
+        let base = (self.next() != 0).then(|| (self.next() - self.back()) as u64);
+        let entries = self.0.iter().flat_map(|t| t.entries());
         entries.filter_map(move |e| {
             let gone = e.hash == 0;
             let wanted = match base {
@@ -155,9 +183,25 @@ impl Pages {
         })
     }
 
-    /// Notes that a key frame says what has changed.
-    pub fn written(&mut self) {
-        self.next += 1;
+    /// Notes that a key frame says what has changed, with this many bytes of pages.
+    pub fn written(&mut self, bytes: u64) {
+        if let Some(t) = &mut self.0 {
+            t.next += 1;
+            t.said = bytes;
+        }
+    }
+}
+
+impl Table {
+    /// [`ODD`] or 0, as this look sets it in entries.
+    fn odd(&self) -> u64 {
+        if self.odd != 0 { ODD } else { 0 }
+    }
+
+    /// The entries that may be in use.
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        let leaves = self.leaves.iter().zip(&self.used);
+        leaves.filter(|l| *l.1 != 0).flat_map(|l| l.0)
     }
 }
 
@@ -195,7 +239,7 @@ mod tests {
                 memory.extend(changes.iter().copied());
                 // A key frame may need two looks.
                 for _ in 0..1 + n % 2 {
-                    pages.begin_look();
+                    prop_assert!(pages.begin_look());
                     for (page, content) in memory.iter().filter(|p| *p.1 != 0) {
                         pages.see(address(*page, n), *content as u64);
                     }
@@ -209,7 +253,7 @@ mod tests {
                     (cell, if c.gone { 0 } else { held[&cell] })
                 };
                 said.push((pages.back(), pages.changed().map(says).collect()));
-                pages.written();
+                pages.written(0);
 
                 let (mut chain, mut at) = (vec![n], n);
                 while said[at].0 != 0 {
@@ -230,14 +274,14 @@ mod tests {
     fn a_chain_wears_out_by_pages_that_are_gone() {
         let mut pages = Pages::new();
         for n in 0..3 {
-            pages.begin_look();
+            assert!(pages.begin_look());
             (0..3000).for_each(|i| pages.see((n * 3000 + i) * PAGE, 7));
             pages.end_look();
             assert_eq!(pages.changed().filter(|c| !c.gone).count(), 3000);
             assert!(!pages.is_worn());
-            pages.written();
+            pages.written(0);
         }
-        pages.begin_look();
+        assert!(pages.begin_look());
         pages.end_look();
         assert!(pages.is_worn());
         pages.restart();

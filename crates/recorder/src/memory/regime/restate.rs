@@ -10,17 +10,13 @@
 //! program, as write protection would.
 
 use super::budget::{Budget, Running};
+use super::copy::{self, Copy, Fate};
+use super::frame::{self, Failed, Plan, What};
 use super::pages::Pages;
 use crate::memory::backing;
-use crate::memory::maps::{Region, regions};
 use crate::sys::lock::Lock;
-use crate::sys::{self, PAGE, PROT_READ, config, guard};
+use crate::sys::{self, config};
 use crate::thread::Thread;
-use alloc::vec::Vec;
-use core::ops::Range;
-use hindsight_events::Event;
-use hindsight_events::event::MAX_BYTES;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// A key frame restates at most one byte for so many instructions, on average. So the recording grows by what the program
 /// changes, and in the worst case by that.
@@ -29,9 +25,6 @@ const GROWTH: u64 = 100;
 const GROWTH_OF_FILES: u64 = 40;
 /// A key frame that was put off is not considered again sooner than after this part of the interval.
 const SOON: u64 = 8;
-/// Addresses from here on do not fit into the table of pages.
-const HIGHEST: u64 = 1 << 48;
-
 /// The key frames so far.
 struct Chain {
     pages: Pages,
@@ -40,6 +33,75 @@ struct Chain {
     /// Bytes that a key frame usually restates.
     usual: u64,
     budget: Budget,
+    /// A copy that makes a key frame, or has made it, as long as nobody has seen what became of that.
+    copy: Option<Copy>,
+    /// The last copy has failed, so this process makes the next key frame itself.
+    alone: bool,
+}
+
+impl Chain {
+    /// Takes note of what became of the last copy's key frame. False if that is not known yet, which does not happen with
+    /// `wait`.
+    fn settle(&mut self, t: &mut Thread, wait: bool) -> bool {
+        let Some(copy) = &mut self.copy else {
+            return true;
+        };
+        match copy.fate(t, wait) {
+            Fate::Open => return false,
+            Fate::Placed => self.note(self.pages.said(), self.pages.next() == 1),
+            Fate::Dropped => {
+                // What the copy has said of pages is in no key frame.
+                self.pages.restart();
+                (self.usual, self.alone) = (0, true);
+            }
+        }
+        self.copy = None;
+        true
+    }
+
+    /// Notes what a key frame has restated. The cost of key frames with much is spread over the next ones.
+    fn note(&mut self, bytes: u64, whole: bool) {
+        self.usual = match whole {
+            true => bytes / 3,
+            false => (3 * self.usual + bytes) / 4,
+        };
+    }
+
+    /// Whether a copy of the process makes a key frame here. If it does, the thread has nothing more to do.
+    fn copies(&mut self, t: &mut Thread) -> bool {
+        if core::mem::take(&mut self.alone) {
+            return false;
+        }
+        self.renew();
+        let resident = sys::resident_memory();
+        let usual = match self.pages.next() {
+            0 => resident,
+            _ => self.usual,
+        };
+        if !copy::suits(t, self.budget.cost(resident, usual), usual) {
+            return false;
+        }
+        let key = self.key();
+        self.copy = copy::begin(t, &mut self.pages, key);
+        self.copy.is_some()
+    }
+
+    /// Begins a new chain, if that is worth it.
+    fn renew(&mut self) {
+        if self.pages.is_worn() || config::get().whole_frames != 0 {
+            self.pages.restart();
+        }
+    }
+
+    /// Key of the hashes.
+    fn key(&mut self) -> u64 {
+        if self.key == 0 {
+            let mut key = [0; 8];
+            sys::getrandom(&mut key);
+            self.key = u64::from_le_bytes(key) | 1;
+        }
+        self.key
+    }
 }
 
 static CHAIN: Lock<Chain> = Lock::new(Chain {
@@ -47,36 +109,9 @@ static CHAIN: Lock<Chain> = Lock::new(Chain {
     key: 0,
     usual: 0,
     budget: Budget::new(),
+    copy: None,
+    alone: false,
 });
-
-/// Bits of a page's word in `pagemap`.
-const PRESENT: u64 = 1 << 63;
-const SWAPPED: u64 = 1 << 62;
-const OF_FILE: u64 = 1 << 61;
-/// Number of words that are read at once.
-const WORDS: usize = 1024;
-
-/// Whole pages.
-struct PageRun {
-    range: Range<u64>,
-    /// They lie in a file that is named. If nothing were said of them, they would hold what the
-    /// file has.
-    of_file: bool,
-}
-
-/// What a key frame restates.
-#[derive(Default)]
-struct Plan {
-    files: Vec<(Region, backing::File)>,
-    /// In ascending order within each region.
-    pages: Vec<PageRun>,
-    /// Bytes in `pages`.
-    bytes: u64,
-    /// Bytes in `files`.
-    file_bytes: u64,
-    /// Memory that the kernel changes at any time. Reads of it are checked, and it is not restated.
-    unsteady: Vec<Range<u64>>,
-}
 
 /// Schedules the first key frame of a thread that becomes quiet.
 pub fn begin(t: &mut Thread) {
@@ -104,9 +139,22 @@ fn least() -> u64 {
 
 /// Forgets the key frames so far: memory is another one, or nothing follows.
 pub fn forget() {
+    end_copy();
+    inherited();
+}
+
+/// The same, in a child that has a copy of the memory.
+pub fn inherited() {
     let mut c = CHAIN.lock();
     c.pages.restart();
-    c.usual = 0;
+    (c.copy, c.usual) = (None, 0);
+}
+
+/// Waits until no copy of the process makes a key frame any more.
+pub fn end_copy() {
+    if let Some(copy) = &mut CHAIN.lock().copy {
+        copy.reap();
+    }
 }
 
 /// Has a quiet thread write a key frame behind the instruction at which it stands, whatever that costs.
@@ -128,7 +176,16 @@ pub fn restate(t: &mut Thread) {
     }
     let wanted = core::mem::take(&mut t.regime.wants_state);
     let mut clock = Budget::start(t.emit.waited());
-    let Some(plan) = plan() else {
+    let mut chain = CHAIN.lock();
+    if !chain.settle(t, wanted) {
+        return t.schedule_quiet(least() / SOON);
+    }
+    if wanted && chain.copies(t) {
+        chain.budget.tried(&mut clock, t.emit.waited());
+        return schedule(t);
+    }
+    drop(chain);
+    let Some(plan) = frame::plan() else {
         return t.schedule_quiet(least());
     };
     let mut chain = CHAIN.lock();
@@ -162,9 +219,7 @@ fn try_restate(
     // A ring that has nothing behind its last key frame but what it cannot hold would keep nothing.
     let needed = t.emit.is_long() && plan.bytes < interval / 2;
     let forced = config::get().restate_every != 0 || needed || wanted;
-    if c.pages.is_worn() || config::get().whole_frames != 0 {
-        c.pages.restart();
-    }
+    c.renew();
     let whole = c.pages.next() == 0;
     let usual = if whole { plan.bytes } else { c.usual };
     c.budget.note(t.pos);
@@ -176,279 +231,37 @@ fn try_restate(
             return Err(Put::Off(due));
         }
     }
-    look(plan, c)?;
+    let key = c.key();
+    frame::look(plan, &mut c.pages, key).map_err(put_off)?;
     c.budget.looked(plan.bytes, clock, t.emit.waited());
-    let what = what(&c.pages);
+    let what = frame::what(&c.pages);
     let cost = c.budget.cost(0, what.bytes);
     if !forced && !Budget::bears(c.budget.left(), cost) {
         c.usual = what.bytes;
         return Err(Put::Off(c.budget.due(t.pos, cost)));
     }
-    // The cost of key frames with much is spread over the next ones.
-    c.usual = match whole {
-        true => what.bytes / 3,
-        false => (3 * c.usual + what.bytes) / 4,
-    };
+    c.note(what.bytes, whole);
     write(t, plan, &what, c.pages.back())?;
     c.budget.wrote(what.bytes, clock, t.emit.waited());
-    c.pages.written();
+    c.pages.written(what.bytes);
     Ok(())
 }
 
-/// Looks at all pages that were touched.
-fn look(plan: &Plan, c: &mut Chain) -> Result<(), Put> {
-    if c.key == 0 {
-        let mut key = [0; 8];
-        sys::getrandom(&mut key);
-        c.key = u64::from_le_bytes(key) | 1;
-    }
-    let zeros = xxh3_64_with_seed(&[0; PAGE as usize], c.key);
-    c.pages.begin_look();
-    for p in &plan.pages {
-        let see = &mut |addr, page: &[u8]| {
-            let hash = xxh3_64_with_seed(page, c.key);
-            // Elsewhere a page holds zeros if nothing is said.
-            if p.of_file || hash != zeros {
-                c.pages.see(addr, hash);
-            }
-        };
-        if !each(&p.range, p.of_file, see) {
-            return Err(Put::Never);
-        }
-    }
-    if !look_at_files(plan, c) {
-        c.pages.restart();
-        return Err(Put::Off(0));
-    }
-    c.pages.end_look();
-    Ok(())
-}
-
-/// Looks at pages of files where older key frames say something else, which lies above the files.
-/// False if one cannot be read.
-fn look_at_files(plan: &Plan, c: &mut Chain) -> bool {
-    let files = Files::of(plan);
-    let mut page = [0; PAGE as usize];
-    for addr in c.pages.unseen() {
-        let Some((addr, prot)) = files.at(addr) else {
-            continue;
-        };
-        if prot & PROT_READ == 0 {
-            return false;
-        }
-        // Behind the end of a file nothing can be read.
-        if guard::read(addr, &mut page).is_ok() {
-            c.pages.see(addr, xxh3_64_with_seed(&page, c.key));
-        }
-    }
-    true
-}
-
-/// What a key frame says of pages.
-#[derive(Default)]
-struct What {
-    /// Pages that hold zeros, or are not there any more.
-    zeros: Vec<Range<u64>>,
-    pages: Vec<Range<u64>>,
-    /// Bytes in `pages`.
-    bytes: u64,
-}
-
-fn what(pages: &Pages) -> What {
-    let mut out = What::default();
-    for c in pages.changed() {
-        match c.gone {
-            true => push(&mut out.zeros, c.addr),
-            false => push(&mut out.pages, c.addr),
-        }
-    }
-    out.bytes = out.pages.iter().map(|p| p.end - p.start).sum();
-    out
-}
-
-/// Adds a page to the last range, if it is the next one.
-fn push(ranges: &mut Vec<Range<u64>>, addr: u64) {
-    match ranges.last_mut() {
-        Some(last) if last.end == addr => last.end += PAGE,
-        _ => ranges.push(addr..addr + PAGE),
-    }
-}
-
-/// The files in memory, by cells.
-struct Files(Vec<(Range<u64>, u64, u32)>);
-
-impl Files {
-    fn of(plan: &Plan) -> Files {
-        let mut list = Vec::new();
-        for (r, _) in &plan.files {
-            let cell = r.start as u32 as u64;
-            let end = cell + (r.end - r.start);
-            list.push((cell..end, r.start, r.prot));
-            if end > 1 << 32 {
-                let behind = (1 << 32) - cell;
-                list.push((0..end - (1 << 32), r.start + behind, r.prot));
-            }
-        }
-        list.sort_unstable_by_key(|f| f.0.start);
-        Files(list)
-    }
-
-    /// The page of a file that has the same cell as `addr`, and the protection of its memory.
-    fn at(&self, addr: u64) -> Option<(u64, u32)> {
-        let cell = addr as u32 as u64;
-        let i = self.0.partition_point(|f| f.0.start <= cell);
-        let (cells, start, prot) = self.0.get(i.checked_sub(1)?)?;
-        cells
-            .contains(&cell)
-            .then(|| (start + (cell - cells.start), *prot))
+fn put_off(why: Failed) -> Put {
+    match why {
+        Failed::Unreadable => Put::Never,
+        Failed::ForNow => Put::Off(0),
     }
 }
 
 /// Writes a key frame.
 fn write(t: &mut Thread, plan: &Plan, what: &What, back: u32) -> Result<(), Put> {
-    log!(
-        Debug,
-        "restates {} of {} bytes of memory, and names {} of files; back {back}",
-        what.bytes,
-        plan.bytes,
-        plan.file_bytes
-    );
     t.emit.burst(true);
     t.keyframe();
-    t.event(&Event::Restate {
-        ends: false,
-        back: back as u64,
-    });
-    for (r, s) in &plan.files {
-        let path = regions().path(r).to_vec();
-        // The collector has had the file since it was mapped. So the program need not wait before
-        // it changes files.
-        super::of_file(t, r.start, r.end - r.start, r.offset, s, &path);
-    }
-    for z in &what.zeros {
-        let (addr, len) = (z.start, z.end - z.start);
-        t.event(&Event::Zero { addr, len });
-    }
-    let mut all = true;
-    for p in &what.pages {
-        all &= each(p, false, &mut |addr, bytes| {
-            t.event(&Event::Memory { addr, bytes });
-        });
-    }
-    let ends = Event::Restate {
-        ends: true,
-        back: 0,
-    };
-    t.event(&ends);
+    let all = frame::restate(plan, what, back, &mut |e| t.event(e));
     if back != 0 {
-        // The key frame has emptied the cells here. Replay that comes from before it keeps what its
-        // window holds. So it is told where reads are compared with these cells.
-        for u in &plan.unsteady {
-            let (addr, len) = (u.start, u.end - u.start);
-            t.event(&Event::Zero { addr, len });
-            t.event(&Event::Changed { addr, len });
-        }
+        frame::unsteady(&plan.unsteady, &mut |e| t.event(e));
     }
     t.emit.burst(false);
     if all { Ok(()) } else { Err(Put::Never) }
-}
-
-/// What has to be restated. `None`: not all of it can be read.
-fn plan() -> Option<Plan> {
-    let mut regions = regions();
-    regions.refresh_stack();
-    let fd = sys::open_read(c"/proc/self/pagemap").ok()?;
-    let mut plan = Plan::default();
-    let whole = regions.all().all(|r| {
-        let path = regions.path(r);
-        match path {
-            b"[vdso]" => {
-                plan.add(r.start..r.end, false);
-                true
-            }
-            p if p.starts_with(b"[vvar") => {
-                plan.unsteady.push(r.start..r.end);
-                true
-            }
-            // Nobody can read it.
-            p if p.starts_with(b"[vsyscall") => true,
-            p if p.starts_with(b"/") => match backing::as_it_was(path) {
-                Some(s) => {
-                    plan.files.push((*r, s));
-                    plan.file_bytes += r.end - r.start;
-                    add_resident_pages(fd, r, true, &mut plan)
-                }
-                // The file at that name is another one by now, or there is none.
-                None => {
-                    plan.add(r.start..r.end, true);
-                    r.prot & PROT_READ != 0
-                }
-            },
-            _ => add_resident_pages(fd, r, false, &mut plan),
-        }
-    });
-    let whole = whole && plan.pages.iter().all(|p| p.range.end <= HIGHEST);
-    sys::close(fd);
-    whole.then_some(plan)
-}
-
-impl Plan {
-    fn add(&mut self, range: Range<u64>, of_file: bool) {
-        self.bytes += range.end - range.start;
-        match self.pages.last_mut() {
-            Some(last) if (last.range.end, last.of_file) == (range.start, of_file) => {
-                last.range.end = range.end;
-            }
-            _ => self.pages.push(PageRun { range, of_file }),
-        }
-    }
-}
-
-/// Adds the pages of a region that are not as they were mapped. False if they cannot be read, or if
-/// the kernel does not say which they are.
-fn add_resident_pages(fd: i32, r: &Region, of_file: bool, plan: &mut Plan) -> bool {
-    let mut words = [0u64; WORDS];
-    let mut at = r.start;
-    while at < r.end {
-        let n = (((r.end - at) / PAGE) as usize).min(WORDS);
-        // SAFETY: `words` holds `WORDS` words of 8 bytes, `n` is at most `WORDS`, and any bytes are
-        // valid words.
-        let bytes = unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), 8 * n) };
-        if sys::pread(fd, bytes, at / PAGE * 8) != Ok(8 * n) {
-            return false;
-        }
-        for w in &words[..n] {
-            if w & (PRESENT | SWAPPED) != 0 && w & OF_FILE == 0 {
-                if r.prot & PROT_READ == 0 {
-                    return false;
-                }
-                plan.add(at..at + PAGE, of_file);
-            }
-            at += PAGE;
-        }
-    }
-    true
-}
-
-/// Shows what whole pages hold. False if some cannot be read that should be: all, or all but those
-/// of files.
-fn each(pages: &Range<u64>, of_file: bool, show: &mut dyn FnMut(u64, &[u8])) -> bool {
-    const SIZE: usize = PAGE as usize;
-    let mut buf = [0; MAX_BYTES];
-    let (mut at, mut all) = (pages.start, true);
-    while at < pages.end {
-        let n = (pages.end - at).min(MAX_BYTES as u64) as usize;
-        let whole = guard::read(at, &mut buf[..n]).is_ok();
-        for (i, page) in buf[..n].chunks_mut(SIZE).enumerate() {
-            let addr = at + (i * SIZE) as u64;
-            let there = whole || guard::read(addr, page).is_ok();
-            // Behind the end of a file nothing can be read.
-            all &= there || of_file;
-            if there {
-                show(addr, page);
-            }
-        }
-        at += n as u64;
-    }
-    all
 }

@@ -8,7 +8,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering::*;
 use hindsight_events::producer;
 use hindsight_events::ring::{self, Ctl, LEAST_ROOM, RING_BYTES, kind, state, wish};
-use hindsight_events::{Event, MAX_EVENT, Pen};
+use hindsight_events::{Encoder, Event, MAX_EVENT, Pen};
 
 /// The most bytes that may be in a ring when an event is begun.
 fn most() -> u64 {
@@ -146,6 +146,11 @@ impl Emitter {
         &raw mut self.pen
     }
 
+    /// What encodes the next event.
+    pub fn encoder(&self) -> Encoder {
+        self.pen.encoder.clone()
+    }
+
     /// Position of the last event.
     pub fn position(&self) -> u64 {
         self.pen.encoder.pos
@@ -267,6 +272,16 @@ impl Emitter {
             }
             attention(self.ring);
             wake(true);
+            alive.check();
+            sys::sleep_ms(1);
+        }
+    }
+
+    /// Waits as long as this holds, for something that the collector does. Ends the process if the collector is gone.
+    pub fn wait_while(&self, holds: impl Fn() -> bool) {
+        let mut alive = Watch::new();
+        while holds() {
+            super::attend(self.ring);
             alive.check();
             sys::sleep_ms(1);
         }

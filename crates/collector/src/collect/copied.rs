@@ -1,0 +1,130 @@
+//! Puts key frames into streams that copies of processes make (see [`hindsight_events::copied`]). Meanwhile the threads go on,
+//! and what they write is held back.
+
+use super::Collector;
+use crate::alive;
+use crate::lane::Frame;
+use hindsight_events::copied::stage;
+use hindsight_events::ring::RING_BYTES;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+/// Bytes of a key frame that are taken at once. Between two of these the rings are looked at.
+const PIECE: usize = 256 << 10;
+
+/// Time between two looks whether a copy lives.
+const LOOK: Duration = Duration::from_millis(50);
+
+impl<W: Write> Collector<'_, W> {
+    /// Puts a piece of the key frame of ring `i` into its stream, if it has come, and then what was held back. `last`: what
+    /// has not come by now does not count. Returns as many bytes as a ring that is full if there is more to do at once.
+    pub(super) fn place(&mut self, i: usize, last: bool) -> usize {
+        let lane = &mut self.lanes[i];
+        let Some(held) = &mut lane.held else { return 0 };
+        match &mut held.frame {
+            Frame::Awaited => self.await_frame(i, last),
+            Frame::Handed(file, at) => {
+                let piece = read(file, *at);
+                if let Ok(piece) = &piece
+                    && !piece.is_empty()
+                {
+                    *at += piece.len() as u64;
+                    lane.pending.extend_from_slice(piece);
+                    self.cut(i);
+                } else if piece.is_err() || !lane.pending.is_empty() {
+                    // What cannot be read, or does not end with an event, has not come from a recorder.
+                    self.damaged(i);
+                } else {
+                    self.go_on(i, true);
+                }
+                RING_BYTES
+            }
+            Frame::Over(_) => self.catch_up(i),
+        }
+    }
+
+    fn await_frame(&mut self, i: usize, last: bool) -> usize {
+        let lane = &mut self.lanes[i];
+        let (Some(held), Some(open)) = (&mut lane.held, &lane.open) else {
+            return 0;
+        };
+        // Nothing is before the key frame but what is in the stream already.
+        held.position = open.builder.position();
+        let (pid, now) = (open.info.pid, Instant::now());
+        let mut copy = lane.consumer.copied();
+        if copy.stage == stage::AWAITED && !last {
+            if now - held.looked < LOOK {
+                return 0;
+            }
+            held.looked = now;
+            let maker = if copy.pid > 0 { copy.pid } else { pid };
+            if alive::process(maker) {
+                return 0;
+            }
+            // It may have ended with success by now.
+            copy = lane.consumer.copied();
+        }
+        let inbox = self.control.files();
+        let file = match copy.stage {
+            stage::HANDED => self.modules.handed(inbox, copy.file),
+            _ => None,
+        };
+        match file {
+            Some(file) => held.frame = Frame::Handed(file, 0),
+            None => self.go_on(i, false),
+        }
+        RING_BYTES
+    }
+
+    /// Begins to take what was held back. `placed`: the key frame is in the stream.
+    fn go_on(&mut self, i: usize, placed: bool) {
+        let lane = &mut self.lanes[i];
+        if let (Some(held), Some(open)) = (&mut lane.held, &mut lane.open) {
+            // The thread knows nothing of the key frame's events.
+            open.builder.measure_from(held.position);
+            held.frame = Frame::Over(placed);
+        }
+    }
+
+    /// Takes a piece of what was held back. Meanwhile more may come behind it.
+    fn catch_up(&mut self, i: usize) -> usize {
+        let lane = &mut self.lanes[i];
+        let Some(held) = &mut lane.held else { return 0 };
+        let rest = &held.bytes[held.taken..];
+        let n = rest.len().min(PIECE);
+        lane.pending.extend_from_slice(&rest[..n]);
+        held.taken += n;
+        if held.taken >= held.bytes.len() / 2 {
+            held.bytes.drain(..held.taken);
+            held.taken = 0;
+        }
+        let placed = matches!(held.frame, Frame::Over(true));
+        let done = held.bytes.is_empty();
+        if done {
+            lane.held = None;
+        }
+        self.cut(i);
+        if !done {
+            return RING_BYTES;
+        }
+        let consumer = &self.lanes[i].consumer;
+        consumer.settle();
+        consumer.answer_copy(placed);
+        0
+    }
+}
+
+/// Reads a piece at `at`. It is empty at the end.
+fn read(file: &File, at: u64) -> io::Result<Vec<u8>> {
+    let mut piece = vec![0; PIECE];
+    let n = loop {
+        match file.read_at(&mut piece, at) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            n => break n?,
+        }
+    };
+    piece.truncate(n);
+    Ok(piece)
+}
