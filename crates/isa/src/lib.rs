@@ -34,4 +34,4 @@ pub use features::{Features, Lacking};
 pub use lazy_flags::LazyFlags;
 pub use outside::comes_from_outside;
 pub use predictor::Predictor;
-pub use state::{CpuState, VecState};
+pub use state::{CpuState, High, VecState};

@@ -10,6 +10,8 @@ use crate::window::{AccessKind, Window};
 use hindsight_interp::{Fault, Interpreter, Memory, Near, Ran};
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{Executed, Lacking, VecState};
+#[cfg(target_arch = "x86_64")]
+use hindsight_translate::lacks;
 use std::sync::Arc;
 
 /// Most instructions until the run looks again whether the window is full.
@@ -106,7 +108,8 @@ impl Interpreted {
     /// What the machine at hand lacks. Whoever has it runs with [`Near`].
     #[cfg(target_arch = "x86_64")]
     pub fn lacks(&mut self, lacking: Lacking) {
-        self.inner.set_lacking(lacking);
+        let traits = move |i: &_| [lacks(&lacking, i), lacking.is_apart(i)];
+        self.inner.set_traits(Box::new(traits));
     }
 
     /// Code has changed between these epochs.

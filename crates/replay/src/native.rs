@@ -206,6 +206,9 @@ impl Native {
 
     /// Runs the inner loop with the guest's vector state in the processor.
     fn inner(&mut self, cpu: &mut Cpu, queue: &mut Queue, target: u64, host: &Prepared) -> Left {
+        if let Some(aside) = &self.aside {
+            aside.lend(&mut cpu.window.ctx_mut().high);
+        }
         let float = HostFloat::save();
         let avx = self.layout.mask & 4 != 0;
         let area = &raw mut self.area.0;
@@ -228,6 +231,9 @@ impl Native {
         unsafe {
             let xmm = (&raw const (*cpu.window.ctx_ptr()).xmm).cast::<u8>();
             std::ptr::copy_nonoverlapping(xmm, area.cast::<u8>().add(160), 256);
+        }
+        if let Some(aside) = &mut self.aside {
+            aside.take_back(&cpu.window.ctx().high);
         }
         left
     }
