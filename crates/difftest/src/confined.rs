@@ -83,7 +83,7 @@ pub fn without_avx512() -> Lacking {
     }
     Lacking {
         features,
-        areas: false,
+        ..Lacking::default()
     }
 }
 

@@ -6,7 +6,8 @@ use crate::fault::Fault;
 use crate::op::{Flow, Op};
 use crate::{Code, Memory};
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{CpuState, High, VecState};
+use hindsight_isa::{Approximations, CpuState, High, VecState};
+use std::sync::Arc;
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -122,6 +123,11 @@ impl<M: Memory> Interpreter<M> {
     /// How the processor that the program ran on lays out what `xsave` saves.
     pub fn set_layout(&mut self, layout: Layout) {
         self.core.saves = layout;
+    }
+
+    /// What the processor that the program ran on gives for approximations. `None`: they are not known.
+    pub fn set_approximations(&mut self, approximations: Option<Arc<Approximations>>) {
+        self.core.approximations = approximations;
     }
 
     /// Forgets what was decoded from the page (of 4096 bytes) at this address.

@@ -1,11 +1,11 @@
 //! The features of the processor at hand, for the native processor. Machines that are not x86-64 have none of them.
 
-use hindsight_isa::Features;
 use hindsight_isa::xsave::{AVX, AVX512, Layout};
+use hindsight_isa::{Approximations, Features};
 use iced_x86::CpuidFeature;
 #[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected as has;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 #[cfg(not(target_arch = "x86_64"))]
 macro_rules! has {
@@ -155,6 +155,13 @@ pub fn layout() -> Option<Layout> {
         mask &= !AVX512;
     }
     Some(Layout::detect()?.only(mask))
+}
+
+/// What this machine gives for approximations of reciprocals.
+pub fn approximations() -> Option<Arc<Approximations>> {
+    static HERE: OnceLock<Option<Arc<Approximations>>> = OnceLock::new();
+    let here = HERE.get_or_init(|| Approximations::here().map(Arc::new));
+    here.clone()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::access::decode;
 use crate::cpu::Cpu;
 use crate::interpreted::{Ended, Interpreted};
-use crate::processor::Processor;
+use crate::processor::{Model, Processor};
 use crate::queue::Queue;
 use hindsight_interp::Near;
 use hindsight_isa::xsave::Layout;
@@ -45,12 +45,12 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
-    /// `None` if this machine can execute all that a program may have executed on a machine that lays out saved registers so.
-    pub fn new(here: &Layout, saves: Layout, lacking: Lacking) -> Option<Aside> {
+    /// `None` if this machine can execute all that a program may have executed on that one.
+    pub fn new(here: &Layout, there: &Model, lacking: Lacking) -> Option<Aside> {
         if lacking.is_empty() {
             return None;
         }
-        let mut interpreted = Interpreted::new(saves);
+        let mut interpreted = Interpreted::new(there);
         interpreted.lacks(lacking);
         let [lacks_avx512, lacks_avx2] =
             [CpuidFeature::AVX512F, CpuidFeature::AVX2].map(|f| lacking.features.has(f));
