@@ -1,9 +1,9 @@
 //! What translated code may do with each field of the context block.
 
 use core::mem::offset_of;
-use hindsight_isa::Ctx;
 use hindsight_isa::ctx::{APART, CNT_REG, CTX_SIZE, SCR_REG};
 use hindsight_isa::ibl::{ENTRY, LookupTable, SECOND};
+use hindsight_isa::{Ctx, High};
 
 /// The rights to read and to write, in a replay and in a recording.
 const READ: u8 = 1;
@@ -34,6 +34,8 @@ static RIGHTS: [u8; WORDS] = {
         (offset_of!(Ctx, executed), 32, ALL),
         (offset_of!(Ctx, spill), 128, ALL),
         (offset_of!(Ctx, scratch), 64, ALL),
+        (offset_of!(Ctx, lent), 96, READ | WRITE),
+        (offset_of!(Ctx, high), size_of::<High>(), READ | WRITE),
         (offset_of!(Ctx, zmm31), 64, ALL),
         (offset_of!(Ctx, k7), 8, ALL),
         (offset_of!(Ctx, flags), 8, ALL),

@@ -11,6 +11,7 @@ use crate::record::{self, Outcome, Program};
 use crate::replay;
 use crate::state::{has_wide, number, random_cpu, random_vec};
 use hindsight_interp::Interpreter;
+use hindsight_isa::Approximations;
 use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{CpuState, Predictor, VecState};
@@ -18,6 +19,7 @@ use hindsight_random::Rng;
 use hindsight_translate::{Mode, Policy, Translator};
 use iced_x86::{Code, Instruction, Mnemonic, Register};
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Code behind the case. At branch targets it needs all flags, or none.
@@ -83,6 +85,13 @@ pub(crate) struct Native {
     pub(crate) data: Vec<u8>,
 }
 
+/// An interpreter of what this processor does.
+fn here() -> Interpreter<Pages> {
+    let mut interpreter = Interpreter::new();
+    interpreter.set_approximations(Approximations::here().map(Arc::new));
+    interpreter
+}
+
 impl Rig {
     /// Maps everything and installs the signal handler for this thread.
     pub fn new() -> Rig {
@@ -117,7 +126,7 @@ impl Rig {
                 })
                 .collect(),
             wide: has_vl && has_wide(layout.mask),
-            interpreter: Interpreter::new(),
+            interpreter: here(),
         }
     }
 

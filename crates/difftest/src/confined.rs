@@ -1,9 +1,9 @@
 //! The code check reads translated code before it runs, as in recorder and replay.
 
 use hindsight_confine::{Checker, Code as Parts, Kind, Marks, Refusal, Rules, Wrong};
-use hindsight_isa::Predictor;
+use hindsight_isa::{Features, Lacking, Predictor};
 use hindsight_translate::{Input, Mode, Policy, Translator};
-use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+use iced_x86::{CpuidFeature, Decoder, DecoderOptions, Mnemonic};
 
 /// Where the code of [`Way::check`] lies in the program.
 pub const PC: u64 = 0x5123_9876_5120;
@@ -75,6 +75,18 @@ pub struct Way {
     pub checker: Checker,
 }
 
+/// What a machine lacks that has AVX2 at most.
+pub fn without_avx512() -> Lacking {
+    let mut features = Features::default();
+    for f in CpuidFeature::values().filter(|f| format!("{f:?}").starts_with("AVX512")) {
+        features.add(f);
+    }
+    Lacking {
+        features,
+        ..Lacking::default()
+    }
+}
+
 /// All ways in which recorder and replayer translate.
 pub fn ways() -> Vec<Way> {
     let mut all = Vec::new();
@@ -91,6 +103,9 @@ pub fn ways() -> Vec<Way> {
                     Mode::Replay => {
                         t.count = k == 4;
                         t.runs = k == 6;
+                        if k == 7 {
+                            t.lacking = without_avx512();
+                        }
                         (t.observe, t.near) = (bits == 32 && matches!(k, 1 | 2 | 5), k == 2);
                         if matches!(k, 3 | 5) {
                             (t.atomics, t.watch) = (true, Some(TABLE));

@@ -43,25 +43,40 @@ impl Memory for Pages {
     }
 
     fn read(&mut self, addr: u64, buf: &mut [u8]) {
-        for (i, b) in buf.iter_mut().enumerate() {
-            let at = addr.wrapping_add(i as u64);
-            let page = self.pages.get(&(at / PAGE));
-            self.strayed |= page.is_none();
-            *b = page.map_or(0, |p| p[(at % PAGE) as usize]);
+        let mut done = 0;
+        while done < buf.len() {
+            let (page, from, n) = piece(addr.wrapping_add(done as u64), buf.len() - done);
+            let to = &mut buf[done..done + n];
+            match self.pages.get(&page) {
+                Some(page) => to.copy_from_slice(&page[from..from + n]),
+                None => {
+                    self.strayed = true;
+                    to.fill(0);
+                }
+            }
+            done += n;
         }
     }
 
     fn saved(&mut self, _: u64, _: u64) {}
 
     fn write(&mut self, addr: u64, buf: &[u8]) {
-        for (i, b) in buf.iter().enumerate() {
-            let at = addr.wrapping_add(i as u64);
-            match self.pages.get_mut(&(at / PAGE)) {
-                Some(page) => page[(at % PAGE) as usize] = *b,
+        let mut done = 0;
+        while done < buf.len() {
+            let (page, from, n) = piece(addr.wrapping_add(done as u64), buf.len() - done);
+            match self.pages.get_mut(&page) {
+                Some(page) => page[from..from + n].copy_from_slice(&buf[done..done + n]),
                 None => self.strayed = true,
             }
+            done += n;
         }
     }
+}
+
+/// The part of `len` bytes from `at` on that is in one page: the page, the offset in it, and the length.
+fn piece(at: u64, len: usize) -> (u64, usize, usize) {
+    let from = (at % PAGE) as usize;
+    (at / PAGE, from, len.min(PAGE as usize - from))
 }
 
 /// The code of a case.

@@ -334,6 +334,8 @@ fn is_own(at: i64, size: i64, write: bool) -> bool {
         (offset_of!(Ctx, executed), 32),
         (offset_of!(Ctx, spill), 128),
         (offset_of!(Ctx, scratch), 64),
+        (offset_of!(Ctx, lent), 96),
+        (offset_of!(Ctx, high), size_of::<hindsight_isa::High>()),
         (offset_of!(Ctx, zmm31), 72),
         (offset_of!(Ctx, flags), 8),
     ];

@@ -4,8 +4,7 @@ use crate::decode::{Next, decode};
 use crate::fault::Fault;
 use crate::op::Op;
 use crate::{Code, Memory};
-use hindsight_isa::Lacking;
-use iced_x86::{Decoder, DecoderOptions};
+use iced_x86::{Decoder, DecoderOptions, Instruction};
 use std::collections::HashMap;
 
 const PAGE: u64 = 4096;
@@ -23,9 +22,9 @@ pub struct Block<M> {
     pub pc: u64,
     /// At least one.
     pub ops: Vec<Op<M>>,
-    /// A bit for each of these that the machine at hand cannot execute itself ([`crate::Interpreter::set_lacking`]).
+    /// A bit for each of these that the machine at hand cannot execute itself ([`crate::Interpreter::set_traits`]).
     pub needy: u64,
-    /// A bit for each that uses few registers ([`Lacking::is_apart`]).
+    /// A bit for each that uses few registers.
     pub apart: u64,
 }
 
@@ -39,8 +38,13 @@ pub struct Blocks<M> {
     pages: HashMap<u64, Vec<u32>>,
     /// Instructions in all blocks.
     size: usize,
-    lacking: Lacking,
+    /// What is asked of each instruction. `None`: nothing.
+    traits: Option<Traits>,
 }
+
+/// Says of an instruction whether the machine at hand cannot execute it itself, and whether it uses few registers: none that
+/// would have to be handed over.
+pub type Traits = Box<dyn Fn(&Instruction) -> [bool; 2] + Send>;
 
 /// The entry of no block. Nothing is executed there.
 const NONE: (u64, u32) = (u64::MAX, 0);
@@ -53,7 +57,7 @@ impl<M> Default for Blocks<M> {
             quick: vec![NONE; QUICK],
             pages: HashMap::new(),
             size: 0,
-            lacking: Lacking::default(),
+            traits: None,
         }
     }
 }
@@ -63,10 +67,10 @@ fn place(pc: u64) -> usize {
 }
 
 impl<M: Memory> Blocks<M> {
-    /// No blocks yet, on a machine that lacks this.
-    pub fn on(lacking: Lacking) -> Blocks<M> {
+    /// No blocks yet.
+    pub fn on(traits: Option<Traits>) -> Blocks<M> {
         Blocks {
-            lacking,
+            traits,
             ..Blocks::default()
         }
     }
@@ -120,9 +124,10 @@ impl<M: Memory> Blocks<M> {
                     pages.push(a / PAGE * PAGE);
                 }
             }
-            if !self.lacking.is_empty() {
-                needy |= (self.lacking.concerns(&i) as u64) << ops.len();
-                apart |= (self.lacking.is_apart(&i) as u64) << ops.len();
+            if let Some(traits) = &self.traits {
+                let [is_needy, is_apart] = traits(&i);
+                needy |= (is_needy as u64) << ops.len();
+                apart |= (is_apart as u64) << ops.len();
             }
             let (op, next) = decode(&i);
             ops.push(op);
@@ -168,7 +173,7 @@ impl<M: Memory> Blocks<M> {
     pub fn keep_pages(&mut self, keep: &mut dyn FnMut(u64) -> bool) {
         let pages: Vec<u64> = self.pages.keys().copied().filter(|p| !keep(*p)).collect();
         if pages.len() == self.pages.len() {
-            *self = Blocks::on(self.lacking);
+            *self = Blocks::on(self.traits.take());
             return;
         }
         for page in pages {

@@ -5,7 +5,9 @@ pub mod x87;
 use crate::fault::Fault;
 use crate::flags::Flags;
 use crate::word::Lane;
+use hindsight_isa::Approximations;
 use hindsight_isa::xsave::Layout;
+use std::sync::Arc;
 use x87::X87;
 
 /// Slots of [`Core::gpr`] besides the general purpose registers, which have their hardware numbers.
@@ -32,6 +34,8 @@ pub struct Core {
     pub fault: Option<Fault>,
     /// How the processor lays out what `xsave` saves. Makers of processors differ in that.
     pub saves: Layout,
+    /// The processor's approximations, if they are known.
+    pub approximations: Option<Arc<Approximations>>,
 }
 
 impl Default for Core {
@@ -47,6 +51,7 @@ impl Default for Core {
             x87: X87::default(),
             fault: None,
             saves: Layout::INTEL,
+            approximations: None,
         }
     }
 }

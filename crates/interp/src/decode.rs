@@ -5,7 +5,7 @@ use crate::fault::Fault;
 use crate::op::{Flow, Op, Run};
 use crate::operand::address;
 use crate::{Memory, int, vec, x87};
-use hindsight_isa::comes_from_outside;
+use hindsight_isa::{comes_from_outside, is_approximate};
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
 
 /// Where a block goes on behind an instruction.
@@ -71,7 +71,7 @@ fn refuse<M: Memory>(c: &mut Core, _: &mut M, o: &Op<M>) -> Flow {
 }
 
 /// Why the instruction with this code is not executed.
-fn fault(code: u64) -> Fault {
+pub fn fault(code: u64) -> Fault {
     use Mnemonic::*;
     let Ok(code) = Code::try_from(code as usize) else {
         return Fault::NoInstruction;
@@ -93,23 +93,4 @@ fn form(code: Code) -> String {
         true => format!("form {}", code as u32),
         false => format!("{code:?}"),
     }
-}
-
-/// Instructions whose results are approximations. Each maker chose its own, so what the recorded processor gave is not
-/// known on another one.
-fn is_approximate(m: Mnemonic) -> bool {
-    use Mnemonic::*;
-    let transcendental = matches!(
-        m,
-        F2xm1 | Fcos | Fpatan | Fptan | Fsin | Fsincos | Fyl2x | Fyl2xp1
-    );
-    let reciprocal = matches!(
-        m,
-        Rcpps | Rcpss | Vrcpps | Vrcpss | Vrcp14pd | Vrcp14ps | Vrcp14sd | Vrcp14ss
-    );
-    let of_root = matches!(
-        m,
-        Rsqrtps | Rsqrtss | Vrsqrtps | Vrsqrtss | Vrsqrt14pd | Vrsqrt14ps | Vrsqrt14sd | Vrsqrt14ss
-    );
-    transcendental || reciprocal || of_root
 }

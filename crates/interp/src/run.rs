@@ -1,12 +1,13 @@
 //! Runs code block by block.
 
-use crate::block::Blocks;
+use crate::block::{Blocks, Traits};
 use crate::core::Core;
 use crate::fault::Fault;
 use crate::op::{Flow, Op};
 use crate::{Code, Memory};
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{CpuState, Lacking, VecState};
+use hindsight_isa::{Approximations, CpuState, High, VecState};
+use std::sync::Arc;
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -124,6 +125,11 @@ impl<M: Memory> Interpreter<M> {
         self.core.saves = layout;
     }
 
+    /// What the processor that the program ran on gives for approximations. `None`: they are not known.
+    pub fn set_approximations(&mut self, approximations: Option<Arc<Approximations>>) {
+        self.core.approximations = approximations;
+    }
+
     /// Forgets what was decoded from the page (of 4096 bytes) at this address.
     pub fn forget_page(&mut self, page: u64) {
         self.blocks.forget_page(page);
@@ -134,9 +140,29 @@ impl<M: Memory> Interpreter<M> {
         self.blocks.keep_pages(keep);
     }
 
-    /// What the machine at hand lacks, for [`Interpreter::run_near`].
-    pub fn set_lacking(&mut self, lacking: Lacking) {
-        self.blocks = Blocks::on(lacking);
+    /// What [`Interpreter::run_near`] and [`Interpreter::run_apart`] have to know of instructions.
+    pub fn set_traits(&mut self, traits: Traits) {
+        self.blocks = Blocks::on(Some(traits));
+    }
+
+    /// The registers that only AVX-512 has.
+    pub fn high(&self) -> High {
+        let mut high = High {
+            zmm: [[0; 64]; 16],
+            k: self.core.k,
+        };
+        for (to, from) in high.zmm.iter_mut().zip(&self.core.zmm[16..]) {
+            to.copy_from_slice(from.as_flattened());
+        }
+        high
+    }
+
+    /// Continues with these.
+    pub fn set_high(&mut self, high: &High) {
+        self.core.k = high.k;
+        for (to, from) in self.core.zmm[16..].iter_mut().zip(&high.zmm) {
+            to.as_flattened_mut().copy_from_slice(from);
+        }
     }
 
     /// Whether one of zmm0 to zmm15 has a bit set beyond its low 32 bytes.
@@ -171,8 +197,7 @@ impl<M: Memory> Interpreter<M> {
         found.is_some_and(|b| b.needy & b.apart & 1 != 0)
     }
 
-    /// The same as [`Interpreter::run_near`], for known code, and only as long as instructions use few registers
-    /// ([`Lacking::is_apart`]). Returns how many are done, but not what is wrong with the next one.
+    /// The same as [`Interpreter::run_near`], for known code, and only as long as instructions use few registers. Returns how many are done, but not what is wrong with the next one.
     pub fn run_apart(&mut self, memory: &mut M, most: u64, near: &mut Near) -> u64 {
         let core = &mut self.core;
         let mut left = most;

@@ -4,6 +4,7 @@
 //! a broadcast follow from the encoding.
 
 mod accumulate;
+mod approximate;
 mod bfloat;
 mod compare;
 mod convert;
@@ -51,6 +52,7 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         .or_else(|| pack::find(i, o))
         .or_else(|| accumulate::find(i, o))
         .or_else(|| special::find(i, o))
+        .or_else(|| approximate::find(i, o))
         .or_else(|| bfloat::find(i, o))
         .or_else(|| fields::find(i, o))
         .or_else(|| mask::find(i, o))

@@ -5,6 +5,7 @@
 //! cell.
 
 use crate::ibl::LookupTable;
+use crate::state::High;
 use core::mem::offset_of;
 
 /// Bytes reserved for [`Ctx`] below the window.
@@ -95,6 +96,10 @@ pub struct Ctx {
     pub spill: [u64; 16],
     /// Room for one operand of up to 64 bytes.
     pub scratch: [u8; 64],
+    /// Vector registers that the current instruction's code has saved, their low 32 bytes.
+    pub lent: [[u8; 32]; 3],
+    /// Replay: the guest's registers that only AVX-512 has, while translated code runs on a machine without it.
+    pub high: High,
     /// The guest's zmm31, where the recorder uses that register itself.
     pub zmm31: [u8; 64],
     /// The guest's k7, where the recorder uses that register itself.
@@ -198,6 +203,12 @@ pub mod d {
     pub const SAVED: i32 = SPILL + 8 * 8;
     /// [`Ctx::scratch`].
     pub const SCRATCH: i32 = disp(offset_of!(Ctx, scratch));
+    /// [`Ctx::lent`].
+    pub const LENT: i32 = disp(offset_of!(Ctx, lent));
+    /// [`High::zmm`] in [`Ctx::high`].
+    pub const HIGH: i32 = disp(offset_of!(Ctx, high.zmm));
+    /// [`High::k`] in [`Ctx::high`].
+    pub const MASKS: i32 = disp(offset_of!(Ctx, high.k));
     /// [`Ctx::zmm31`].
     pub const ZMM31: i32 = disp(offset_of!(Ctx, zmm31));
     /// [`Ctx::k7`].

@@ -1,5 +1,6 @@
 //! Features of processors, and which instructions need them.
 
+use crate::is_approximate;
 use iced_x86::{CpuidFeature, Instruction, Mnemonic, OpKind, Register};
 
 /// A set of features.
@@ -36,18 +37,22 @@ pub struct Lacking {
     pub features: Features,
     /// It lays out saved registers in another way ([`crate::xsave::Layout`]), so `xrstor` would restore others.
     pub areas: bool,
+    /// Its approximations are others ([`crate::approximate`]).
+    pub approximations: bool,
 }
 
 impl Lacking {
     /// Whether it lacks nothing that any instruction may need.
     pub fn is_empty(&self) -> bool {
-        self.features.is_empty() && !self.areas
+        self.features.is_empty() && !self.areas && !self.approximations
     }
 
     /// Whether the machine at hand cannot execute this instruction as the other processor did.
     pub fn concerns(&self, i: &Instruction) -> bool {
         let restores = || matches!(i.mnemonic(), Mnemonic::Xrstor | Mnemonic::Xrstor64);
-        i.cpuid_features().iter().any(|f| self.features.has(*f)) || self.areas && restores()
+        i.cpuid_features().iter().any(|f| self.features.has(*f))
+            || self.areas && restores()
+            || self.approximations && is_approximate(i.mnemonic())
     }
 
     /// Whether an instruction uses no registers but general purpose registers and flags, and does not depend on how numbers are

@@ -6,12 +6,14 @@
 //! - the geometry of the shadow memory ([`Predictor`]);
 //! - the reasons for leaving translated code ([`Desc`]);
 //! - which instructions need which features ([`features`]);
+//! - in what makers of processors differ ([`approximate`]);
 //! - which instructions have a result that no virtual processor can compute ([`outside`]).
 //!
 //! All of it is part of the meaning of a trace: recorder and replay must be built from the same
 //! definitions. The crate does not need `std`.
 #![no_std]
 
+pub mod approximate;
 pub mod cpuid;
 pub mod ctx;
 pub mod desc;
@@ -28,10 +30,11 @@ pub mod state;
 pub mod string;
 pub mod xsave;
 
+pub use approximate::{Approximations, is_approximate};
 pub use ctx::{Ctx, Executed};
 pub use desc::{Desc, DescKind};
 pub use features::{Features, Lacking};
 pub use lazy_flags::LazyFlags;
 pub use outside::comes_from_outside;
 pub use predictor::Predictor;
-pub use state::{CpuState, VecState};
+pub use state::{CpuState, High, VecState};

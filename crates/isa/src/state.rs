@@ -100,6 +100,16 @@ impl CpuState {
     }
 }
 
+/// Registers that only AVX-512 has.
+#[repr(C, align(32))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct High {
+    /// zmm16 to zmm31.
+    pub zmm: [[u8; 64]; 16],
+    /// Mask registers k0 to k7.
+    pub k: [u64; 8],
+}
+
 /// Vector, mask and x87 registers. Unused parts are zero.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

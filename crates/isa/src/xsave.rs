@@ -17,8 +17,20 @@ pub const AVX512: u64 = 7 << 5;
 /// Bytes of the legacy region and the header of an area.
 pub const HEADED: usize = 576;
 
-/// The components behind the header that programs see, with their lengths: AVX and the three of AVX-512.
-pub const EXTENDED: [(u32, usize); 4] = [(2, 256), (5, 64), (6, 512), (7, 1024)];
+/// The components behind the header up to the last one that programs see, with their lengths: AVX, the two of the bounds
+/// registers, and the three of AVX-512.
+pub const LENGTHS: [(u32, usize); 6] = [(2, 256), (3, 64), (4, 64), (5, 64), (6, 512), (7, 1024)];
+
+/// Those that programs see.
+pub const EXTENDED: [(u32, usize); 4] = [LENGTHS[0], LENGTHS[3], LENGTHS[4], LENGTHS[5]];
+
+/// Where a component is in a compacted area that has room for these ones.
+pub fn compact_offset(has: u64, component: u32) -> usize {
+    let before = LENGTHS
+        .iter()
+        .filter(|(n, _)| *n < component && has >> n & 1 != 0);
+    HEADED + before.map(|(_, len)| len).sum::<usize>()
+}
 
 /// Bytes of an [`Area`].
 pub const AREA_LEN: usize = 4096;

@@ -3,7 +3,7 @@
 
 use hindsight_isa::regs::{RAX, RCX, RDI, RDX, RSI};
 use hindsight_isa::string::{Kind, Repeat, StringOp};
-use hindsight_isa::xsave::{AREA_LEN, HEADED, Layout};
+use hindsight_isa::xsave::{AREA_LEN, HEADED, LENGTHS, Layout, compact_offset};
 use hindsight_isa::{CpuState, VecState};
 use hindsight_translate::effective::{Registers, stores_state};
 use hindsight_translate::vsib::{Elements, gathers};
@@ -149,23 +149,18 @@ impl Finder {
 /// The parts of an area behind its header that `xrstor` reads, as pairs of offset and length. Components that
 /// the area does not have are reset, not read.
 fn restored(saves: &Layout, cpu: &CpuState, header: &[u8; 16]) -> Vec<(usize, usize)> {
-    /// The components up to the last one that programs see, with their lengths. Includes the bounds
-    /// registers.
-    const ALL: [(u32, usize); 6] = [(2, 256), (3, 64), (4, 64), (5, 64), (6, 512), (7, 1024)];
     let word = |n: usize| u64::from_le_bytes(core::array::from_fn(|i| header[8 * n + i]));
     let (present, layout) = (word(0), word(1));
     let compact = layout >> 63 != 0;
     let asked = (cpu.gpr[RAX] & 0xffff_ffff | cpu.gpr[RDX] << 32) & present;
-    let mut next = HEADED;
     let mut out = Vec::new();
-    for (component, len) in ALL {
+    for (component, len) in LENGTHS {
         let bit = 1 << component;
         let at = match compact {
             true if layout & bit == 0 => continue,
-            true => Some(next),
+            true => Some(compact_offset(layout, component)),
             false => saves.offset(component),
         };
-        next += len;
         if let Some(at) = at.filter(|_| asked & bit != 0) {
             out.push((at, len));
         }

@@ -1,11 +1,11 @@
 //! The features of the processor at hand, for the native processor. Machines that are not x86-64 have none of them.
 
-use hindsight_isa::Features;
 use hindsight_isa::xsave::{AVX, AVX512, Layout};
+use hindsight_isa::{Approximations, Features};
 use iced_x86::CpuidFeature;
 #[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected as has;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 #[cfg(not(target_arch = "x86_64"))]
 macro_rules! has {
@@ -33,8 +33,51 @@ macro_rules! known {
     };
 }
 
+/// Registers of the answer of `cpuid`.
+const EBX: usize = 1;
+const ECX: usize = 2;
+
+/// The same for features for which the standard library has no name: leaf, register and bit of `cpuid`.
+fn unnamed() -> [Known; 6] {
+    use CpuidFeature::*;
+    [
+        (MOVDIRI, "movdiri", None, (7, ECX, 27)),
+        (AESKLE, "kl", None, (0x19, EBX, 0)),
+        (WIDE_KL, "widekl", None, (0x19, EBX, 2)),
+        (FMA4, "fma4", Some(AVX), (0x8000_0001, ECX, 16)),
+        (XOP, "xop", Some(AVX), (0x8000_0001, ECX, 11)),
+        (AVX512ER, "avx512er", Some(AVX512F), (7, EBX, 27)),
+    ]
+    .map(|(feature, name, needs, (leaf, register, bit))| Known {
+        feature,
+        name,
+        is_here: answer(leaf)[register] >> bit & 1 != 0,
+        needs,
+    })
+}
+
+/// What `cpuid` answers. Zeros: it does not know the leaf.
+#[cfg(target_arch = "x86_64")]
+fn answer(leaf: u32) -> [u32; 4] {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    if __cpuid(leaf & 0x8000_0000).eax < leaf {
+        return [0; 4];
+    }
+    let a = __cpuid_count(leaf, 0);
+    [a.eax, a.ebx, a.ecx, a.edx]
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn answer(_: u32) -> [u32; 4] {
+    [0; 4]
+}
+
 /// All that instructions of the virtual processor may need, behind what each x86-64 has. A feature comes behind the one that it needs.
-fn known() -> impl IntoIterator<Item = Known> {
+fn known() -> impl Iterator<Item = Known> {
+    named().into_iter().chain(unnamed())
+}
+
+fn named() -> impl IntoIterator<Item = Known> {
     known! {
         SSE3 "sse3"; SSSE3 "ssse3"; SSE4_1 "sse4.1"; SSE4_2 "sse4.2"; SSE4A "sse4a";
         POPCNT "popcnt"; LZCNT "lzcnt"; BMI1 "bmi1"; BMI2 "bmi2"; ADX "adx"; MOVBE "movbe"; TBM "tbm";
@@ -59,7 +102,12 @@ static LEFT_OUT: OnceLock<Features> = OnceLock::new();
 
 /// The names that [`leave_out`] knows.
 pub fn features() -> Vec<&'static str> {
-    known().into_iter().map(|k| k.name).collect()
+    known().map(|k| k.name).collect()
+}
+
+/// Whether [`lacking`] tells if this machine has a feature.
+pub fn is_looked_for(feature: CpuidFeature) -> bool {
+    known().any(|k| k.feature == feature)
 }
 
 /// From now on, the native processor works as on a machine without these features and what needs them. For tests: machines differ. To be called before
@@ -70,7 +118,7 @@ pub fn features() -> Vec<&'static str> {
 pub fn leave_out<'a>(list: &[&'a str]) -> Result<(), &'a str> {
     let mut out = Features::default();
     for name in list {
-        let one = known().into_iter().find(|k| k.name == *name);
+        let one = known().find(|k| k.name == *name);
         out.add(one.ok_or(*name)?.feature);
     }
     for k in known() {
@@ -89,7 +137,7 @@ fn left_out() -> Features {
 /// What this machine lacks of the features above.
 pub fn lacking() -> Features {
     let mut out = left_out();
-    for k in known().into_iter().filter(|k| !k.is_here) {
+    for k in known().filter(|k| !k.is_here) {
         out.add(k.feature);
     }
     out
@@ -97,7 +145,8 @@ pub fn lacking() -> Features {
 
 /// How this machine lays out saved registers. `None` if it has no XSAVE.
 pub fn layout() -> Option<Layout> {
-    let out = left_out();
+    // A machine may have room for registers that none of its instructions names.
+    let out = lacking();
     let mut mask = !0;
     if out.has(CpuidFeature::AVX) {
         mask &= !(AVX | AVX512);
@@ -108,6 +157,13 @@ pub fn layout() -> Option<Layout> {
     Some(Layout::detect()?.only(mask))
 }
 
+/// What this machine gives for approximations of reciprocals.
+pub fn approximations() -> Option<Arc<Approximations>> {
+    static HERE: OnceLock<Option<Arc<Approximations>>> = OnceLock::new();
+    let here = HERE.get_or_init(|| Approximations::here().map(Arc::new));
+    here.clone()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,7 +171,7 @@ mod tests {
     /// A feature that is left out takes along all that needs it, so each must stand behind what it needs.
     #[test]
     fn a_feature_stands_behind_what_it_needs() {
-        let all: Vec<Known> = known().into_iter().collect();
+        let all: Vec<Known> = known().collect();
         for (i, k) in all.iter().enumerate() {
             let before = &all[..i];
             assert!(

@@ -4,12 +4,13 @@ use crate::Error;
 use crate::code::Code;
 use crate::cpu::Cpu;
 use crate::library::Library;
-use crate::processor::Processor;
+use crate::processor::{Model, Processor};
 use crate::queue::{Op, Queue};
 use crate::window::{AccessKind, Window};
 use hindsight_interp::{Fault, Interpreter, Memory, Near, Ran};
-use hindsight_isa::xsave::Layout;
 use hindsight_isa::{Executed, Lacking, VecState};
+#[cfg(target_arch = "x86_64")]
+use hindsight_translate::lacks;
 use std::sync::Arc;
 
 /// Most instructions until the run looks again whether the window is full.
@@ -93,10 +94,11 @@ pub(crate) struct Interpreted {
 }
 
 impl Interpreted {
-    /// An interpreter for programs that had this layout of saved registers.
-    pub fn new(saves: Layout) -> Interpreted {
+    /// An interpreter for programs that had this processor.
+    pub fn new(model: &Model) -> Interpreted {
         let mut inner = Interpreter::new();
-        inner.set_layout(saves);
+        inner.set_layout(model.saves);
+        inner.set_approximations(model.approximations.clone());
         Interpreted {
             inner,
             refuses: None,
@@ -106,7 +108,8 @@ impl Interpreted {
     /// What the machine at hand lacks. Whoever has it runs with [`Near`].
     #[cfg(target_arch = "x86_64")]
     pub fn lacks(&mut self, lacking: Lacking) {
-        self.inner.set_lacking(lacking);
+        let traits = move |i: &_| [lacks(&lacking, i), lacking.is_apart(i)];
+        self.inner.set_traits(Box::new(traits));
     }
 
     /// Code has changed between these epochs.

@@ -54,7 +54,7 @@ pub use compare::differing;
 pub use cost::Ticks;
 pub use error::{Difference, Error};
 pub use expression::{Binary, Expression, Look, Operand, Step};
-pub use features::{features, leave_out};
+pub use features::{features, is_looked_for, leave_out};
 pub use library::Library;
 pub use lines::{Lines, MadePages, PageSource, SharedPage};
 pub use machine::{Machine, Stop, StreamEnd};

@@ -16,7 +16,7 @@ use crate::cpu::{Cpu, Observe};
 use crate::features;
 use crate::interpreted::Ended;
 use crate::library::{Key, Library};
-use crate::processor::Processor;
+use crate::processor::{Model, Processor};
 use crate::queue::{Op, Queue};
 use crate::window::AccessKind;
 use aside::Aside;
@@ -82,9 +82,9 @@ pub(crate) struct Native {
 }
 
 impl Native {
-    /// Makes a translator for a machine with this window. Code that it makes leaves through what it tells the window. `saves`: the
-    /// layout that programs see.
-    pub fn new(predictor: Predictor, saves: Layout, cpu: &mut Cpu) -> Result<Native, Error> {
+    /// Makes a translator for a machine with this window. Code that it makes leaves through what it tells the window. `there`: what
+    /// programs ran on.
+    pub fn new(predictor: Predictor, there: &Model, cpu: &mut Cpu) -> Result<Native, Error> {
         let Some(layout) = features::layout() else {
             let what = "this processor has no XSAVE".to_string();
             return Err(Error::Unsupported {
@@ -100,9 +100,11 @@ impl Native {
         });
         let lacking = Lacking {
             features: features::lacking(),
-            areas: layout != saves,
+            areas: layout != there.saves,
+            approximations: there.approximations.is_some()
+                && there.approximations != features::approximations(),
         };
-        let aside = Aside::new(&layout, saves, lacking).map(Box::new);
+        let aside = Aside::new(&layout, there, lacking).map(Box::new);
         translator.lacking = aside.as_ref().map_or(Lacking::default(), |a| a.lacking());
         let marking = cpu.marking;
         translator.observe = marking.marks();
@@ -124,7 +126,7 @@ impl Native {
             link: None,
             lookup: false,
             stack: SignalStack::new(),
-            finder: Finder::new(saves),
+            finder: Finder::new(there.saves),
             host: None,
             held: None,
         })
@@ -206,6 +208,9 @@ impl Native {
 
     /// Runs the inner loop with the guest's vector state in the processor.
     fn inner(&mut self, cpu: &mut Cpu, queue: &mut Queue, target: u64, host: &Prepared) -> Left {
+        if let Some(aside) = &self.aside {
+            aside.lend(&mut cpu.window.ctx_mut().high);
+        }
         let float = HostFloat::save();
         let avx = self.layout.mask & 4 != 0;
         let area = &raw mut self.area.0;
@@ -228,6 +233,9 @@ impl Native {
         unsafe {
             let xmm = (&raw const (*cpu.window.ctx_ptr()).xmm).cast::<u8>();
             std::ptr::copy_nonoverlapping(xmm, area.cast::<u8>().add(160), 256);
+        }
+        if let Some(aside) = &mut self.aside {
+            aside.take_back(&cpu.window.ctx().high);
         }
         left
     }

@@ -6,10 +6,11 @@
 use crate::Error;
 use crate::code::Code;
 use crate::cpu::Cpu;
+use crate::features;
 use crate::library::Library;
 use crate::queue::Queue;
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{Executed, Predictor, VecState};
+use hindsight_isa::{Approximations, Executed, Predictor, VecState};
 use hindsight_trace::{Header, Saves};
 use std::sync::Arc;
 
@@ -25,11 +26,13 @@ pub enum Choice {
 }
 
 /// What plays, and what the program's processor was like.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Model {
     pub choice: Choice,
     /// How that processor lays out what `xsave` saves.
     pub saves: Layout,
+    /// What it gives for approximations of reciprocals. `None`: nobody knows.
+    pub approximations: Option<Arc<Approximations>>,
 }
 
 impl Model {
@@ -39,6 +42,7 @@ impl Model {
         Model {
             choice,
             saves: saves.unwrap_or_else(Layout::usual),
+            approximations: header.machine.approximations.clone().map(|g| g.0),
         }
     }
 }
@@ -46,8 +50,11 @@ impl Model {
 /// For programs of this machine.
 impl From<Choice> for Model {
     fn from(choice: Choice) -> Model {
-        let saves = Layout::usual();
-        Model { choice, saves }
+        Model {
+            choice,
+            saves: Layout::usual(),
+            approximations: features::approximations(),
+        }
     }
 }
 
@@ -61,7 +68,7 @@ impl Model {
         match self.choice {
             #[cfg(target_arch = "x86_64")]
             Choice::Native => {
-                let native = crate::native::Native::new(predictor, self.saves, cpu)?;
+                let native = crate::native::Native::new(predictor, &self, cpu)?;
                 Ok(Box::new(native))
             }
             #[cfg(not(target_arch = "x86_64"))]
@@ -69,7 +76,7 @@ impl Model {
                 let _ = predictor;
                 Err(cpu.unsupported("this machine is no x86-64: `--processor interpreter`"))
             }
-            Choice::Interpreter => Ok(Box::new(crate::interpreted::Interpreted::new(self.saves))),
+            Choice::Interpreter => Ok(Box::new(crate::interpreted::Interpreted::new(&self))),
         }
     }
 }

@@ -77,7 +77,7 @@ impl Recording {
     /// A machine for the stream of a thread.
     pub fn machine(&self, thread: ThreadId) -> Result<Machine<'static>> {
         let code = self.code(self.image(thread), thread)?;
-        let machine = Machine::with(self.model, code, Predictor::WINDOW);
+        let machine = Machine::with(self.model.clone(), code, Predictor::WINDOW);
         self.expecting(machine.map_err(|e| replay(thread, e))?)
     }
 
@@ -96,20 +96,20 @@ impl Recording {
     /// The same with access marks.
     pub fn observing(&self, thread: ThreadId) -> Result<Machine<'static>> {
         let code = self.code(self.image(thread), thread)?;
-        Machine::observing(self.model, code).map_err(|e| replay(thread, e))
+        Machine::observing(self.model.clone(), code).map_err(|e| replay(thread, e))
     }
 
     /// The same for a machine that executes much.
     pub fn observing_much(&self, thread: ThreadId) -> Result<Machine<'static>> {
         let code = self.code(self.image(thread), thread)?;
-        let machine = Machine::observing_much(self.model, code);
+        let machine = Machine::observing_much(self.model.clone(), code);
         self.expecting(machine.map_err(|e| replay(thread, e))?)
     }
 
     /// The same for a machine that logs which instructions it executes.
     pub fn logging(&self, thread: ThreadId) -> Result<Machine<'static>> {
         let code = self.code(self.image(thread), thread)?;
-        Machine::logging(self.model, code).map_err(|e| replay(thread, e))
+        Machine::logging(self.model.clone(), code).map_err(|e| replay(thread, e))
     }
 
     /// A recording for a trace that is open. Nothing else of it is read yet.

@@ -17,6 +17,7 @@ mod export;
 mod few;
 pub mod files;
 pub mod live;
+mod machine;
 pub mod meta;
 mod pack;
 mod reader;
@@ -29,9 +30,10 @@ mod writer;
 pub use columns::{ChunkBuilder, Pushed};
 pub use error::Error;
 pub use export::export;
+pub use machine::{Guesses, Machine, Saves};
 pub use meta::{
-    Header, ModuleHash, ModuleInfo, Saves, StreamEnd, StreamInfo, StreamKind, StreamSummary,
-    Summary, Taken, Text, Totals,
+    Header, ModuleHash, ModuleInfo, StreamEnd, StreamInfo, StreamKind, StreamSummary, Summary,
+    Taken, Text, Totals,
 };
 pub use reader::{Brief, ChunkMeta, Completeness, Image, StreamId, Trace};
 pub use ring::{Limit, Ring, RingSnapshot, Told};

@@ -2,7 +2,7 @@
 //! fields and use defaults for missing ones.
 
 use crate::few::{arguments, few};
-use hindsight_isa::xsave::Layout;
+use crate::machine::Machine;
 use hindsight_text::Shown;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -103,73 +103,6 @@ impl From<&str> for Text {
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(self.as_bytes()))
-    }
-}
-
-/// The machine on which the recording was made.
-#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Machine {
-    /// Always `x86_64`.
-    pub arch: String,
-    /// Always `little`.
-    pub byte_order: String,
-    /// Release of the kernel.
-    pub kernel: String,
-    /// The processor's own name.
-    pub processor: String,
-    /// Bytes of a page.
-    pub page_size: u32,
-    /// How its processor lays out what `xsave` saves. `None`: it has no such instruction, or the recording does not say it.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "possible")]
-    pub xsave: Option<Saves>,
-}
-
-/// The area that `xsave` writes, in standard form. Processors have different ones.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Saves {
-    /// The components that programs see: a bit for each, as in XCR0.
-    pub components: u64,
-    /// Offset of the upper halves of ymm0 to ymm15. 0 here and below: the processor does not have it.
-    pub avx: u32,
-    /// Offset of the mask registers.
-    pub masks: u32,
-    /// Offset of the upper halves of zmm0 to zmm15.
-    pub upper: u32,
-    /// Offset of zmm16 to zmm31.
-    pub high: u32,
-}
-
-/// Refuses a layout that no processor has.
-fn possible<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Saves>, D::Error> {
-    let saves = Option::<Saves>::deserialize(from)?;
-    match saves.is_some_and(|s| s.layout().is_none()) {
-        true => Err(serde::de::Error::custom(
-            "no processor saves registers like that",
-        )),
-        false => Ok(saves),
-    }
-}
-
-impl Saves {
-    /// The layout that this says. `None`: no processor has such a one.
-    pub fn layout(&self) -> Option<Layout> {
-        let offsets = [self.avx, self.masks, self.upper, self.high];
-        Layout::of(self.components, offsets.map(|at| at as usize))
-    }
-}
-
-impl From<Layout> for Saves {
-    fn from(layout: Layout) -> Saves {
-        let [avx, masks, upper, high] = layout.offsets().map(|at| at as u32);
-        Saves {
-            components: layout.mask,
-            avx,
-            masks,
-            upper,
-            high,
-        }
     }
 }
 

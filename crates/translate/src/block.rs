@@ -2,6 +2,7 @@
 
 use crate::asm::{self, BlockOffset};
 use crate::fused_reads::FusedReads;
+use crate::instead::{lacks, way};
 use crate::kinds::ends_block;
 use crate::kinds::ends_segment;
 use crate::kinds::names_wide;
@@ -95,7 +96,7 @@ impl Translator {
             if i.is_invalid() && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes {
                 break;
             }
-            if self.lacks(&i) {
+            if lacks(&self.lacking, &i) {
                 if self.instrs.is_empty() {
                     return Err(Error::Lacking);
                 }
@@ -125,11 +126,6 @@ impl Translator {
         } else {
             Ok(())
         }
-    }
-
-    /// Whether the machine at hand cannot execute it.
-    fn lacks(&self, i: &Instruction) -> bool {
-        !self.lacking.is_empty() && self.lacking.concerns(i)
     }
 
     fn writes_memory(&mut self, i: &Instruction) -> bool {
@@ -275,7 +271,9 @@ impl Translator {
         if let Some(table) = self.watch {
             self.watch_stores(i, table);
         }
-        if self.policy.wide_checks && names_wide(i) {
+        if let Some(way) = way(&self.lacking, i) {
+            self.renamed(i, written, false, |t, i| t.instead(way, i));
+        } else if self.policy.wide_checks && names_wide(i) {
             // Loads the guest's zmm31 and k7 for this instruction. Its own checks do without these
             // registers.
             self.load_wide();

@@ -7,8 +7,10 @@
 
 use crate::asm::{based, ctx};
 use crate::effective::{is_bit_string, popped, stores_state};
+use crate::instead::way;
 use crate::regs::{self, SCR, gpr};
 use crate::translator::{Translator, slot};
+use hindsight_isa::Lacking;
 use hindsight_isa::ctx::d;
 use hindsight_isa::observe::{APART, NEAR, WRITES};
 use hindsight_isa::{DescKind, ctx::CNT_REG, ctx::SCR_REG};
@@ -34,7 +36,7 @@ impl Translator {
             return;
         }
         let list: alloc::vec::Vec<UsedMemory> = self.info.info(i).used_memory().to_vec();
-        if list.iter().any(|m| is_accessed(&m)) && !inline(i, &list) {
+        if list.iter().any(|m| is_accessed(&m)) && !inline(&self.lacking, i, &list) {
             return self.runtime(DescKind::PreCheck, 0, true);
         }
         let k = self.cur.index;
@@ -372,12 +374,14 @@ fn masked_store(i: &Instruction, m: &UsedMemory) -> Option<Code> {
 }
 
 /// Whether translated code can tell the addresses and lengths of all operands.
-pub(crate) fn inline(i: &Instruction, list: &[UsedMemory]) -> bool {
+pub(crate) fn inline(lacking: &Lacking, i: &Instruction, list: &[UsedMemory]) -> bool {
     use Mnemonic::*;
+    // Marks under a mask are made by an instruction of AVX-512.
+    let marked = way(lacking, i).is_none();
     let elsewhere = is_bit_string(i) || popped(i) != 0;
     let masked = list
         .iter()
-        .any(|m| by_mask(i) && masked_store(i, m).is_none())
+        .any(|m| by_mask(i) && !(marked && masked_store(i, m).is_some()))
         || matches!(
             i.mnemonic(),
             Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq | Maskmovq | Maskmovdqu | Vmaskmovdqu

@@ -57,7 +57,7 @@ impl Translator {
                 .collect();
             let leaves = matches!(plan(i, info), Plan::Slow | Plan::Syscall | Plan::Raise(_))
                 || i.is_string_instruction()
-                || !list.is_empty() && !inline(i, info.used_memory());
+                || !list.is_empty() && !inline(&self.lacking, i, info.used_memory());
             if leaves {
                 // The runtime may change marks.
                 walk.marked.clear();

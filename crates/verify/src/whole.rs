@@ -299,7 +299,7 @@ impl<'a> Job<'a> {
         let bits = self.trace.header().predictor_bits;
         let model = self.model();
         let predictor = Predictor { bits };
-        let mut machine = Machine::with(model, Arc::default(), predictor)?;
+        let mut machine = Machine::with(model.clone(), Arc::default(), predictor)?;
         let mut second = match self.options.processors {
             Processors::Both => {
                 machine.stop_at_digests();

@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::op::{Flow, Op, Run};
 use crate::word::Lane;
 use hindsight_isa::regs::{RAX, RDX};
-use hindsight_isa::xsave::HEADED;
+use hindsight_isa::xsave::{HEADED, compact_offset};
 use iced_x86::{Instruction, Mnemonic};
 
 fn fxsave<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
@@ -59,13 +59,8 @@ fn fxrstor<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
 /// Where a component lies in an area, by its number. `compact`: the components that the area has room for, if it is
 /// compacted.
 fn offset(c: &Core, number: u32, compact: Option<u64>) -> u64 {
-    // Sizes of components 2 to 7. Bound registers are not in use.
-    let sizes = [256, 64, 64, 64, 512, 1024];
     match compact {
-        Some(has) => {
-            let before = (2..number).filter(|n| has >> n & 1 != 0);
-            HEADED as u64 + before.map(|n| sizes[n as usize - 2]).sum::<u64>()
-        }
+        Some(has) => compact_offset(has, number) as u64,
         // The components that are asked for are among those that the processor has.
         None => c.saves.offset(number).unwrap_or(HEADED) as u64,
     }

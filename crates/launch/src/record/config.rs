@@ -8,8 +8,7 @@ use crate::recorder_log;
 use crate::sys::{limits, process};
 use hindsight_events::config::{Config, children, regime};
 use hindsight_isa::xsave::Layout;
-use hindsight_trace::meta::Machine;
-use hindsight_trace::{Header, Saves, Text};
+use hindsight_trace::{Guesses, Header, Machine, Saves, Text};
 use std::ffi::{OsStr, OsString};
 
 /// What both ways of recording tell the recorder.
@@ -138,5 +137,6 @@ fn machine() -> Machine {
         processor: model.map_or(String::new(), |(_, m)| m.trim().into()),
         page_size: 4096,
         xsave: Layout::detect().map(Saves::from),
+        approximations: Guesses::here(),
     }
 }

@@ -1,5 +1,5 @@
-//! Instructions that the machine at hand cannot execute, because it lacks a feature of the recorded one. The interpreter executes
-//! them, and what is near them.
+//! Instructions that the machine at hand cannot execute, because it lacks a feature of the recorded one. Others stand for some of
+//! them in translated code. The interpreter executes the rest, and what is near them.
 //!
 //! The interpreter also has the registers that this machine does not have. One of them can change by an instruction that
 //! the machine knows: an instruction of AVX zeroes what is beyond its result in zmm0 to zmm15. While any of that is not
@@ -11,13 +11,13 @@ use crate::Error;
 use crate::access::decode;
 use crate::cpu::Cpu;
 use crate::interpreted::{Ended, Interpreted};
-use crate::processor::Processor;
+use crate::processor::{Model, Processor};
 use crate::queue::Queue;
 use hindsight_interp::Near;
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{Lacking, VecState};
-use hindsight_translate::{Translator, is_atomic};
-use iced_x86::Instruction;
+use hindsight_isa::{High, Lacking, VecState};
+use hindsight_translate::{Translator, is_atomic, lacks};
+use iced_x86::{CpuidFeature, Instruction};
 use std::collections::HashSet;
 
 /// The interpreter goes on until so many instructions that the machine knows have followed. To go over from translated code
@@ -32,7 +32,9 @@ pub(crate) struct Aside {
     pub interpreted: Interpreted,
     lacking: Lacking,
     halves: UpperHalves,
-    /// This machine has no AVX-512, so the C library's functions can change no more than these halves.
+    /// This machine has AVX2 at most. Translated code has the registers of AVX-512 in the context block.
+    lends: bool,
+    /// This machine has not even AVX2, so the C library's functions can change no more than these halves.
     short: bool,
     /// This machine has AVX, but not the upper halves of zmm0 to zmm15.
     narrow: bool,
@@ -43,18 +45,21 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
-    /// `None` if this machine can execute all that a program may have executed on a machine that lays out saved registers so.
-    pub fn new(here: &Layout, saves: Layout, lacking: Lacking) -> Option<Aside> {
+    /// `None` if this machine can execute all that a program may have executed on that one.
+    pub fn new(here: &Layout, there: &Model, lacking: Lacking) -> Option<Aside> {
         if lacking.is_empty() {
             return None;
         }
-        let mut interpreted = Interpreted::new(saves);
+        let mut interpreted = Interpreted::new(there);
         interpreted.lacks(lacking);
+        let [lacks_avx512, lacks_avx2] =
+            [CpuidFeature::AVX512F, CpuidFeature::AVX2].map(|f| lacking.features.has(f));
         Some(Aside {
             interpreted,
             lacking,
             halves: UpperHalves::new(),
-            short: here.offset(6).is_none(),
+            lends: lacks_avx512 && !lacks_avx2,
+            short: lacks_avx512 && lacks_avx2,
             narrow: here.offset(2).is_some() && here.offset(6).is_none(),
             wide: false,
             known: HashSet::new(),
@@ -108,6 +113,20 @@ impl Aside {
         done > 0
     }
 
+    /// Lends the registers that only AVX-512 has to translated code, if it has them in the context block.
+    pub fn lend(&self, to: &mut High) {
+        if self.lends {
+            *to = self.interpreted.inner.high();
+        }
+    }
+
+    /// Takes them back.
+    pub fn take_back(&mut self, from: &High) {
+        if self.lends {
+            self.interpreted.inner.set_high(from);
+        }
+    }
+
     /// Code at any address may be another one now.
     pub fn forget(&mut self) {
         self.known.clear();
@@ -123,7 +142,7 @@ impl Native {
         if aside.wide || aside.known.contains(&cpu.rip) {
             return true;
         }
-        let it = next(cpu).is_some_and(|i| aside.lacking.concerns(&i));
+        let it = next(cpu).is_some_and(|i| lacks(&aside.lacking, &i));
         if it {
             aside.known.insert(cpu.rip);
         }
@@ -161,7 +180,7 @@ impl Native {
                 break ended;
             }
             let wide = aside.narrow && it.inner.has_upper_halves();
-            let goes_on = wide || careful && next(cpu).is_some_and(|i| aside.lacking.concerns(&i));
+            let goes_on = wide || careful && next(cpu).is_some_and(|i| lacks(&aside.lacking, &i));
             if !goes_on {
                 break ended;
             }

@@ -17,7 +17,8 @@ fn spoiled_blocks_are_made_anew() {
         let mut pieces = [(0, HIGH, CODE), (0, HIGH + CODE.len() as u64, BEHIND)];
         let code = Arc::new(crate::Code::new(&mut pieces).unwrap());
         let mut cpu = Cpu::new(code, Predictor::WINDOW, Observe::Not).unwrap();
-        let mut native = Native::new(Predictor::WINDOW, Layout::usual(), &mut cpu).unwrap();
+        let mut native =
+            Native::new(Predictor::WINDOW, &crate::Choice::Native.into(), &mut cpu).unwrap();
         native.library = Some(Arc::clone(&library));
         cpu.rip = HIGH;
         native.translate(&mut cpu, key).unwrap();

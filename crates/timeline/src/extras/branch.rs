@@ -61,9 +61,9 @@ impl Branch {
         let (cpu, vec) = (base.registers()?, base.vectors()?);
         let fail = |source| crate::model::error::replay(base.thread(), source);
         let code = Arc::new(Code::new(&mut []).map_err(fail)?);
-        let model = base.timeline().0.model;
+        let model = base.timeline().0.model.clone();
         let mut branch = Branch {
-            machine: Machine::with(model, code, Predictor::WINDOW).map_err(fail)?,
+            machine: Machine::with(model.clone(), code, Predictor::WINDOW).map_err(fail)?,
             cursor: base,
             memory: HashMap::new(),
             code: Vec::new(),

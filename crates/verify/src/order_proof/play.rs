@@ -339,7 +339,7 @@ pub fn play(
 ) -> Result<(), Error> {
     let bits = trace.header().predictor_bits;
     let model = Model::of(Choice::default(), trace.header());
-    let mut machine = Machine::with(model, code, Predictor { bits })?;
+    let mut machine = Machine::with(model.clone(), code, Predictor { bits })?;
     machine.watch(table.map(|t| t.at as u64));
     let mut numbers = Numbers::new(trace, stream);
     let mut finder = Finder::new(model.saves);

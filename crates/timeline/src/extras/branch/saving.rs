@@ -2,12 +2,11 @@
 //! a program reads of that. A branch must compute it. The dynamic linker saves the state each time it binds a function.
 
 use hindsight_isa::regs::{RAX, RDX};
-use hindsight_isa::xsave::Layout;
+use hindsight_isa::xsave::{Layout, compact_offset};
 use hindsight_isa::{CpuState, VecState};
 use iced_x86::{Instruction, Mnemonic};
 use std::ops::Range;
 
-const LEGACY_AND_HEADER: usize = 576;
 const COMPACT: u64 = 1 << 63;
 
 /// What the instruction writes, by offset in the area, on a processor with this layout. `None`: that is not known for this kind of
@@ -39,18 +38,14 @@ pub fn written(
     );
     put(0, 32, v.st.concat());
     put(1, 160, registers(0..16, 0..16));
-    // The components that follow stand without gaps.
     let masks = v.k.iter().flat_map(|k| k.to_le_bytes()).collect();
-    let mut at = LEGACY_AND_HEADER;
     for (component, bytes) in [
         (2, registers(0..16, 16..32)),
         (5, masks),
         (6, registers(0..16, 32..64)),
         (7, registers(16..32, 0..64)),
     ] {
-        let len = bytes.len();
-        put(component, at, bytes);
-        at += if asked >> component & 1 != 0 { len } else { 0 };
+        put(component, compact_offset(asked, component), bytes);
     }
     if asked & 6 != 0 {
         out.push((24, v.mxcsr.to_le_bytes().to_vec()));

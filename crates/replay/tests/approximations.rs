@@ -1,0 +1,84 @@
+//! Approximations of reciprocals are those of the recorded processor, whatever the one at hand gives.
+
+use hindsight_events::{EndKind, Event};
+use hindsight_isa::approximate::{DIFFERENCES, Reciprocal};
+use hindsight_isa::{Approximations, Predictor, VecState};
+use hindsight_replay::{Choice, Code, Machine, Model, Stop};
+use hindsight_sample::*;
+use std::sync::Arc;
+
+/// Each reads xmm1.
+#[rustfmt::skip]
+const RECIPROCALS: &[u8] = &[
+    0x0f, 0x53, 0xd1,       // rcpps xmm2, xmm1
+    0xf3, 0x0f, 0x53, 0xd9, // rcpss xmm3, xmm1
+    0x0f, 0x52, 0xe1,       // rsqrtps xmm4, xmm1
+    0xf3, 0x0f, 0x52, 0xe9, // rsqrtss xmm5, xmm1
+    0x90,                   // nop
+];
+const OPERANDS: [f32; 4] = [3.7, -1.25e-30, f32::INFINITY, 1.5e38];
+
+/// A processor that is exact, which none is.
+fn another() -> Arc<Approximations> {
+    let it = Approximations::of(&[0; DIFFERENCES]).unwrap();
+    assert_ne!(Some(&it), Approximations::here().as_ref());
+    Arc::new(it)
+}
+
+fn play(choice: Choice, approximations: Option<Arc<Approximations>>) -> Machine<'static> {
+    let model = Model {
+        approximations,
+        ..Model::from(choice)
+    };
+    let code = Arc::new(Code::new(&mut [(0, PC, RECIPROCALS)]).unwrap());
+    let mut m = Machine::with(model, code, Predictor::WINDOW).unwrap();
+    let mut vec = VecState::default();
+    for (to, from) in vec.zmm[1].chunks_mut(4).zip(OPERANDS) {
+        to.copy_from_slice(&from.to_le_bytes());
+    }
+    let end = Event::End {
+        kind: EndKind::Exit,
+        code: 0,
+        message: b"",
+    };
+    let events = vec![encode(&[key_frame(0, start(), vec), event(5, end)])];
+    m.from_keyframe(Box::new(events.into_iter())).unwrap();
+    m
+}
+
+fn results(m: &Machine) -> [[u32; 4]; 4] {
+    let v = m.vectors();
+    [2, 3, 4, 5].map(|n| {
+        std::array::from_fn(|i| {
+            let bytes = v.zmm[n][4 * i..4 * i + 4].try_into().unwrap();
+            u32::from_le_bytes(bytes)
+        })
+    })
+}
+
+/// What those tables say.
+fn expected(known: &Approximations) -> [[u32; 4]; 4] {
+    let all = |what| OPERANDS.map(|x| known.of_number(what, x.to_bits()));
+    let (numbers, roots) = (all(Reciprocal::Number), all(Reciprocal::Root));
+    [numbers, [numbers[0], 0, 0, 0], roots, [roots[0], 0, 0, 0]]
+}
+
+#[test]
+fn results_are_those_of_the_recorded_processor() {
+    for known in [Some(another()), Approximations::here().map(Arc::new)] {
+        let Some(known) = known else { continue };
+        for choice in [Choice::default(), Choice::Interpreter] {
+            let mut m = play(choice, Some(known.clone()));
+            assert_eq!(m.run_to(4).unwrap(), Stop::Position);
+            assert_eq!(results(&m), expected(&known), "{choice:?}");
+        }
+    }
+}
+
+/// An older recording does not say them.
+#[test]
+fn the_interpreter_does_not_guess() {
+    let mut m = play(Choice::Interpreter, None);
+    let e = m.run_to(4).unwrap_err().to_string();
+    assert!(e.contains("Rcpps") && e.contains("differ"), "{e}");
+}

@@ -1,0 +1,150 @@
+//! What a recording says of the machine on which it was made.
+
+use hindsight_isa::Approximations;
+use hindsight_isa::approximate::DIFFERENCES;
+use hindsight_isa::xsave::Layout;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::sync::Arc;
+
+/// The machine on which the recording was made.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// Always `x86_64`.
+    pub arch: String,
+    /// Always `little`.
+    pub byte_order: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// The processor's own name.
+    pub processor: String,
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// How its processor lays out what `xsave` saves. `None`: it has no such instruction, or the recording does not say it.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "possible")]
+    pub xsave: Option<Saves>,
+    /// What its processor gives for approximations of reciprocals. `None`: tables do not say it, or the recording does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approximations: Option<Guesses>,
+}
+
+/// What a processor gives for approximations of reciprocals. It is written as a letter for each table's entry: `m` for what
+/// is exact, the others around it for what is more or less.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Guesses(pub Arc<Approximations>);
+
+/// The letter of an entry that is exact.
+const EXACT: i8 = b'm' as i8;
+
+impl TryFrom<String> for Guesses {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Guesses, &'static str> {
+        const WRONG: &str = "no processor approximates like that";
+        let letters: &[u8; DIFFERENCES] = text.as_bytes().try_into().map_err(|_| WRONG)?;
+        if !letters.iter().all(u8::is_ascii_lowercase) {
+            return Err(WRONG);
+        }
+        let known = Approximations::of(&letters.map(|l| l as i8 - EXACT));
+        known.map(|k| Guesses(Arc::new(k))).ok_or(WRONG)
+    }
+}
+
+impl From<Guesses> for String {
+    fn from(guesses: Guesses) -> String {
+        let differences = guesses.0.differences().unwrap_or([0; DIFFERENCES]);
+        let letters = differences.map(|d| (d + EXACT) as u8 as char);
+        letters.iter().collect()
+    }
+}
+
+impl Guesses {
+    /// What the processor at hand gives. `None`: no letters say it.
+    pub fn here() -> Option<Guesses> {
+        let here = Approximations::here()?;
+        let letters = -12..=13;
+        let known = here.differences()?.iter().all(|d| letters.contains(d));
+        known.then(|| Guesses(Arc::new(here)))
+    }
+}
+
+/// The area that `xsave` writes, in standard form. Processors have different ones.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Saves {
+    /// The components that programs see: a bit for each, as in XCR0.
+    pub components: u64,
+    /// Offset of the upper halves of ymm0 to ymm15. 0 here and below: the processor does not have it.
+    pub avx: u32,
+    /// Offset of the mask registers.
+    pub masks: u32,
+    /// Offset of the upper halves of zmm0 to zmm15.
+    pub upper: u32,
+    /// Offset of zmm16 to zmm31.
+    pub high: u32,
+}
+
+/// Refuses a layout that no processor has.
+fn possible<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Saves>, D::Error> {
+    let saves = Option::<Saves>::deserialize(from)?;
+    match saves.is_some_and(|s| s.layout().is_none()) {
+        true => Err(serde::de::Error::custom(
+            "no processor saves registers like that",
+        )),
+        false => Ok(saves),
+    }
+}
+
+impl Saves {
+    /// The layout that this says. `None`: no processor has such a one.
+    pub fn layout(&self) -> Option<Layout> {
+        let offsets = [self.avx, self.masks, self.upper, self.high];
+        Layout::of(self.components, offsets.map(|at| at as usize))
+    }
+}
+
+impl From<Layout> for Saves {
+    fn from(layout: Layout) -> Saves {
+        let [avx, masks, upper, high] = layout.offsets().map(|at| at as u32);
+        Saves {
+            components: layout.mask,
+            avx,
+            masks,
+            upper,
+            high,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn approximations_are_letters() {
+        let exact = "m".repeat(DIFFERENCES);
+        let known = Guesses::try_from(exact.clone()).unwrap();
+        assert_eq!(String::from(known), exact);
+        let other = exact.replacen('m', "n", 7);
+        let known = Guesses::try_from(other.clone()).unwrap();
+        assert_eq!(String::from(known), other);
+        // Too short, no letter, and less than any processor gives.
+        for wrong in [
+            &exact[1..],
+            &exact.replacen('m', "M", 1),
+            &"a".repeat(DIFFERENCES),
+        ] {
+            assert!(Guesses::try_from(wrong.to_string()).is_err());
+        }
+    }
+
+    /// So a recording made here says them.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn this_processor_can_be_told() {
+        let here = Guesses::here().expect("letters");
+        let again = Guesses::try_from(String::from(here.clone())).unwrap();
+        assert_eq!(again, here);
+    }
+}
