@@ -121,6 +121,16 @@ fn bits(bytes: u64, instructions: u64) -> f64 {
     bytes as f64 * 8.0 / instructions.max(1) as f64
 }
 
+/// What is known of the machine. The tables of its approximations would bury the rest.
+fn machine_json(h: &hindsight_trace::Header) -> serde_json::Value {
+    let mut all = json!(h.machine);
+    if let Some(all) = all.as_object_mut() {
+        let tables = all.remove("approximations");
+        all.insert("has_approximations".into(), tables.is_some().into());
+    }
+    all
+}
+
 /// The same for scripts.
 pub fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json::Value {
     let h = t.header();
@@ -138,7 +148,7 @@ pub fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json:
         "cwd": h.cwd,
         "environment": h.env,
         "started_ms": h.started_ms,
-        "machine": h.machine,
+        "machine": machine_json(h),
         "baseline": h.baseline,
         "predictor_bits": h.predictor_bits,
         "keyframe_interval": h.keyframe_interval,

@@ -179,8 +179,8 @@ fn field(rules: &Rules, i: &Instr) -> Allowed {
         // pext
         (Map::Vex(2), 0xf5, 2) => may(8, false),
         // vmovdqu
-        (Map::Vex(1), 0x6f, 2) => may(16 << i.length, false),
-        (Map::Vex(1), 0x7f, 2) => may(16 << i.length, true),
+        (Map::Vex(1), 0x6f, 2) if replay => may(16 << i.length, false),
+        (Map::Vex(1), 0x7f, 2) if replay => may(16 << i.length, true),
         // vmovdqu64
         (Map::Evex(1), 0x6f, 2) => may(64, false),
         (Map::Evex(1), 0x7f, 2) => may(64, true),

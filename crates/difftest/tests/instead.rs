@@ -72,15 +72,17 @@ fn vectors(rng: &mut Rng) -> VecState {
 
 /// What the program may have in its memory.
 const MEMORY: u64 = 0x5000;
-const HELD: [u8; 64] = {
-    let mut held = [0; 64];
+const HELD: [u8; 512] = {
+    let mut held = [0; 512];
     let mut n = 0;
-    while n < 64 {
+    while n < 512 {
         held[n] = n as u8 / 3;
         n += 1;
     }
     held
 };
+/// It begins so many bytes before what addresses are made of.
+const BEFORE: u64 = 128;
 
 /// Plays code from these registers on.
 struct Start<'a> {
@@ -88,6 +90,8 @@ struct Start<'a> {
     cpu: CpuState,
     vec: VecState,
     observing: bool,
+    /// The window has this many cells.
+    predictor: Predictor,
     end: u64,
 }
 
@@ -96,10 +100,10 @@ impl Start<'_> {
         let code = Arc::new(Code::new(&mut [(0, PC, self.code)]).unwrap());
         let mut m = match self.observing {
             true => Machine::observing(choice, code).unwrap(),
-            false => Machine::with(choice, code, Predictor::WINDOW).unwrap(),
+            false => Machine::with(choice, code, self.predictor).unwrap(),
         };
         let memory = Event::Memory {
-            addr: MEMORY,
+            addr: MEMORY - BEFORE,
             bytes: &HELD,
         };
         let exit = Event::End {
@@ -118,9 +122,15 @@ impl Start<'_> {
     }
 }
 
+fn held(m: &Machine) -> [u8; HELD.len()] {
+    let mut out = [0; HELD.len()];
+    m.read_window(MEMORY - BEFORE, &mut out);
+    out
+}
+
 fn marks(m: &Machine, kind: AccessKind) -> [u8; 512] {
     let mut out = [0; 512];
-    m.read_marks(kind, MEMORY - 128, &mut out);
+    m.read_marks(kind, MEMORY - BEFORE, &mut out);
     out
 }
 
@@ -198,6 +208,7 @@ fn what_stands_for_an_instruction_does_the_same() {
             cpu,
             vec: vectors(&mut rng),
             observing: rng.one_in(2),
+            predictor: rng.pick(&[Predictor::WINDOW, Predictor { bits: 16 }]),
             end: n,
         };
         let mut mixed = start.machine(Choice::Native);
@@ -212,6 +223,8 @@ fn what_stands_for_an_instruction_does_the_same() {
             let [a, b] = [&mixed, &other].map(|m| (m.registers(), m.vectors()));
             let found = differing((&a.0, &a.1), (&b.0, &b.1));
             assert_eq!(found, None, "at {pos} of {code:x?}");
+            let [a, b] = [&mixed, &other].map(held);
+            assert_eq!(a, b, "memory at {pos} of {code:x?}");
         }
         if start.observing {
             let of = |kind| [&mixed, &other].map(|m| marks(m, kind));

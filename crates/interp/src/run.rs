@@ -197,7 +197,8 @@ impl<M: Memory> Interpreter<M> {
         found.is_some_and(|b| b.needy & b.apart & 1 != 0)
     }
 
-    /// The same as [`Interpreter::run_near`], for known code, and only as long as instructions use few registers. Returns how many are done, but not what is wrong with the next one.
+    /// The same as [`Interpreter::run_near`], for known code, and only as long as instructions use few registers. Returns how many
+    /// are done, but not what is wrong with the next one.
     pub fn run_apart(&mut self, memory: &mut M, most: u64, near: &mut Near) -> u64 {
         let core = &mut self.core;
         let mut left = most;

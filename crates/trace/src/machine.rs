@@ -143,7 +143,11 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn this_processor_can_be_told() {
-        let here = Guesses::here().expect("letters");
+        // An emulated processor may compute them exactly.
+        let Some(here) = Guesses::here() else {
+            println!("no letters say what this processor gives");
+            return;
+        };
         let again = Guesses::try_from(String::from(here.clone())).unwrap();
         assert_eq!(again, here);
     }

@@ -53,6 +53,13 @@ pub struct Compare {
     pub bits: Both,
 }
 
+/// Whether the machine that lacks this has AVX2, but not AVX-512. Translated code then has the registers of AVX-512 in the context
+/// block.
+pub fn keeps_registers(lacking: &Lacking) -> bool {
+    let lacks = |f| lacking.features.has(f);
+    lacks(CpuidFeature::AVX512F) && !lacks(CpuidFeature::AVX2)
+}
+
 /// Whether the machine that lacks this cannot execute an instruction, and no other instructions of it can stand for that one.
 pub fn lacks(lacking: &Lacking, i: &Instruction) -> bool {
     !lacking.is_empty() && lacking.concerns(i) && way(lacking, i).is_none()
@@ -61,7 +68,7 @@ pub fn lacks(lacking: &Lacking, i: &Instruction) -> bool {
 /// What stands for an instruction that the machine at hand cannot execute.
 pub fn way(lacking: &Lacking, i: &Instruction) -> Option<Way> {
     let lacks = |f| lacking.features.has(f);
-    if !lacks(CpuidFeature::AVX512F) || lacks(CpuidFeature::AVX2) || !lacking.concerns(i) {
+    if !keeps_registers(lacking) || !lacking.concerns(i) {
         return None;
     }
     let registers = || {

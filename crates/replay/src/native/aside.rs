@@ -16,7 +16,7 @@ use crate::queue::Queue;
 use hindsight_interp::Near;
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{High, Lacking, VecState};
-use hindsight_translate::{Translator, is_atomic, lacks};
+use hindsight_translate::{Translator, is_atomic, keeps_registers, lacks};
 use iced_x86::{CpuidFeature, Instruction};
 use std::collections::HashSet;
 
@@ -32,7 +32,7 @@ pub(crate) struct Aside {
     pub interpreted: Interpreted,
     lacking: Lacking,
     halves: UpperHalves,
-    /// This machine has AVX2 at most. Translated code has the registers of AVX-512 in the context block.
+    /// This machine has AVX2, but not AVX-512. Translated code has the registers of AVX-512 in the context block.
     lends: bool,
     /// This machine has not even AVX2, so the C library's functions can change no more than these halves.
     short: bool,
@@ -52,14 +52,14 @@ impl Aside {
         }
         let mut interpreted = Interpreted::new(there);
         interpreted.lacks(lacking);
-        let [lacks_avx512, lacks_avx2] =
-            [CpuidFeature::AVX512F, CpuidFeature::AVX2].map(|f| lacking.features.has(f));
+        let lacks_both = [CpuidFeature::AVX512F, CpuidFeature::AVX2];
+        let lacks_both = lacks_both.iter().all(|f| lacking.features.has(*f));
         Some(Aside {
             interpreted,
             lacking,
             halves: UpperHalves::new(),
-            lends: lacks_avx512 && !lacks_avx2,
-            short: lacks_avx512 && lacks_avx2,
+            lends: keeps_registers(&lacking),
+            short: lacks_both,
             narrow: here.offset(2).is_some() && here.offset(6).is_none(),
             wide: false,
             known: HashSet::new(),
