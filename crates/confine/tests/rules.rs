@@ -264,6 +264,25 @@ fn fields_of_the_context_block() {
         &with(&[0x65, 0x48, 0x01, 0x04, 0x25], d::VALUE),
         Err(Wrong::Operand),
     );
+    // vmovdqu of 16 and 32 bytes: each byte must be permitted, and only a replay has such code.
+    for length in [0xfa, 0xfe] {
+        let load = [0x65, 0xc5, length, 0x6f, 0x04, 0x25];
+        let store = [0x65, 0xc5, length, 0x7f, 0x04, 0x25];
+        for code in [load, store] {
+            all(&[Kind::Replay], &with(&code, d::HIGH), Ok(()));
+            all(&[Kind::Replay], &with(&code, d::HIGH + 64), Ok(()));
+            all(&REAL, &with(&code, d::HIGH), Err(Wrong::Operand));
+            for at in [
+                d::GPR + 88,
+                d::GPR + 72,
+                d::RIP,
+                d::FS_BASE - 8,
+                d::VALUE + 4,
+            ] {
+                all(&EACH, &with(&code, at), Err(Wrong::Operand));
+            }
+        }
+    }
     // A descriptor is named for an exit only.
     let says = [&with(&[0x65, 0xc7, 0x04, 0x25], d::DESC)[..], &[0; 4]].concat();
     all(&[Kind::Replay], &says, Err(Wrong::Descriptor));
