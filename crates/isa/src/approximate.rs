@@ -219,7 +219,6 @@ mod tests {
     fn tables_say_what_this_processor_gives() {
         // An emulated processor may compute them exactly.
         let Some(it) = Approximations::here() else {
-            println!("no tables say what this processor gives");
             return;
         };
         let again = Approximations::of(&it.differences().unwrap());
