@@ -13,6 +13,7 @@
 
 use super::frame::{self, Say};
 use super::pages::Pages;
+use crate::memory::backing;
 use crate::stream::{handing, ring};
 use crate::sys::{self, resources};
 use crate::thread::Thread;
@@ -107,6 +108,7 @@ pub fn suits(t: &Thread, cost: u64, bytes: u64) -> bool {
         && ring::file_box().is_some()
         && !t.gaps.is_open()
         && sys::closes_ranges()
+        && backing::is_as_mapped()
         && sys::available_memory().is_some_and(|n| bytes.saturating_mul(2) < n)
 }
 
@@ -204,7 +206,8 @@ impl FrameFile {
         let whole = frame::restate(&plan, &what, pages.back(), say);
         pages.written(what.bytes);
         self.flush();
-        whole && self.good
+        // What nobody has written to shows what the file has now. It must be what it had when the copy was made.
+        whole && self.good && backing::is_as_mapped()
     }
 
     fn say(&mut self, event: &Event) {
