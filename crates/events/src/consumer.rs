@@ -89,8 +89,8 @@ fn waiter(c: &Ctl) -> Option<&AtomicU32> {
     (c.waiting.load(Relaxed) != 0).then_some(&c.space)
 }
 
-/// Consumes all bytes of a ring that nobody has a [`Consumer`] for, without reading them. No key frame of a copy comes. Returns the futex on which its
-/// producer waits, if it does.
+/// Consumes all bytes of a ring that nobody has a [`Consumer`] for, without reading them. No key frame of a copy comes. Returns
+/// the futex on which its producer waits, if it does.
 pub fn let_go(c: &Ctl) -> Option<&AtomicU32> {
     let head = c.head.load(Acquire);
     c.tail.store(head, Release);

@@ -303,6 +303,23 @@ fn they_are_made_from_time_to_time() {
     assert_eq!(done.status.code(), Some(0), "{}", done.messages());
     s.must_verify(&trace);
     assert!(!states(&s, &trace).is_empty());
+    // Their own events do not count, or there would be ever more of them.
+    let script = "n = 0\nfor i in range(20_000_000): n += i";
+    let events = |options: &[&str]| {
+        let mut c = s.hindsight(&["record", "--quiet"]);
+        c.args(options).arg("-o").arg(&trace).arg("--");
+        let done = s.run(c.args(["/usr/bin/python3", "-c", script]));
+        assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+        let mut c = s.hindsight(&["replay", "--verify", "--json"]);
+        let done = s.run(c.arg(&trace));
+        let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+        let kinds = told["events"].as_object().unwrap();
+        kinds.values().filter_map(Value::as_u64).sum::<u64>()
+    };
+    let own = events(&[]);
+    events(&["--state-points", "events=300"]);
+    let points = states(&s, &trace).len() as u64;
+    assert!(points <= own / 300 + 1, "{points} with {own} events");
     let refused = record("every=1s", &["--regime", "checked"]);
     assert_eq!(refused.status.code(), Some(125));
     assert!(refused.messages().contains("in the quiet regime only"));

@@ -204,7 +204,7 @@ struct FrameFile {
 impl FrameFile {
     fn new(position: u64, encoder: Encoder) -> Option<FrameFile> {
         Some(FrameFile {
-            fd: sys::memfd_create(c"frame").ok()?,
+            fd: sys::memfd_to_seal(c"frame").ok()?,
             position,
             encoder,
             bytes: vec![0; PIECE],
@@ -247,6 +247,8 @@ impl FrameFile {
 
     /// Hands it to the collector. Its device and inode, if that has succeeded.
     fn hand(self, to: ring::FileBoxName) -> Option<[u64; 2]> {
+        // The collector reads it while other programs may have it.
+        sys::seal(self.fd).ok()?;
         let id = sys::fstat(self.fd).ok()?;
         handing::send(self.fd, to).then_some([id.st_dev, id.st_ino])
     }
