@@ -7,7 +7,7 @@ mod summons;
 
 use crate::collected::{Collected, Requests};
 use crate::images::Images;
-use crate::lane::{Lane, Open};
+use crate::lane::{Lane, MOST_HELD, Open};
 use crate::locks::Locks;
 use crate::modules::Modules;
 use crate::output::Output;
@@ -348,6 +348,9 @@ impl<'c, W: Write> Collector<'c, W> {
         let room = BUDGET as usize / taken.max(1);
         let room = room.clamp(LEAST_ROOM, RING_BYTES);
         self.control.header().room.store(room as u32, Relaxed);
+        let held = self.lanes.iter().filter(|l| l.held.is_some()).count();
+        let share = (BUDGET as usize / held.max(1)).min(MOST_HELD);
+        self.lanes.iter_mut().for_each(|l| l.most_held = share);
         if self.lanes.iter().map(Lane::memory).sum::<usize>() as u64 > BUDGET {
             for i in 0..self.lanes.len() {
                 self.write(i);

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// The least time between two events that say when the others came.
 const TIME_EVERY: Duration = Duration::from_millis(1);
 
-/// The most bytes that are held back for a key frame.
-const MOST_HELD: usize = 64 << 20;
+/// The most bytes that are held back for a key frame, if few are awaited.
+pub const MOST_HELD: usize = 64 << 20;
 
 /// The most names of marks that are counted in one stream.
 const MOST_NAMES: usize = 1000;
@@ -38,7 +38,7 @@ pub struct Open {
     pub builder: ChunkBuilder,
     /// Position of the first event.
     pub first: Option<u64>,
-    /// Events so far, and how many there were when it was last asked for a state point.
+    /// Events so far without those of key frames, and how many there were when it was last asked for a state point.
     pub events: u64,
     pub asked: u64,
     /// How it has ended, if it has.
@@ -272,11 +272,47 @@ impl Open {
     }
 }
 
+/// The events of a key frame, which are taken in pieces.
+pub struct Handed {
+    pub file: File,
+    /// How many bytes were taken.
+    pub taken: u64,
+    pub order: Order,
+}
+
+/// What may come next in a key frame that a copy makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    #[default]
+    Registers,
+    Begin,
+    Memory,
+    Nothing,
+}
+
+impl Order {
+    /// Behind this event. `None`: it has no place there, or says nothing.
+    pub fn behind(self, event: &Event) -> Option<Order> {
+        match (self, event) {
+            (Order::Registers, Event::KeyFrame { .. }) => Some(Order::Begin),
+            (Order::Begin, Event::Restate { ends: false, .. }) => Some(Order::Memory),
+            (Order::Memory, Event::Restate { ends: true, .. }) => Some(Order::Nothing),
+            (Order::Memory, Event::File { len, .. } | Event::Zero { len, .. }) if *len > 0 => {
+                Some(Order::Memory)
+            }
+            (Order::Memory, Event::Memory { bytes, .. }) if !bytes.is_empty() => {
+                Some(Order::Memory)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// How far a key frame is that a copy makes.
 pub enum Frame {
     Awaited,
-    /// Its events, and how many bytes of them were taken.
-    Handed(File, u64),
+    /// It has come.
+    Handed(Handed),
     /// It is in the stream, or will not be. Then it is false.
     Over(bool),
 }
@@ -297,6 +333,8 @@ pub struct Lane {
     pub still: Still,
     /// What comes behind a key frame that a copy of the process makes.
     pub held: Option<Held>,
+    /// The most bytes that are held back.
+    pub most_held: usize,
     /// Its thread is to be asked for a state point.
     pub owes_state: bool,
 }
@@ -326,6 +364,7 @@ impl Lane {
             active: Instant::now(),
             still: Still::new(),
             held: None,
+            most_held: MOST_HELD,
             owes_state: false,
         }
     }
@@ -350,7 +389,7 @@ impl Lane {
     /// ring's memory back.
     fn pull(&mut self, thrifty: bool) -> Result<usize, Nonsense> {
         let to = match &mut self.held {
-            Some(held) if held.bytes.len() - held.taken >= MOST_HELD => return Ok(0),
+            Some(held) if held.bytes.len() - held.taken >= self.most_held => return Ok(0),
             Some(held) => &mut held.bytes,
             None => &mut self.pending,
         };
@@ -481,4 +520,40 @@ fn command(text: &[u8]) -> Vec<Text> {
     }
     let text = text.strip_suffix(b"\0").unwrap_or(text);
     text.split(|b| *b == 0).map(Text::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_frame_has_an_order() {
+        let key = Event::KeyFrame {
+            code_epoch: 0,
+            cpu: &[0; _],
+            vec: &[0; _],
+        };
+        let bound = |ends| Event::Restate { ends, back: 0 };
+        let memory = |bytes: &'static [u8]| Event::Memory { addr: 0, bytes };
+        let zero = |len| Event::Zero { addr: 0, len };
+        let end = |events: &[&Event]| {
+            let step = |o: Order, e: &&Event| o.behind(e);
+            events.iter().try_fold(Order::default(), step)
+        };
+        let (begin, over, one) = (bound(false), bound(true), memory(&[1]));
+        let whole = [&key, &begin, &zero(1), &one, &over];
+        assert_eq!(end(&whole), Some(Order::Nothing));
+        assert_ne!(end(&whole[..4]), Some(Order::Nothing));
+        for wrong in [
+            &[&one][..],
+            &[&key, &one],
+            &[&key, &key],
+            &[&key, &begin, &memory(&[])],
+            &[&key, &begin, &zero(0)],
+            &[&key, &begin, &begin],
+            &[&key, &begin, &over, &one],
+        ] {
+            assert_eq!(end(wrong), None, "{wrong:?}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod common;
 
 use common::*;
 use hindsight_collector::{Collector, Control, discard};
+use hindsight_events::copied::{Copied, stage};
 use hindsight_events::ring::{
     Header as ControlHeader, RING_BYTES, STRIPES_OFFSET, ctl_offset, data_offset, kind, state,
 };
@@ -442,6 +443,22 @@ fn without_a_collector_the_program_goes_on() {
             p.end();
         }
         assert_eq!(control.header().failed.load(Acquire), libc::EIO as u32);
+        // Nor does it wait for a key frame that nobody takes.
+        let mut p = Producer::new(&control, 5);
+        p.emit(0, &patch(0));
+        let copied = &control.ctl(5).copied;
+        let turns: [fn(&Copied); 3] = [|_| {}, |c| c.hand(1, 2), Copied::fail];
+        for turn in turns {
+            copied.expect(0);
+            turn(copied);
+            while copied.stage() != stage::DROPPED {
+                std::thread::yield_now();
+            }
+            // A copy that comes late changes nothing.
+            turn(copied);
+            assert_eq!(copied.stage(), stage::DROPPED);
+        }
+        p.end();
         drop(theirs);
         ended.store(true, Release);
     });

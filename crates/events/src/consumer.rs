@@ -89,13 +89,14 @@ fn waiter(c: &Ctl) -> Option<&AtomicU32> {
     (c.waiting.load(Relaxed) != 0).then_some(&c.space)
 }
 
-/// Consumes all bytes of a ring that nobody has a [`Consumer`] for, without reading them. Returns the futex on which its
-/// producer waits, if it does.
+/// Consumes all bytes of a ring that nobody has a [`Consumer`] for, without reading them. No key frame of a copy comes. Returns
+/// the futex on which its producer waits, if it does.
 pub fn let_go(c: &Ctl) -> Option<&AtomicU32> {
     let head = c.head.load(Acquire);
     c.tail.store(head, Release);
     c.taken.store(head, Release);
     c.wishes.fetch_and(!wish::WAIT, Release);
+    c.copied.drop_awaited();
     waiter(c)
 }
 
@@ -347,7 +348,10 @@ impl Consumer {
             n.store(0, Relaxed);
         }
         c.exits.iter().for_each(|e| e.store(0, Relaxed));
-        for n in [&c.pid, &c.tid] {
+        for n in [&c.pid, &c.tid, &c.copied.pid] {
+            n.store(0, Relaxed);
+        }
+        for n in [&c.copied.at, &c.copied.file[0], &c.copied.file[1]] {
             n.store(0, Relaxed);
         }
         for n in [

@@ -12,7 +12,8 @@
 
 use crate::shared::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
-/// How far a key frame is. The thread sets the first two, the copy the next two, the collector the last two.
+/// How far a key frame is. The thread sets the first two, the copy the next two, the collector the last two. What the copy says
+/// counts only as long as that is awaited.
 pub mod stage {
     pub const NONE: u32 = 0;
     pub const AWAITED: u32 = 1;
@@ -30,7 +31,7 @@ pub struct Copied {
     pub at: AtomicU64,
     /// Device and inode of the file.
     pub file: [AtomicU64; 2],
-    /// The copy's process id. 0: not yet known.
+    /// The copy's process id. The kernel writes it before the copy runs. 0: there is no copy yet.
     pub pid: AtomicI32,
     /// One of the values in [`stage`].
     pub stage: AtomicU32,
@@ -44,16 +45,28 @@ impl Copied {
         self.stage.store(stage::AWAITED, Release);
     }
 
-    /// Says that the file is handed over.
+    /// Says that the file is handed over, if it is still awaited.
     pub fn hand(&self, device: u64, inode: u64) {
         self.file[0].store(device, Relaxed);
         self.file[1].store(inode, Relaxed);
-        self.stage.store(stage::HANDED, Release);
+        self.turn(stage::HANDED);
     }
 
     /// Says that there is no file, and will be none.
     pub fn fail(&self) {
-        self.stage.store(stage::FAILED, Release);
+        self.turn(stage::FAILED);
+    }
+
+    /// The collector may have answered by now.
+    fn turn(&self, stage: u32) {
+        let _ = (self.stage).compare_exchange(stage::AWAITED, stage, Release, Relaxed);
+    }
+
+    /// Says that nothing comes, if somebody waits for that.
+    pub fn drop_awaited(&self) {
+        for stage in [stage::AWAITED, stage::HANDED, stage::FAILED] {
+            let _ = (self.stage).compare_exchange(stage, stage::DROPPED, Release, Relaxed);
+        }
     }
 
     /// The stage.

@@ -36,7 +36,7 @@ mod signals;
 mod trace;
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 pub use files::*;
 use linux_raw_sys::general::*;
 pub use memory::*;
@@ -198,9 +198,22 @@ pub fn may_raise_limits() -> bool {
 }
 
 /// Makes a copy of this process, as `fork` does, which sends no signal when it ends. No tracer is told. Returns 0 in the copy,
-/// and its process id here.
-pub fn clone_apart() -> Result<i32> {
-    call(__NR_clone, [CLONE_UNTRACED as u64, 0, 0, 0, 0]).map(|pid| pid as i32)
+/// and its process id here. That id is in `id` before the copy runs. Both use the same table of descriptors, until the copy
+/// calls [`stand_apart`].
+pub fn clone_apart(id: &AtomicI32) -> Result<i32> {
+    let flags = CLONE_UNTRACED | CLONE_FILES | CLONE_PARENT_SETTID;
+    let a = [flags as u64, 0, id.as_ptr() as u64, 0, 0];
+    call(__NR_clone, a).map(|pid| pid as i32)
+}
+
+/// Whether children are in the namespace of process ids in which this process is. False if that is not known, as before the
+/// first child in another one.
+pub fn stays_in_namespace() -> bool {
+    let (mut own, mut of_children) = ([0; 64], [0; 64]);
+    let own = (readlink(c"/proc/self/ns/pid", &mut own).ok()).map(|n| own[..n].to_vec());
+    let path = c"/proc/self/ns/pid_for_children";
+    let of_children = (readlink(path, &mut of_children).ok()).map(|n| of_children[..n].to_vec());
+    own.is_some() && own == of_children
 }
 
 /// Whether the kernel can close all descriptors at once, as Linux 5.9 and later can.
@@ -215,11 +228,15 @@ pub fn wait_for(pid: i32) {
     while call(__NR_wait4, [pid as u64, 0, __WALL as u64, 0]) == Err(eintr) {}
 }
 
-/// Has this process leave its session and close all descriptors. It may use all processors, and if memory is used up, it is
-/// the first to go.
-pub fn stand_apart() {
+/// Has this process have an empty table of descriptors of its own, and leave its session. It may use all processors, and if
+/// memory is used up, it is the first to go. False if it still shares the table with others.
+pub fn stand_apart() -> bool {
+    const UNSHARE: u64 = 2;
+    let a = [0, u32::MAX as u64, UNSHARE];
+    if call(__NR_close_range, a).is_err() {
+        return false;
+    }
     let _ = call(__NR_setsid, []);
-    let _ = call(__NR_close_range, [0, u32::MAX as u64, 0]);
     let all = [u64::MAX; 128];
     let a = [0, size_of_val(&all) as u64, all.as_ptr() as u64];
     let _ = call(__NR_sched_setaffinity, a);
@@ -227,6 +244,7 @@ pub fn stand_apart() {
         write(fd, b"1000");
         close(fd);
     }
+    true
 }
 
 /// Bytes of memory of this process's own that it has touched, roughly.
@@ -239,8 +257,13 @@ pub fn resident_memory() -> u64 {
     (all.unwrap_or(0).saturating_sub(shared.unwrap_or(0))).saturating_mul(PAGE)
 }
 
-/// Bytes of memory that the machine has left, with what it would take from its caches. `None` if it does not say.
+/// Bytes of memory that the machine has left, with what it would take from its caches, and that the limits of this process's
+/// control group leave. `None` if the machine does not say.
 pub fn available_memory() -> Option<u64> {
+    machine_memory().map(|n| n.min(resources::group_memory()))
+}
+
+fn machine_memory() -> Option<u64> {
     let mut text = [0; 512];
     let n = read_small(c"/proc/meminfo", &mut text);
     let mut lines = text[..n].split(|b| *b == b'\n');

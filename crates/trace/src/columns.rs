@@ -166,6 +166,10 @@ pub struct ChunkBuilder {
     reached: u64,
     /// Whether that event completes the instruction at its position.
     completes: bool,
+    /// How many events say where memory is restated since the last key frame: one between its beginning and its end.
+    bounds: u32,
+    /// Events of key frames so far.
+    framed: u64,
     /// The last patches of one page, in the order of their lines: where their words are in the column.
     run: Range<usize>,
     /// Such runs, as far as they are long enough.
@@ -246,6 +250,11 @@ impl ChunkBuilder {
         self.events
     }
 
+    /// Number of events of key frames, in all chunks so far.
+    pub fn framed(&self) -> u64 {
+        self.framed
+    }
+
     /// Position of the last event.
     pub fn position(&self) -> u64 {
         self.pos
@@ -311,6 +320,14 @@ impl ChunkBuilder {
         put(&mut self.columns[col::POSITION], pos - self.chunk_pos);
         (self.pos, self.chunk_pos) = (pos, pos);
         self.events += 1;
+        match t {
+            tag::KEY_FRAME => self.bounds = 0,
+            tag::RESTATE => self.bounds += 1,
+            _ => {}
+        }
+        if self.bounds == 1 || matches!(t, tag::KEY_FRAME | tag::RESTATE) {
+            self.framed += 1;
+        }
         if t != tag::TIME && t != tag::SEQ {
             (self.reached, self.completes) = (pos, false);
         }

@@ -236,6 +236,36 @@ fn a_recording_that_is_cut_has_those_before() {
     }
 }
 
+/// A file that is mapped changes while the copy looks at memory. No state point says that it was so before.
+#[test]
+fn what_is_written_to_a_file_later_is_in_none() {
+    let s = Scene::new();
+    let (trace, file) = (s.path("file.hst"), s.path("mapped"));
+    let (program, log) = (s.compile("states_file.c", &["-O2"]), s.path("log"));
+    for _ in 0..3 {
+        std::fs::write(&file, [b'o'; 16 * 4096]).unwrap();
+        let mut c = s.hindsight(&["record", "--quiet", "-o"]);
+        c.env("HINDSIGHT_LOG", "memory=debug")
+            .env("HINDSIGHT_LOG_FILE", &log);
+        let done = s.run(c.arg(&trace).arg("--").arg(&program).arg(&file));
+        assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+        let log = std::fs::read_to_string(&log).unwrap();
+        assert!(log.contains("makes a key frame"), "{log}");
+        for place in (1..=states(&s, &trace).len()).map(|n| format!("state:{n}")) {
+            let mut c = s.hindsight(&["mem", "--json"]);
+            let done = s.run(c.arg(&trace).args([&place, done.text().trim(), "65536"]));
+            assert!(done.status.success(), "{place}: {}", done.messages());
+            let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+            let known: Vec<Option<u8>> = serde_json::from_value(told["bytes"].clone()).unwrap();
+            assert!(
+                known.iter().flatten().all(|b| *b == b'o'),
+                "{place}: {:?}",
+                known.iter().flatten().find(|b| **b != b'o')
+            );
+        }
+    }
+}
+
 #[test]
 fn with_several_threads_they_are_marks() {
     let s = Scene::new();
@@ -273,6 +303,23 @@ fn they_are_made_from_time_to_time() {
     assert_eq!(done.status.code(), Some(0), "{}", done.messages());
     s.must_verify(&trace);
     assert!(!states(&s, &trace).is_empty());
+    // Their own events do not count, or there would be ever more of them.
+    let script = "n = 0\nfor i in range(20_000_000): n += i";
+    let events = |options: &[&str]| {
+        let mut c = s.hindsight(&["record", "--quiet"]);
+        c.args(options).arg("-o").arg(&trace).arg("--");
+        let done = s.run(c.args(["/usr/bin/python3", "-c", script]));
+        assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+        let mut c = s.hindsight(&["replay", "--verify", "--json"]);
+        let done = s.run(c.arg(&trace));
+        let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+        let kinds = told["events"].as_object().unwrap();
+        kinds.values().filter_map(Value::as_u64).sum::<u64>()
+    };
+    let own = events(&[]);
+    events(&["--state-points", "events=300"]);
+    let points = states(&s, &trace).len() as u64;
+    assert!(points <= own / 300 + 1, "{points} with {own} events");
     let refused = record("every=1s", &["--regime", "checked"]);
     assert_eq!(refused.status.code(), Some(125));
     assert!(refused.messages().contains("in the quiet regime only"));

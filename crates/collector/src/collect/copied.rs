@@ -3,16 +3,21 @@
 
 use super::Collector;
 use crate::alive;
-use crate::lane::Frame;
+use crate::lane::{Frame, Handed, Order};
+use hindsight_events::Decoder;
 use hindsight_events::copied::stage;
 use hindsight_events::ring::RING_BYTES;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// Bytes of a key frame that are taken at once. Between two of these the rings are looked at.
 const PIECE: usize = 256 << 10;
+
+/// Bytes. A key frame with all that a process may hold in the quiet regime, and what lies around it, takes less.
+const MOST: u64 = 5 << 30;
 
 /// Time between two looks whether a copy lives.
 const LOOK: Duration = Duration::from_millis(50);
@@ -25,19 +30,18 @@ impl<W: Write> Collector<'_, W> {
         let Some(held) = &mut lane.held else { return 0 };
         match &mut held.frame {
             Frame::Awaited => self.await_frame(i, last),
-            Frame::Handed(file, at) => {
-                let piece = read(file, *at);
-                if let Ok(piece) = &piece
-                    && !piece.is_empty()
-                {
-                    *at += piece.len() as u64;
-                    lane.pending.extend_from_slice(piece);
-                    self.cut(i);
-                } else if piece.is_err() || !lane.pending.is_empty() {
-                    // What cannot be read, or does not end with an event, has not come from a recorder.
-                    self.damaged(i);
-                } else {
+            Frame::Handed(frame) => {
+                let piece = read(&frame.file, frame.taken).unwrap_or_default();
+                frame.taken += piece.len() as u64;
+                lane.pending.extend_from_slice(&piece);
+                let whole = frame.order == Order::Nothing && lane.pending.is_empty();
+                if piece.is_empty() && whole {
                     self.go_on(i, true);
+                } else if !piece.is_empty() && follows(&mut frame.order, &lane.pending) {
+                    self.cut(i);
+                } else {
+                    // What cannot be read, or is no whole key frame, has not come from a recorder.
+                    self.damaged(i);
                 }
                 RING_BYTES
             }
@@ -71,8 +75,14 @@ impl<W: Write> Collector<'_, W> {
             stage::HANDED => self.modules.handed(inbox, copy.file),
             _ => None,
         };
-        match file {
-            Some(file) => held.frame = Frame::Handed(file, 0),
+        match file.filter(is_fixed) {
+            Some(file) => {
+                held.frame = Frame::Handed(Handed {
+                    file,
+                    taken: 0,
+                    order: Order::default(),
+                });
+            }
             None => self.go_on(i, false),
         }
         RING_BYTES
@@ -114,6 +124,27 @@ impl<W: Write> Collector<'_, W> {
         consumer.answer_copy(placed);
         0
     }
+}
+
+/// Whether nobody can change a file any more, and it has an end that is not too far.
+fn is_fixed(file: &File) -> bool {
+    let wanted = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+    // SAFETY: the call takes no pointers, and the descriptor is open.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & wanted == wanted && file.metadata().is_ok_and(|m| m.len() <= MOST)
+}
+
+/// Whether the whole events at the start of `bytes` have their place in a key frame. `order` is what may come first, then
+/// what may come behind them.
+fn follows(order: &mut Order, bytes: &[u8]) -> bool {
+    let (mut decoder, mut at) = (Decoder::default(), 0);
+    while let Some((_, event, n)) = decoder.decode(&bytes[at..]) {
+        let Some(next) = order.behind(&event) else {
+            return false;
+        };
+        (*order, at) = (next, at + n);
+    }
+    true
 }
 
 /// Reads a piece at `at`. It is empty at the end.

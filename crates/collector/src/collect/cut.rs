@@ -131,7 +131,7 @@ impl<W: Write> Collector<'_, W> {
             let lane = &mut self.lanes[i];
             let Some(open) = &mut lane.open else { return };
             let mut builder = std::mem::take(&mut open.builder);
-            let before = builder.events();
+            let (before, framed) = (builder.events(), builder.framed());
             if before == 0 {
                 open.oldest = Instant::now();
             }
@@ -180,7 +180,9 @@ impl<W: Write> Collector<'_, W> {
                 }
                 modules.stand_in(e)
             });
-            open.events += u64::from(builder.events() - before);
+            let came = u64::from(builder.events() - before);
+            // Otherwise key frames would ask for further ones.
+            open.events += came.saturating_sub(builder.framed() - framed);
             open.builder = builder;
             open.lost_files += lost.len() as u64;
             at += n;

@@ -58,7 +58,10 @@ impl<W: Write> Collector<'_, W> {
             if lane.broken || lane.open.is_none() && free {
                 continue;
             }
-            let open = lane.open.as_ref().filter(|_| lane.pending.is_empty())?;
+            let open = lane
+                .open
+                .as_ref()
+                .filter(|_| lane.pending.is_empty() && lane.held.is_none())?;
             let info = &open.info;
             match info.kind {
                 StreamKind::Thread => {

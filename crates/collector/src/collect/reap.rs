@@ -103,11 +103,22 @@ impl<W: Write> Collector<'_, W> {
     pub(super) fn bury(&mut self) {
         for (image, pid) in std::mem::take(&mut self.replaced) {
             let is_shared = self.lanes.iter().any(|l| l.shares(image, pid));
-            for i in 0..self.lanes.len() {
+            let its: Vec<usize> = (0..self.lanes.len())
+                .filter(|i| self.lanes[*i].is_of(image, pid))
+                .collect();
+            its.iter().for_each(|i| {
+                self.drain(*i);
+            });
+            if its.iter().any(|i| self.lanes[*i].held.is_some()) {
+                // A key frame is put into its stream in pieces, and between them the other rings are looked at.
+                self.replaced.push((image, pid));
+                continue;
+            }
+            for i in its {
+                // It may have ended by now, and another one have begun there.
                 if !self.lanes[i].is_of(image, pid) {
                     continue;
                 }
-                self.drain(i);
                 let open = self.lanes[i].open.as_ref();
                 if is_shared && open.is_some_and(|o| o.info.kind == StreamKind::Image) {
                     self.images.replace(image);

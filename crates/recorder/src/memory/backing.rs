@@ -313,6 +313,17 @@ pub fn watched() -> bool {
     FILES.mapped.lock().iter().any(|m| !is_of_system(&m.path))
 }
 
+/// Whether the files in memory that others may change are, by their names, what was mapped. Then nothing that memory shows of
+/// them has changed since.
+pub fn is_as_mapped() -> bool {
+    let same = |m: &Mapped| stat(&m.path).is_some_and(|s| File::of(&s) == m.file);
+    FILES
+        .mapped
+        .lock()
+        .iter()
+        .all(|m| is_of_system(&m.path) || !m.is_in_memory() || same(m))
+}
+
 /// Whether somebody has changed a file while it was in memory. Looks at files that are not in
 /// memory any more, and forgets them. With `all` it looks at all files.
 pub fn changed(all: bool) -> bool {

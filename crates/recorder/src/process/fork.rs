@@ -14,7 +14,7 @@ use hindsight_events::config::children;
 use hindsight_events::unborn::Unborn;
 use hindsight_isa::regs::{R11, RAX, RCX, RSP};
 use hindsight_isa::state::RFLAGS_MASK;
-use linux_raw_sys::errno::{EFAULT, EINVAL};
+use linux_raw_sys::errno::{EAGAIN, EFAULT, EINVAL};
 use linux_raw_sys::general::*;
 
 /// What the child is to be.
@@ -121,7 +121,12 @@ fn copy(t: &Thread, r: &Request) -> u64 {
     let held = sharers::hold(t);
     cache::memory::share();
     // SAFETY: the child has a copy of this stack, and `request` made sure that `r` names no other.
-    let ret = unsafe { sys::raw(r.nr, r.args) };
+    let mut ret = unsafe { sys::raw(r.nr, r.args) };
+    if ret == errno(EAGAIN) && regime::end_copy() {
+        // The copy that makes a key frame counted for the limit on processes.
+        // SAFETY: as above.
+        ret = unsafe { sys::raw(r.nr, r.args) };
+    }
     drop(held);
     ret
 }

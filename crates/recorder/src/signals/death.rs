@@ -1,6 +1,6 @@
 //! The death of the program by a signal.
 
-use crate::memory::page_sharing;
+use crate::memory::{page_sharing, regime};
 use crate::signals::{actions, cores, frame, sharers, traced};
 use crate::sys;
 use crate::sys::context::Info;
@@ -17,6 +17,7 @@ pub fn die(t: &mut Thread, info: &Info) -> ! {
     log!(Info, "dies of signal {signo} at {:#x}", t.ctx.rip);
     // Core dumps do not have memory that is mapped to a file.
     page_sharing::end(t);
+    regime::end_copy();
     let with_others = cores::begin(t, signo);
     t.event(&Event::Signal {
         signo: signo as u8,

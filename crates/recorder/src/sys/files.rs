@@ -212,6 +212,19 @@ pub fn memfd_create(name: &CStr) -> Result<i32> {
     .map(|fd| fd as i32)
 }
 
+/// The same for a file that is to be sealed.
+pub fn memfd_to_seal(name: &CStr) -> Result<i32> {
+    let flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    call(__NR_memfd_create, [name.as_ptr() as u64, flags as u64]).map(|fd| fd as i32)
+}
+
+/// Has a file in memory stay as it is for good.
+pub fn seal(fd: i32) -> Result<()> {
+    const ADD_SEALS: u64 = 1033;
+    let seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+    call(__NR_fcntl, [fd as u64, ADD_SEALS, seals as u64]).map(|_| ())
+}
+
 /// Where a symbolic link leads. Returns the number of bytes written to `buf`.
 pub fn readlink(path: &CStr, buf: &mut [u8]) -> Result<usize> {
     let a = [

@@ -3,6 +3,7 @@
 use crate::sys;
 use crate::sys::lock::Lock;
 use alloc::sync::Arc;
+use core::ffi::CStr;
 use linux_raw_sys::general::*;
 
 /// The kernel's limit on a resource: soft and hard.
@@ -43,6 +44,34 @@ impl Raised {
             (resource, old)
         }))
     }
+}
+
+/// Bytes of memory that this process's control group and those above it may still take. Without version 2 of these groups, and
+/// where they have no limit, that is everything.
+pub fn group_memory() -> u64 {
+    let mut text = [0; 1024];
+    let n = sys::read_small(c"/proc/self/cgroup", &mut text);
+    let mut lines = text[..n].split(|b| *b == b'\n');
+    let mut group = lines.find_map(|l| l.strip_prefix(b"0::"));
+    let mut left = u64::MAX;
+    while let Some(path) = group {
+        if let (Some(most), Some(now)) = (
+            group_number(path, b"/memory.max\0"),
+            group_number(path, b"/memory.current\0"),
+        ) {
+            left = left.min(most.saturating_sub(now));
+        }
+        group = path.iter().rposition(|b| *b == b'/').map(|i| &path[..i]);
+    }
+    left
+}
+
+/// The number in a file of a control group.
+fn group_number(path: &[u8], file: &[u8]) -> Option<u64> {
+    let name = [b"/sys/fs/cgroup", path, file].concat();
+    let mut text = [0; 32];
+    let n = sys::read_small(CStr::from_bytes_until_nul(&name).ok()?, &mut text);
+    sys::number(text[..n].trim_ascii())
 }
 
 /// Soft and hard limits: `RLIMIT_AS`, then `RLIMIT_DATA`.

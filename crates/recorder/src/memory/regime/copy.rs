@@ -3,16 +3,17 @@
 //! The kernel copies a page only when either of both writes to it, so the program stands for as long as the kernel needs to
 //! copy its page tables. The copy finds what has changed, and writes it to a file in memory for the collector.
 //!
-//! The program does not see the copy:
+//! The program hardly sees the copy. It finds it where it looks for processes.
 //!
 //! - It is a child that sends no signal when it ends, and for which only `wait` with `__WALL` or `__WCLONE` looks. Before
 //!   such a call, before the program ends and before it executes another one, the copy is waited for.
-//! - It has no descriptors of the program, and a session of its own.
+//! - It shares the program's descriptors until it has a table of its own, which is empty. It has a session of its own.
 //! - No tracer is told of it.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use super::frame::{self, Say};
 use super::pages::Pages;
+use crate::memory::backing;
 use crate::stream::{handing, ring};
 use crate::sys::{self, resources};
 use crate::thread::Thread;
@@ -22,6 +23,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use hindsight_events::copied::{Copied, stage};
 use hindsight_events::{Encoder, Event, MAX_EVENT};
+use linux_raw_sys::errno::{EAGAIN, ENOMEM};
 use linux_raw_sys::general::*;
 
 /// Nanoseconds. A key frame that costs less is made by the process itself.
@@ -68,12 +70,14 @@ pub enum Fate {
 }
 
 impl Copy {
-    /// Waits until it has ended.
-    pub fn reap(&mut self) {
-        if !self.reaped {
-            sys::wait_for(self.pid);
-            self.reaped = true;
+    /// Waits until it has ended. False if it had before, as far as was known.
+    pub fn reap(&mut self) -> bool {
+        if self.reaped {
+            return false;
         }
+        sys::wait_for(self.pid);
+        self.reaped = true;
+        true
     }
 
     /// What became of its key frame. With `wait` that is known.
@@ -107,6 +111,8 @@ pub fn suits(t: &Thread, cost: u64, bytes: u64) -> bool {
         && ring::file_box().is_some()
         && !t.gaps.is_open()
         && sys::closes_ranges()
+        && sys::stays_in_namespace()
+        && backing::is_as_mapped()
         && sys::available_memory().is_some_and(|n| bytes.saturating_mul(2) < n)
 }
 
@@ -120,7 +126,7 @@ pub fn begin(t: &mut Thread, pages: &mut Pages, key: u64) -> Option<Copy> {
     }
     ctl.copied.expect(ctl.head.load(Relaxed));
     let mask = sys::set_signal_mask(!0);
-    let made = sys::clone_apart();
+    let made = sys::clone_apart(&ctl.copied.pid);
     if made == Ok(0) {
         make(t, pages, key, &ctl.copied, to);
     }
@@ -130,12 +136,13 @@ pub fn begin(t: &mut Thread, pages: &mut Pages, key: u64) -> Option<Copy> {
         Err(e) => {
             log!(Warn, "no copy of the process can be made (error {e})");
             ctl.copied.fail();
-            never();
+            if !matches!(e as u32, EAGAIN | ENOMEM) {
+                never();
+            }
             return None;
         }
     };
     log!(Debug, "process {pid} makes a key frame");
-    ctl.copied.pid.store(pid, Relaxed);
     t.begin_frame();
     frame::unsteady(&frame::unsteady_memory(), &mut |e| t.event(e));
     Some(Copy { pid, reaped: false })
@@ -149,11 +156,12 @@ fn make(t: &mut Thread, pages: &mut Pages, key: u64, copied: &Copied, to: ring::
     // The streams belong to the process.
     t.emit.release();
     ring::become_copy();
-    sys::stand_apart();
-    let _raised = resources::Raised::new();
-    let mut file = FrameFile::new(t.pos, encoder);
-    let whole = file.as_mut().is_some_and(|f| f.fill(t, pages, key));
-    match file.and_then(|f| f.hand(to)).filter(|_| whole) {
+    // Until then its descriptors are those of the process.
+    let apart = sys::stand_apart();
+    match apart
+        .then(|| frame_file(t, pages, key, encoder, to))
+        .flatten()
+    {
         Some([device, inode]) => copied.hand(device, inode),
         None => copied.fail(),
     }
@@ -161,6 +169,22 @@ fn make(t: &mut Thread, pages: &mut Pages, key: u64, copied: &Copied, to: ring::
         ring::attend(i);
     }
     sys::exit_group(0)
+}
+
+/// Makes the file with the key frame, and hands it to the collector. Its device and inode.
+fn frame_file(
+    t: &mut Thread,
+    pages: &mut Pages,
+    key: u64,
+    encoder: Encoder,
+    to: ring::FileBoxName,
+) -> Option<[u64; 2]> {
+    let _raised = resources::Raised::new();
+    let mut file = FrameFile::new(t.pos, encoder)?;
+    if !file.fill(t, pages, key) {
+        return None;
+    }
+    file.hand(to)
 }
 
 /// A file in memory with the events of a key frame.
@@ -180,7 +204,7 @@ struct FrameFile {
 impl FrameFile {
     fn new(position: u64, encoder: Encoder) -> Option<FrameFile> {
         Some(FrameFile {
-            fd: sys::memfd_create(c"frame").ok()?,
+            fd: sys::memfd_to_seal(c"frame").ok()?,
             position,
             encoder,
             bytes: vec![0; PIECE],
@@ -204,7 +228,8 @@ impl FrameFile {
         let whole = frame::restate(&plan, &what, pages.back(), say);
         pages.written(what.bytes);
         self.flush();
-        whole && self.good
+        // What nobody has written to shows what the file has now. It must be what it had when the copy was made.
+        whole && self.good && backing::is_as_mapped()
     }
 
     fn say(&mut self, event: &Event) {
@@ -222,6 +247,8 @@ impl FrameFile {
 
     /// Hands it to the collector. Its device and inode, if that has succeeded.
     fn hand(self, to: ring::FileBoxName) -> Option<[u64; 2]> {
+        // The collector reads it while other programs may have it.
+        sys::seal(self.fd).ok()?;
         let id = sys::fstat(self.fd).ok()?;
         handing::send(self.fd, to).then_some([id.st_dev, id.st_ino])
     }

@@ -25,6 +25,9 @@ const GROWTH: u64 = 100;
 const GROWTH_OF_FILES: u64 = 40;
 /// A key frame that was put off is not considered again sooner than after this part of the interval.
 const SOON: u64 = 8;
+/// If that many copies in a row fail, there are no more.
+const MOST_FAILED: u32 = 2;
+
 /// The key frames so far.
 struct Chain {
     pages: Pages,
@@ -37,6 +40,8 @@ struct Chain {
     copy: Option<Copy>,
     /// The last copy has failed, so this process makes the next key frame itself.
     alone: bool,
+    /// How many copies have failed since the last one that did not.
+    failed: u32,
 }
 
 impl Chain {
@@ -48,11 +53,18 @@ impl Chain {
         };
         match copy.fate(t, wait) {
             Fate::Open => return false,
-            Fate::Placed => self.note(self.pages.said(), self.pages.next() == 1),
+            Fate::Placed => {
+                self.failed = 0;
+                self.note(self.pages.said(), self.pages.next() == 1);
+            }
             Fate::Dropped => {
                 // What the copy has said of pages is in no key frame.
                 self.pages.restart();
                 (self.usual, self.alone) = (0, true);
+                self.failed += 1;
+                if self.failed == MOST_FAILED {
+                    copy::never();
+                }
             }
         }
         self.copy = None;
@@ -111,6 +123,7 @@ static CHAIN: Lock<Chain> = Lock::new(Chain {
     budget: Budget::new(),
     copy: None,
     alone: false,
+    failed: 0,
 });
 
 /// Schedules the first key frame of a thread that becomes quiet.
@@ -150,14 +163,13 @@ pub fn inherited() {
     (c.copy, c.usual) = (None, 0);
 }
 
-/// Waits until no copy of the process makes a key frame any more.
-pub fn end_copy() {
-    if let Some(copy) = &mut CHAIN.lock().copy {
-        copy.reap();
-    }
+/// Waits until no copy of the process makes a key frame any more. Whether there was one.
+pub fn end_copy() -> bool {
+    CHAIN.lock().copy.as_mut().is_some_and(Copy::reap)
 }
 
-/// Has a quiet thread write a key frame behind the instruction at which it stands, whatever that costs.
+/// Has a quiet thread write a key frame behind the instruction at which it stands, whatever that costs. If a copy of the process
+/// writes it, that comes later, and not at all if the copy fails.
 pub fn state_point(t: &mut Thread) {
     if t.regime.quiet {
         t.regime.wants_state = true;
@@ -207,7 +219,7 @@ enum Put {
     Never,
 }
 
-/// Writes a key frame, or says why not. One that the program wants is written whatever it costs.
+/// Writes a key frame, or says why not. One that the program wants is written whatever it costs, if no copy does it.
 fn try_restate(
     t: &mut Thread,
     plan: &Plan,
