@@ -75,7 +75,7 @@ pub struct Way {
     pub checker: Checker,
 }
 
-/// What a machine lacks that has AVX2 at most.
+/// What a machine lacks that has AVX2, but not AVX-512.
 pub fn without_avx512() -> Lacking {
     let mut features = Features::default();
     for f in CpuidFeature::values().filter(|f| format!("{f:?}").starts_with("AVX512")) {

@@ -1,4 +1,4 @@
-//! Instructions of AVX-512 for which those of AVX2 stand, in a replay on a machine that has AVX2 at most. They are the ones that
+//! Instructions of AVX-512 for which those of AVX2 stand, in a replay on a machine that has AVX2, but not AVX-512. They are the ones that
 //! the C library's functions for memory and strings are made of. Which these are stands here; `emit_instead.rs` emits them.
 //!
 //! The registers that such a machine does not have are in [`hindsight_isa::Ctx::high`].

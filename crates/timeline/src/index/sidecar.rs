@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub use limits::Limits;
+pub use limits::{For, Limits};
 pub use stream::Stream;
 
 /// A part may replace the file. Other records are copied to the new file if they have at most a `LITTLE`th of the
@@ -51,19 +51,6 @@ struct State {
     damaged: BTreeSet<Record>,
     /// Why some of the file is not used.
     problem: Option<String>,
-}
-
-/// Why something is added.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum For {
-    /// A question made it. Saving is optional.
-    Question,
-    /// Somebody builds the index. It is to be saved.
-    Index,
-    /// Somebody builds all of the index. Nothing else has to make room for it, and the file may become larger.
-    Rest,
-    /// Nobody asked for it. Nothing has to make room for it, and nobody waits for it.
-    Background,
 }
 
 impl State {

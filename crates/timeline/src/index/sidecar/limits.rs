@@ -1,7 +1,19 @@
-//! How large the file may become.
+//! How large the file may become, depending on why something is added.
 
-use super::For;
 use super::file::{Contents, Key};
+
+/// Why something is added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum For {
+    /// A question made it. Saving is optional.
+    Question,
+    /// Somebody builds the index. It is to be saved.
+    Index,
+    /// Somebody builds all of the index. Nothing else has to make room for it, and the file may become larger.
+    Rest,
+    /// Nobody asked for it. Nothing has to make room for it, and nobody waits for it.
+    Background,
+}
 
 /// The largest sizes that the file may have, in bytes.
 #[derive(Clone, Copy, Debug)]
