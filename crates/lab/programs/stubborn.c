@@ -26,13 +26,22 @@ int main(int argc, char **argv) {
     } else if (!strcmp(how, "wait")) {
         sigprocmask(SIG_BLOCK, &both, 0);
     } else if (!strcmp(how, "child")) {
-        // The program ends; its child stays.
+        // The program ends, at once or when a file is there; its child stays.
         pid_t parent = getpid();
-        if (fork() != 0) return 0;
+        if (fork() != 0) {
+            if (argc > 2) {
+                puts("ready");
+                fflush(stdout);
+                while (access(argv[2], F_OK)) usleep(1000);
+            }
+            return 0;
+        }
         while (getppid() == parent) usleep(1000);
     }
-    puts("ready");
-    fflush(stdout);
+    if (strcmp(how, "child") || argc == 2) {
+        puts("ready");
+        fflush(stdout);
+    }
     if (!strcmp(how, "take")) {
         // It takes its time.
         while (!seen) n++;
@@ -47,7 +56,7 @@ int main(int argc, char **argv) {
         puts("in order");
         return 7;
     }
-    if (argc > 2)
+    if (strcmp(how, "child") && argc > 2)
         for (;;) n++;
     for (;;) pause();
 }

@@ -399,6 +399,24 @@ fn name_and_state(pid: i32) -> Option<(String, char)> {
     Some((name.to_owned(), rest.chars().next()?))
 }
 
+/// The state letter of a process, unless it is gone.
+pub fn state(pid: i32) -> Option<char> {
+    Some(name_and_state(pid)?.1)
+}
+
+/// Has process `pid` run only where this thread runs, and only when this thread leaves the processor alone.
+pub fn run_behind_this_thread(pid: i32) {
+    let idle = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a set of processors may be all zeros; the kernel reads the structures, which are as long as it is told.
+    let done = unsafe {
+        let mut only: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu() as usize, &mut only);
+        [0, pid].map(|who| libc::sched_setaffinity(who, size_of_val(&only), &only)) == [0, 0]
+            && libc::sched_setscheduler(pid, libc::SCHED_IDLE, &idle) == 0
+    };
+    assert!(done);
+}
+
 /// The children of process `pid`, with their names.
 pub fn children(pid: i32) -> Vec<(i32, String)> {
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! `record` ends when it is told to, whatever its program does.
 
-use hindsight_lab::{Running, Scene, end, kill, words};
+use hindsight_lab::{Running, Scene, children, end, kill, run_behind_this_thread, state, words};
 use std::path::{Path, PathBuf};
 
 fn start(scene: &Scene, program: &Path, args: &[&str]) -> (Running, PathBuf) {
@@ -58,4 +58,26 @@ fn who_outlives_the_program_holds_nobody_up() {
     kill(-group, libc::SIGKILL);
     assert_eq!(end(done.status), (Some(0), None), "{}", done.messages());
     scene.must_verify(&trace);
+}
+
+/// A signal that `record` gets when its program has ended is for `record`, although it has not noticed that yet.
+#[test]
+fn a_signal_between_the_end_and_its_notice_is_not_lost() {
+    let scene = Scene::new();
+    let program = scene.compile("stubborn.c", &[]);
+    for i in 0..4 {
+        let go = scene.path(&format!("go{i}"));
+        let (running, _) = start(&scene, &program, &["child", go.to_str().unwrap()]);
+        let group = running.id();
+        let parts = children(group).into_iter();
+        let (parent, _) = parts.min_by_key(|(_, name)| name != "stubborn").unwrap();
+        // While this thread looks, `record` gets next to no time: it finds the end and the signal together.
+        run_behind_this_thread(group);
+        std::fs::write(&go, "").unwrap();
+        while state(parent).is_some_and(|s| s != 'Z') {}
+        assert!(kill(group, libc::SIGTERM));
+        let done = running.finish();
+        kill(-group, libc::SIGKILL);
+        assert_eq!(end(done.status), (Some(0), None), "{}", done.messages());
+    }
 }

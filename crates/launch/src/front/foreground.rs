@@ -41,6 +41,8 @@ pub struct Foreground {
     child_ignored: bool,
     /// The first signal that asked for an end.
     ended: Cell<Option<i32>>,
+    /// Somebody wants this process itself to end.
+    told: Cell<bool>,
     /// Without one, all that a process sends is passed on.
     probe: Option<GroupProbe>,
 }
@@ -63,6 +65,7 @@ impl Foreground {
             before,
             child_ignored,
             ended: Cell::new(None),
+            told: Cell::new(false),
             probe: GroupProbe::new().ok(),
         })
     }
@@ -80,15 +83,21 @@ impl Foreground {
     /// When the program has ended: takes the signals that came meanwhile; whether somebody wants this process itself
     /// to end.
     pub fn told_to_end(&self) -> bool {
-        let mut told = false;
         while let Some(came) = Signals::all().take(Duration::ZERO) {
-            self.note(came.signal);
-            told |= came.sent() && ENDING.contains(&came.signal) && came.signal != libc::SIGQUIT;
-            if came.signal == libc::SIGTSTP {
-                signals::stop_by(came.signal);
-            }
+            self.take(came);
         }
-        told
+        self.told.take()
+    }
+
+    /// Takes a signal that came when the program had ended: there is nobody else to take it.
+    fn take(&self, came: Came) {
+        self.note(came.signal);
+        if came.sent() && ENDING.contains(&came.signal) && came.signal != libc::SIGQUIT {
+            self.told.set(true);
+        }
+        if came.signal == libc::SIGTSTP {
+            signals::stop_by(came.signal);
+        }
     }
 
     fn note(&self, signal: i32) {
@@ -131,12 +140,22 @@ impl Foreground {
 
     /// Waits for `pid` to end; calls `beat` a few times a second, and `tell` when something happens.
     pub(crate) fn wait(&self, pid: i32, beat: impl Fn(), tell: impl Fn(News)) -> io::Result<Ended> {
+        // A signal is passed on only when the program has been seen alive since: one that has ended takes none.
+        let mut held: Option<Came> = None;
         loop {
             match process::poll_child(pid)? {
-                Some(Change::Ended(ended)) => return Ok(ended),
+                Some(Change::Ended(ended)) => {
+                    held.into_iter().for_each(|came| self.take(came));
+                    return Ok(ended);
+                }
                 Some(Change::Stopped(signal)) => {
                     // It may have been before this process was continued.
-                    while let Some(came) = Signals::of(&[libc::SIGCONT]).take(Duration::ZERO) {
+                    let goes_on = |came: &mut Came| came.signal == libc::SIGCONT;
+                    let mut early = held.take_if(goes_on);
+                    while let Some(came) = early
+                        .take()
+                        .or_else(|| Signals::of(&[libc::SIGCONT]).take(Duration::ZERO))
+                    {
                         tell(News::GoesOn);
                         self.pass_on(pid, came);
                     }
@@ -148,8 +167,7 @@ impl Foreground {
                 }
                 None => {}
             }
-            beat();
-            if let Some(came) = Signals::all().take(BEAT) {
+            if let Some(came) = held.take() {
                 if came.signal == libc::SIGCONT {
                     tell(News::GoesOn);
                 }
@@ -160,6 +178,8 @@ impl Foreground {
                     tell(News::EndIsWanted(alone.then_some(signal)));
                 }
             }
+            beat();
+            held = Signals::all().take(BEAT);
         }
     }
 
