@@ -2,6 +2,7 @@
 
 mod blocks;
 mod numbers;
+mod places;
 mod tree;
 
 pub use blocks::{Block, blocks};

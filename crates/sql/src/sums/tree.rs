@@ -10,13 +10,13 @@
 //! A jump into code without a name stays in the function, if that is in the same file: compilers put rarely used parts of one
 //! elsewhere. Functions without a name cannot be told apart. Where one calls another, both count as one.
 
-use super::numbers::{Front, Numbers};
-use super::{file_at, instructions, runs, share, threads, whole};
+use super::numbers::Front;
+use super::places::{End, Function, Known, Place, Places};
+use super::{runs, share, threads};
 use crate::bounds::Bounds;
 use crate::recording::Recording;
 use crate::rows::Stop;
-use hindsight_timeline::{Cancel, Entry, Executed, Run, ThreadId};
-use iced_x86::{FlowControl, Instruction, Mnemonic};
+use hindsight_timeline::{Cancel, Entry, Executed, ThreadId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -28,8 +28,6 @@ const MOST: usize = 1 << 22;
 pub const LOOK: usize = 1 << 14;
 /// At most this many calls that have not returned are remembered. If there are more, half of them are forgotten: the oldest.
 const OPEN: usize = 1 << 20;
-/// Of this many runs something is known at a time.
-const RUNS: usize = 1 << 20;
 /// The number of a function that no code belongs to.
 const NOBODY: u32 = u32::MAX;
 
@@ -60,60 +58,6 @@ pub struct Node {
     pub own: u64,
 }
 
-/// A function.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Function {
-    /// Its name. `None`: nobody knows.
-    pub name: Option<String>,
-    /// Path of its file. `None`: code that the program made.
-    pub module: Option<String>,
-}
-
-impl Function {
-    /// Its name, or that of its file in brackets. What separates functions in a stack is not part of it.
-    pub fn shown(&self) -> String {
-        match (&self.name, &self.module) {
-            (Some(name), _) => name.replace(';', ","),
-            (None, Some(module)) => {
-                let file = module.rsplit('/').next().unwrap_or(module);
-                format!("[{}]", file.replace(';', ","))
-            }
-            (None, None) => "[made at run time]".into(),
-        }
-    }
-}
-
-/// How a run ends.
-// As wide as what stands beside it. It is copied for each run, and a copy of smaller fields would wait for their stores.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u32)]
-enum End {
-    /// Control stays in the function, or nobody knows better.
-    #[default]
-    Within,
-    Call,
-    Return,
-}
-
-/// What is known of an address.
-#[derive(Clone, Copy, Default)]
-struct Place {
-    pc: u64,
-    function: u32,
-    /// 1 if it is the function's beginning, otherwise 0: as wide as the number beside it, like [`End`].
-    begins: u32,
-}
-
-/// What is known of a run.
-#[derive(Clone, Copy, Default)]
-struct Known {
-    /// Where it begins.
-    at: Place,
-    /// The address behind it.
-    behind: u64,
-    end: End,
-}
-
 /// The call paths of all threads within the bounds.
 pub fn tree(r: &Recording, bounds: &Bounds, cancel: &Cancel) -> Result<Vec<Tree>, Stop> {
     let all = threads(r, bounds)?;
@@ -134,6 +78,8 @@ struct Open {
     back: Option<u64>,
     /// The node that called.
     node: u32,
+    /// The function that called. Where calls are nested deeper than [`DEEPEST`] its node stands for others, too.
+    from: u32,
     /// How the run ended that a handler interrupts.
     last: (End, u64),
 }
@@ -143,12 +89,12 @@ struct Maker<'a> {
     /// How many nodes all trees have.
     paths: &'a AtomicUsize,
     children: HashMap<(u32, u32), u32>,
-    by_function: HashMap<Function, u32>,
-    numbers: Numbers,
-    known: Vec<Known>,
+    places: Places,
     open: Vec<Open>,
     /// Where it is.
     node: u32,
+    /// The function in which it is.
+    here: u32,
     /// How the run before ended, and the address behind it.
     last: (End, u64),
     /// The number of instructions up to the end of the run before.
@@ -173,11 +119,10 @@ impl Maker<'_> {
             },
             paths,
             children: HashMap::new(),
-            by_function: HashMap::new(),
-            numbers: Numbers::default(),
-            known: Vec::new(),
+            places: Places::new(thread, image),
             open: Vec::new(),
             node: 0,
+            here: NOBODY,
             last: (End::Within, 0),
             count: 0,
         }
@@ -199,7 +144,8 @@ impl Maker<'_> {
             self.count = e.count;
             let mut done = self.enter_from_kernel(r, e);
             for run in taken {
-                let known = done.and_then(|()| front.of(run, |_| self.find(r, e, run)).copied());
+                let known =
+                    done.and_then(|()| front.of(run, |_| self.places.of_run(r, e, run)).copied());
                 done = known.and_then(|k| {
                     self.arrive(k.at)?;
                     let n = run.instructions();
@@ -215,38 +161,14 @@ impl Maker<'_> {
             failed = done.err();
             failed.is_none()
         })?;
+        self.tree.functions = self.places.functions;
         failed.map_or(Ok(self.tree), Err)
-    }
-
-    fn find(&mut self, r: &Recording, e: &Executed, run: Run) -> Result<Known, Stop> {
-        if self.known.len() >= RUNS {
-            self.known.clear();
-            self.numbers.clear();
-        }
-        let (known, tree, by_function) = (&mut self.known, &mut self.tree, &mut self.by_function);
-        let number = self.numbers.find(tree.image, e, run, || {
-            let list = instructions(e, run);
-            let last = list.last();
-            known.push(Known {
-                at: place(r, tree, by_function, run.pc(), e.count)?,
-                behind: last.map_or(run.pc(), Instruction::next_ip),
-                end: match last.map(|i| (i.flow_control(), i.mnemonic())) {
-                    Some((FlowControl::Call | FlowControl::IndirectCall, Mnemonic::Call)) => {
-                        End::Call
-                    }
-                    Some((FlowControl::Return, Mnemonic::Ret)) => End::Return,
-                    _ => End::Within,
-                },
-            });
-            Ok::<_, Stop>(known.len() as u32)
-        })?;
-        Ok(self.known[number as usize - 1])
     }
 
     /// Goes to where the kernel lets the thread go on. It may begin handlers, and end them, without an instruction in between.
     fn enter_from_kernel(&mut self, r: &Recording, e: &Executed) -> Result<(), Stop> {
         for Entry { pc, handler, .. } in e.entries {
-            let at = place(r, &mut self.tree, &mut self.by_function, *pc, e.count)?;
+            let at = self.places.at(r, *pc, e.count)?;
             match handler {
                 true => {
                     let last = std::mem::take(&mut self.last);
@@ -262,14 +184,12 @@ impl Maker<'_> {
     #[inline]
     fn arrive(&mut self, at: Place) -> Result<(), Stop> {
         match self.last {
-            (End::Within, _) if self.tree.nodes[self.node as usize].function == at.function => {
-                Ok(())
-            }
+            (End::Within, _) if self.here == at.function => Ok(()),
             (End::Within, _) => self.jump(at),
             (End::Call, behind) => self.call(Some(behind), Default::default(), at),
             (End::Return, _) => match self.open.last() {
                 Some(o) if o.back == Some(at.pc) => {
-                    self.node = o.node;
+                    (self.node, self.here) = (o.node, o.from);
                     self.open.pop();
                     Ok(())
                 }
@@ -285,6 +205,7 @@ impl Maker<'_> {
         self.open.push(Open {
             back,
             node: self.node,
+            from: self.here,
             last,
         });
         self.enter(self.node, at.function)
@@ -292,8 +213,9 @@ impl Maker<'_> {
 
     /// A function is called from a node.
     fn enter(&mut self, parent: u32, function: u32) -> Result<(), Stop> {
+        self.here = function;
         let depth = self.tree.nodes[parent as usize].depth + 1;
-        let unknown = self.tree.functions[function as usize].name.is_none();
+        let unknown = self.places.functions[function as usize].name.is_none();
         let same = self.tree.nodes[parent as usize].function == function;
         if depth as usize > DEEPEST || unknown && same {
             self.node = parent;
@@ -320,14 +242,8 @@ impl Maker<'_> {
 
     /// A jump leads into another function than the one that the node stands for.
     fn jump(&mut self, at: Place) -> Result<(), Stop> {
-        let deepest = self.tree.nodes[self.node as usize].depth as usize >= DEEPEST;
-        if deepest && self.open.last().is_some_and(|o| o.node == self.node) {
-            // The node stands for all that is called there.
-            return Ok(());
-        }
-        let to = &self.tree.functions[at.function as usize];
-        let now = self.tree.nodes[self.node as usize].function;
-        let from = self.tree.functions.get(now as usize);
+        let to = &self.places.functions[at.function as usize];
+        let from = self.places.functions.get(self.here as usize);
         if to.name.is_none() && from.is_some_and(|f| f.module == to.module) {
             return Ok(());
         }
@@ -344,7 +260,7 @@ impl Maker<'_> {
             self.end(n);
             return Ok(());
         }
-        match self.tree.nodes[self.node as usize].function == at.function {
+        match self.here == at.function {
             true => Ok(()),
             false => self.jump(at),
         }
@@ -353,7 +269,7 @@ impl Maker<'_> {
     /// Ends calls up to the last one of a function. Returns whether it is among them.
     fn back_into(&mut self, function: u32) -> bool {
         let mut near = self.open.iter().rev().take(LOOK);
-        let of = |o: &Open| self.tree.nodes[o.node as usize].function == function;
+        let of = |o: &Open| o.from == function;
         let found = near.position(of);
         if let Some(n) = found {
             self.end(n);
@@ -365,7 +281,7 @@ impl Maker<'_> {
     fn end(&mut self, n: usize) -> Open {
         let at = self.open.len() - 1 - n;
         let ended = self.open[at];
-        self.node = ended.node;
+        (self.node, self.here) = (ended.node, ended.from);
         self.open.truncate(at);
         ended
     }
@@ -373,7 +289,7 @@ impl Maker<'_> {
     /// The kernel goes on there, and no handler begins. Most often a handler has ended.
     fn leave_handler(&mut self, at: Place) {
         // A call within the handler is made again.
-        if self.tree.nodes[self.node as usize].function == at.function {
+        if self.here == at.function {
             self.last = (End::Within, 0);
             return;
         }
@@ -383,7 +299,7 @@ impl Maker<'_> {
         let mut of = None;
         for (n, o) in handlers {
             first = first.or(Some(n));
-            if self.tree.nodes[o.node as usize].function == at.function {
+            if o.from == at.function {
                 of = Some(n);
                 break;
             }
@@ -394,37 +310,4 @@ impl Maker<'_> {
             None => (End::Within, 0),
         };
     }
-}
-
-/// What is at an address when the tree's thread has completed `count` instructions.
-fn place(
-    r: &Recording,
-    tree: &mut Tree,
-    by_function: &mut HashMap<Function, u32>,
-    pc: u64,
-    count: u64,
-) -> Result<Place, Stop> {
-    let file = file_at(r, tree.image, pc, tree.thread, count)?;
-    let location = match file {
-        Some(file) => r.location(tree.image, file, pc)?,
-        None => None,
-    };
-    let module = location.as_ref().map(|l| l.module.clone());
-    let (mut name, mut begins) = (None, false);
-    if let Some((function, past)) = location.and_then(|l| l.function) {
-        let main = whole(&function).map(str::to_owned);
-        begins = past == 0 && main.is_none();
-        name = Some(main.unwrap_or(function));
-    }
-    let function = Function { name, module };
-    let next = tree.functions.len() as u32;
-    let number = *by_function.entry(function.clone()).or_insert(next);
-    if number == next {
-        tree.functions.push(function);
-    }
-    Ok(Place {
-        pc,
-        function: number,
-        begins: u32::from(begins),
-    })
 }
