@@ -1,11 +1,13 @@
 //! What whole executions amount to: how often code was executed, and what calls cost.
 
 mod blocks;
+mod calls;
 mod numbers;
 mod places;
 mod tree;
 
 pub use blocks::{Block, blocks};
+pub use calls::{Ended, How, Wanted, calls};
 pub use numbers::Numbers;
 pub use tree::{Tree, tree};
 

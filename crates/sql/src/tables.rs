@@ -13,7 +13,7 @@ mod profile;
 mod transfers;
 mod values;
 
-pub use calls::{Calls, number};
+pub use calls::{Calls, EveryCall, number};
 pub use coverage::Coverage;
 pub use events::{Events, Gaps, Marks, Segments, Signals, Syscalls};
 pub use executed::{Accesses, Branches, Instructions};
@@ -137,6 +137,11 @@ pub fn all() -> Vec<Named> {
             "branches",
             "a jump, call, return or conditional branch; made by replay",
             Arc::new(Branches),
+        ),
+        named(
+            "calls",
+            "a call of a function, of all there were; made by replay. For those of one function ask `calls('FUNCTION')`",
+            Arc::new(EveryCall),
         ),
         named(
             "heap",

@@ -65,6 +65,38 @@ pub struct Return {
 }
 
 impl Call {
+    /// A call that was found in another way: of `function` by `thread`, at `position`, where the thread had completed `count`
+    /// instructions.
+    pub fn found(
+        function: u64,
+        (thread, count): (ThreadId, u64),
+        position: Position,
+        handler: bool,
+    ) -> Call {
+        Call {
+            function,
+            thread,
+            position,
+            count,
+            handler,
+            returned: None,
+        }
+    }
+
+    /// The same, with its return to the address `to`, when the thread had completed `count` instructions. rax held `value` then.
+    #[must_use]
+    pub fn returning(self, position: Position, count: u64, to: u64, value: u64) -> Call {
+        Call {
+            returned: Some(Return {
+                position,
+                count,
+                to,
+                value,
+            }),
+            ..self
+        }
+    }
+
     /// The integer registers that pass arguments, in this state: rdi, rsi, rdx, rcx, r8, r9.
     pub fn arguments(cpu: &crate::CpuState) -> [u64; 6] {
         CALL_ARGUMENTS.map(|r| cpu.gpr[r])

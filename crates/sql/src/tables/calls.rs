@@ -1,4 +1,8 @@
-//! The calls of a function.
+//! The calls of a function, and all calls.
+
+mod every;
+
+pub use every::EveryCall;
 
 use crate::bounds::Bounds;
 use crate::column::Kind::{Address, Bool, Int, Text};
@@ -9,7 +13,8 @@ use crate::table::Table;
 use crate::tables::instant;
 use anyhow::anyhow;
 use hindsight_inspect::{Callee, Inspector};
-use hindsight_timeline::{Call, Cancel, Cursor, Filter, Position, did_you_mean};
+use hindsight_isa::regs::RAX;
+use hindsight_timeline::{Call, Cancel, Cursor, Filter, Position, ThreadId, did_you_mean};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -31,7 +36,7 @@ pub const CALLS: &[Column] = &[
     column(
         "caller",
         Text,
-        "where it returned to, as FILE!FUNCTION+OFFSET; NULL: it did not return",
+        "where it returned to, as FILE!FUNCTION+OFFSET; NULL: it did not return, or that is no code of a file",
     ),
     column(
         "arguments",
@@ -77,44 +82,95 @@ impl Table for Calls {
     fn rows(&self, r: &Recording, bounds: &Bounds, out: &mut Rows) -> Result<(), Stop> {
         let clock = r.clock()?;
         let list = self.list(r, bounds, &out.cancel)?;
-        let mut cursor = r.timeline.cursor()?;
-        let mut known: HashMap<(u32, u64), Option<Callee>> = HashMap::new();
-        let cancel = out.cancel.clone();
+        let mut filler = Filler::new(r)?;
         for (name, c) in list {
-            cancel.check()?;
+            out.cancel.check()?;
             let time = clock.time(c.position);
             if !bounds.has("time", time) || !bounds.has("thread", c.thread.0) {
                 continue;
             }
-            let image = r.image(c.thread)?;
             instant(r, out, c.position, time, (c.thread, c.count))?;
             out.text(5, name);
-            out.uint(6, c.function);
             if let Some(back) = &c.returned {
-                out.text(12, back.position.to_string());
-                out.int(13, clock.time(back.position));
-                out.int(14, back.count.saturating_sub(c.count) as i64);
-                out.uint(15, back.value);
-                let back_at = clock.time(back.position);
-                if out.wants(&[7])
-                    && let Some(file) = r.file(image, back.to, back_at)?
-                {
-                    let at = r.location(image, file, back.to)?;
-                    out.maybe(7, at.map(|l| l.exact()));
-                }
+                filler.caller(r, out, r.image(c.thread)?, (back.to, back.position))?;
             }
-            out.bool(17, c.handler);
-            if out.wants(&[8, 9, 10, 11, 16]) {
-                cursor.cancellable(&cancel, |cursor| cursor.seek_call(&c))?;
-                let registers = Call::arguments(&cursor.registers()?);
-                (0..3).for_each(|i| out.uint(9 + i, registers[i]));
-            }
-            if out.wants(&[8, 16]) {
-                typed(r, out, &mut cursor, &mut known, (image, &c))?;
-            }
+            filler.call(r, out, &c)?;
             out.end()?;
         }
         Ok(())
+    }
+}
+
+/// Columns for which a cursor goes to a call: arguments, and what is made of them.
+const AT_CALL: [usize; 5] = [8, 9, 10, 11, 16];
+/// Columns that need to know what rax held.
+const AT_RETURN: [usize; 2] = [15, 16];
+
+/// Fills columns of [`CALLS`].
+struct Filler {
+    cursor: Cursor,
+    known: HashMap<(u32, u64), Option<Callee>>,
+}
+
+impl Filler {
+    fn new(r: &Recording) -> Result<Filler, Stop> {
+        Ok(Filler {
+            cursor: r.timeline.cursor()?,
+            known: HashMap::new(),
+        })
+    }
+
+    /// Says to which code a call returned, and when.
+    fn caller(
+        &self,
+        r: &Recording,
+        out: &mut Rows,
+        image: u32,
+        (to, at): (u64, Position),
+    ) -> Result<(), Stop> {
+        if out.wants(&[7])
+            && let Some(file) = r.file(image, to, r.clock()?.time(at))?
+        {
+            let at = r.location(image, file, to)?;
+            out.maybe(7, at.map(|l| l.exact()));
+        }
+        Ok(())
+    }
+
+    /// Says all of a call but where it began, and its names.
+    fn call(&mut self, r: &Recording, out: &mut Rows, c: &Call) -> Result<(), Stop> {
+        out.uint(6, c.function);
+        if let Some(back) = &c.returned {
+            if out.wants(&[12]) {
+                out.text(12, back.position.to_string());
+            }
+            if out.wants(&[13]) {
+                out.int(13, r.clock()?.time(back.position));
+            }
+            out.int(14, back.count.saturating_sub(c.count) as i64);
+            out.uint(15, back.value);
+        }
+        out.bool(17, c.handler);
+        if out.wants(&AT_CALL) {
+            let cancel = out.cancel.clone();
+            let cursor = &mut self.cursor;
+            cursor.cancellable(&cancel, |cursor| cursor.seek_call(c))?;
+            let registers = Call::arguments(&cursor.registers()?);
+            (0..3).for_each(|i| out.uint(9 + i, registers[i]));
+        }
+        if out.wants(&[8, 16]) {
+            let image = r.image(c.thread)?;
+            typed(r, out, &mut self.cursor, &mut self.known, (image, c))?;
+        }
+        Ok(())
+    }
+
+    /// What rax held when a thread had completed so many instructions.
+    fn rax(&mut self, out: &Rows, thread: ThreadId, count: u64) -> Result<u64, Stop> {
+        let cancel = out.cancel.clone();
+        let cursor = &mut self.cursor;
+        cursor.cancellable(&cancel, |cursor| cursor.seek_count(thread, count))?;
+        Ok(cursor.registers()?.gpr[RAX])
     }
 }
 

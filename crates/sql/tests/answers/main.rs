@@ -2,6 +2,7 @@
 
 mod ask;
 mod bounds;
+mod calls;
 mod converted;
 mod cookbook;
 mod exported;
