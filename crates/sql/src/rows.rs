@@ -273,6 +273,14 @@ impl Rows {
         }
     }
 
+    /// Hands on what there is, if it has so many rows.
+    pub fn send_from(&mut self, rows: usize) -> Result<(), Stop> {
+        match self.rows >= rows {
+            true => self.send(),
+            false => Ok(()),
+        }
+    }
+
     /// Hands on what there is.
     pub fn send(&mut self) -> Result<(), Stop> {
         if self.rows == 0 {

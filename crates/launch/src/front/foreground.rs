@@ -142,31 +142,21 @@ impl Foreground {
     pub(crate) fn wait(&self, pid: i32, beat: impl Fn(), tell: impl Fn(News)) -> io::Result<Ended> {
         // A signal is passed on only when the program has been seen alive since: one that has ended takes none.
         let mut held: Option<Came> = None;
+        let over = |held: Option<Came>| held.into_iter().for_each(|came| self.take(came));
         loop {
-            match process::poll_child(pid)? {
-                Some(Change::Ended(ended)) => {
-                    held.into_iter().for_each(|came| self.take(came));
+            let stopped = match process::poll_child(pid) {
+                Ok(None) => None,
+                Ok(Some(Change::Stopped(signal))) => Some(signal),
+                Ok(Some(Change::Ended(ended))) => {
+                    over(held);
                     return Ok(ended);
                 }
-                Some(Change::Stopped(signal)) => {
-                    // It may have been before this process was continued.
-                    let goes_on = |came: &mut Came| came.signal == libc::SIGCONT;
-                    let mut early = held.take_if(goes_on);
-                    while let Some(came) = early
-                        .take()
-                        .or_else(|| Signals::of(&[libc::SIGCONT]).take(Duration::ZERO))
-                    {
-                        tell(News::GoesOn);
-                        self.pass_on(pid, came);
-                    }
-                    if process::state(pid) == Some(b'T') {
-                        tell(News::Stops);
-                        signals::stop_by(signal);
-                    }
-                    continue;
+                Err(e) => {
+                    over(held);
+                    return Err(e);
                 }
-                None => {}
-            }
+            };
+            // At once: what the rest of the group has got is known only until the next signal.
             if let Some(came) = held.take() {
                 if came.signal == libc::SIGCONT {
                     tell(News::GoesOn);
@@ -177,6 +167,18 @@ impl Foreground {
                 if ENDING.contains(&signal) {
                     tell(News::EndIsWanted(alone.then_some(signal)));
                 }
+            }
+            if let Some(signal) = stopped {
+                // It may have been before this process was continued.
+                while let Some(came) = Signals::of(&[libc::SIGCONT]).take(Duration::ZERO) {
+                    tell(News::GoesOn);
+                    self.pass_on(pid, came);
+                }
+                if process::state(pid) == Some(b'T') {
+                    tell(News::Stops);
+                    signals::stop_by(signal);
+                }
+                continue;
             }
             beat();
             held = Signals::all().take(BEAT);

@@ -4,6 +4,8 @@
 //!
 //! - A tail call is a call of its own. It returns where the call returns that it goes on for.
 //! - Nothing is joined: neither calls that are nested deep, nor functions without a name.
+//!
+//! A thread is followed from its beginning, whatever is asked for. So answers do not depend on that.
 
 use super::numbers::Front;
 use super::places::{End, Function, Known, Place, Places};
@@ -26,12 +28,14 @@ pub struct Called {
     pub function: u64,
     /// The number of the function in [`Ended::functions`].
     pub number: u32,
+    /// That function begins there. Otherwise code without a name stands behind it, such as a stub of the linker.
+    pub begins: bool,
     /// How it began.
     pub how: How,
     /// Where it is to return to. `None`: nobody knows, or the kernel called it.
     pub back: Option<u64>,
-    /// How many calls had not returned then, with this one. `None`: the thread was not looked at from its beginning, or not all
-    /// of it was recorded.
+    /// How many calls had not returned then, with this one. `None`: not all before was recorded, or a jump led back into one of
+    /// several calls of a function.
     pub depth: Option<u32>,
     /// What a handler interrupts: how the run before ended.
     last: Last,
@@ -54,7 +58,7 @@ pub enum How {
     Tail(u64),
     /// The kernel called it to handle a signal.
     Handler,
-    /// The thread begins there, or goes on there behind what was not recorded.
+    /// The thread begins there, or what was not recorded leads there.
     Begins,
 }
 
@@ -85,14 +89,14 @@ pub struct Ended<'a> {
 
 /// Which calls are asked for.
 pub struct Wanted {
-    /// The thread's first instruction.
+    /// The thread is followed from here, where it begins,
     pub begins: u64,
+    /// up to here. Where calls return is known as far.
+    pub to: u64,
     /// Calls that begin when the thread has completed so many instructions, or more.
     pub from: u64,
     /// And fewer than these.
     pub until: u64,
-    /// The thread is followed up to here to find where they return.
-    pub to: u64,
 }
 
 impl Wanted {
@@ -119,8 +123,8 @@ pub fn calls(
         waiting: 0,
         here: None,
         last: Last::default(),
-        count: 0,
-        depth: (wanted.from <= wanted.begins).then_some(0),
+        count: wanted.begins,
+        depth: Some(0),
         told: Ok(()),
         tell,
     };
@@ -155,17 +159,13 @@ impl Stack<'_, '_> {
         let mut failed = None;
         let mut runs = runs(r, thread, cancel)?;
         let mut front: Front<Known> = Front::default();
-        // The instruction before may be the call.
-        let from = self.wanted.from.saturating_sub(1).max(self.wanted.begins);
-        self.count = from;
-        runs.play((from, self.wanted.to), |e, taken| {
+        runs.play((self.wanted.begins, self.wanted.to), |e, taken| {
             if e.interrupted {
                 return true;
             }
             front.begin(e, |_| {});
             if e.count != self.count {
-                // A gap lies between.
-                (self.last, self.here, self.depth) = (Last::default(), None, None);
+                self.pass_gap();
             }
             self.count = e.count;
             let mut done = self.enter_from_kernel(r, e);
@@ -243,6 +243,7 @@ impl Stack<'_, '_> {
             count,
             function: at.pc,
             number: at.function,
+            begins: at.begins != 0,
             how,
             back,
             depth: self.depth,
@@ -253,6 +254,15 @@ impl Stack<'_, '_> {
         self.open.push(call);
     }
 
+    /// What follows was not recorded. The thread goes on behind it.
+    fn pass_gap(&mut self) {
+        if self.last.end == End::Return {
+            let tails = self.open.iter().rev().take_while(|o| o.is_tail()).count();
+            self.end(tails + 1, None);
+        }
+        (self.last, self.here, self.depth) = (Last::default(), None, None);
+    }
+
     /// A jump, or the end of what was not recorded, leads to a place in another function than before.
     fn jump(&mut self, at: Place) {
         let named = self.places.functions[at.function as usize].name.is_some();
@@ -260,10 +270,10 @@ impl Stack<'_, '_> {
             if named && self.here.is_some() {
                 self.back_into(at.function);
             }
-        } else if self.here.is_some() {
+        } else if self.here.is_some() && !self.open.is_empty() {
             let back = self.open.last().and_then(|o| o.back);
             self.push(at, How::Tail(self.last.at()), back);
-        } else if self.count == self.wanted.begins {
+        } else {
             self.push(at, How::Begins, None);
         }
     }
@@ -290,12 +300,18 @@ impl Stack<'_, '_> {
         }
     }
 
-    /// Ends calls up to the last one that a function made, if there is one.
+    /// Ends calls up to one of a function, if there is one. Nobody knows which of several it is. Then the first one is certain to
+    /// go on, and nothing is said of the others.
     fn back_into(&mut self, function: u32) {
-        let mut near = self.open.iter().rev().take(LOOK + 1);
-        let of = |o: &Called| o.number == function;
-        if let Some(n) = near.position(of) {
-            self.end(n, None);
+        let near = self.open.iter().rev().take(LOOK).enumerate();
+        let mut of = near.filter(|(_, o)| o.number == function).map(|(n, _)| n);
+        match (of.next(), of.last()) {
+            (None | Some(0), _) => {}
+            (Some(n), None) => self.end(n, None),
+            (Some(_), Some(first)) => {
+                self.end(first, None);
+                self.depth = None;
+            }
         }
     }
 
@@ -339,19 +355,20 @@ impl Stack<'_, '_> {
 
     /// The kernel goes on there, and no handler begins. Most often a handler has ended.
     fn leave_handler(&mut self, at: Place) {
-        let near = self.open.iter().rev().take(LOOK).enumerate();
-        let handlers = near.filter(|(_, o)| o.how == How::Handler);
         self.last = Last::default();
         // A call within the handler is made again.
         if self.here.is_some_and(|h| h.function == at.function) {
             return;
         }
-        let all: Vec<(usize, Last)> = handlers.map(|(n, o)| (n, o.last)).collect();
-        let interrupted = |n: usize| self.open.iter().rev().nth(n + 1).map(|o| o.number);
-        let of = all
-            .iter()
-            .find(|(n, _)| interrupted(*n) == Some(at.function));
-        if let Some((n, last)) = of.or(all.first()).copied() {
+        let near = || self.open.iter().rev().take(LOOK).enumerate();
+        let mut handlers = near().filter(|(_, o)| o.how == How::Handler);
+        let first = handlers.next();
+        let below = |n: usize| self.open.len().checked_sub(n + 2);
+        let interrupted = |n: usize| below(n).map(|i| self.open[i].number);
+        let of =
+            (first.into_iter().chain(handlers)).find(|(n, _)| interrupted(*n) == Some(at.function));
+        let found = of.or(first).map(|(n, o)| (n, o.last));
+        if let Some((n, last)) = found {
             self.end(n + 1, None);
             self.last = last;
         }

@@ -120,7 +120,7 @@ impl Filler {
         })
     }
 
-    /// Says to which code a call returned, and when.
+    /// Says to which code a call returns. `at`: an instant at which that is there.
     fn caller(
         &self,
         r: &Recording,

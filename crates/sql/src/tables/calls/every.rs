@@ -1,6 +1,6 @@
 //! All calls of all functions.
 
-use super::{AT_RETURN, CALLS, Filler};
+use super::{AT_CALL, AT_RETURN, CALLS, Filler};
 use crate::bounds::Bounds;
 use crate::column::Kind::{Address, Bool, Int, Word};
 use crate::column::{Column, column};
@@ -17,7 +17,10 @@ pub struct EveryCall;
 
 /// Columns of [`CALLS`] that have few different words here, and what they say.
 const WORDS: [(&str, &str); 2] = [
-    ("function", "name of the function; NULL: it has none"),
+    (
+        "function",
+        "name of the function that begins there; NULL: none has that",
+    ),
     (
         "caller",
         "where it is to return to, as FILE!FUNCTION+OFFSET; NULL: nobody knows, or that is no code of a file",
@@ -40,7 +43,7 @@ static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
             column(
                 "depth",
                 Int,
-                "how many calls of the thread had not returned, with this one; NULL: not known, since a condition or a gap leaves out what was before",
+                "how many calls of the thread had not returned, with this one; NULL: not known, since not all before was recorded, or a jump led back into one of several calls of a function",
             ),
             column(
                 "module",
@@ -60,6 +63,9 @@ static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
         ])
         .collect()
 });
+
+/// So many rows are handed on together if a cursor goes to each.
+const FEW: usize = 16;
 
 /// Columns that say something of the return.
 const OF_RETURN: [usize; 5] = [12, 13, 14, 15, 16];
@@ -162,7 +168,7 @@ fn row(
     }
     instant(r, out, position, time, (t.id, c.count))?;
     let function = &ended.functions[c.number as usize];
-    out.maybe(5, function.name.as_ref());
+    out.maybe(5, function.name.as_ref().filter(|_| c.begins));
     if let Some(back) = c.back {
         filler.caller(r, out, t.image, (back, position))?;
     }
@@ -185,5 +191,10 @@ fn row(
         },
     );
     out.bool(TAIL, matches!(c.how, How::Tail(_)));
-    out.end()
+    out.end()?;
+    match out.wants(&AT_CALL) || out.wants(&AT_RETURN) {
+        // Each such row takes milliseconds. Somebody may want few of them.
+        true => out.send_from(FEW),
+        false => Ok(()),
+    }
 }
