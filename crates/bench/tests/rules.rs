@@ -294,6 +294,7 @@ const ROOMS: [(&str, &[&str]); 4] = [
             "retention",
             "destination",
             "translations",
+            "shared",
             "detach",
             "dump",
             "front",

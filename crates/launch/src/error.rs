@@ -20,6 +20,9 @@ pub enum Error {
     /// The process cannot be detached from.
     #[error(transparent)]
     Detach(#[from] DetachError),
+    /// The recording of a process cannot be reached.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
     /// The memory that the program shares with the collector cannot be made.
     #[error(
         "cannot make the memory shared with the program (does `ulimit -f` allow {mebibytes} MiB?): {cause}"
@@ -205,10 +208,10 @@ pub enum Unfit {
     },
 }
 
-/// Why a recorded process does not go on by itself.
+/// Why the recording of a process cannot be reached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DetachError {
+pub enum ReachError {
     /// There is no such process.
     #[error("there is no process {0}")]
     NoProcess(i32),
@@ -221,6 +224,15 @@ pub enum DetachError {
     /// The shared memory of the recording is none that this version knows.
     #[error("cannot map the memory shared with the recorder: {0}")]
     Foreign(String),
+    /// Nobody is there who could.
+    #[error("process {0}, which recorded it, is gone")]
+    RecorderGone(i32),
+}
+
+/// Why a recorded process does not go on by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DetachError {
     /// The process that records it could not, and says why where its own messages go.
     #[error("process {pid} could not be detached; process {recorder}, which records it, says why")]
     Refused {
@@ -229,9 +241,6 @@ pub enum DetachError {
         /// The process that records it.
         recorder: i32,
     },
-    /// Nobody is there who could.
-    #[error("process {0}, which recorded it, is gone")]
-    RecorderGone(i32),
     /// It would lose what keeps it from some system calls.
     #[error("it has set filters for system calls (seccomp), which it would lose")]
     Filtered,

@@ -52,6 +52,7 @@ mod recorder_log;
 mod recording;
 mod retention;
 mod selection;
+mod shared;
 mod sys;
 pub mod translations;
 
@@ -59,7 +60,7 @@ pub use attach::AttachBuilder;
 pub use destination::Destination;
 pub use detach::{Left, detach};
 pub use dump::dump;
-pub use error::{AttachError, DetachError, Error, Result, Unfit};
+pub use error::{AttachError, DetachError, Error, ReachError, Result, Unfit};
 pub use front::foreground::Foreground;
 pub use hindsight_collector::StatePoints;
 pub use hindsight_isa::Predictor;
