@@ -296,6 +296,7 @@ const ROOMS: [(&str, &[&str]); 4] = [
             "translations",
             "shared",
             "detach",
+            "mark",
             "dump",
             "front",
             "recording",

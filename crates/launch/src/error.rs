@@ -23,6 +23,9 @@ pub enum Error {
     /// The recording of a process cannot be reached.
     #[error(transparent)]
     Reach(#[from] ReachError),
+    /// A mark cannot be set from outside.
+    #[error(transparent)]
+    Mark(#[from] MarkError),
     /// The memory that the program shares with the collector cannot be made.
     #[error(
         "cannot make the memory shared with the program (does `ulimit -f` allow {mebibytes} MiB?): {cause}"
@@ -258,6 +261,29 @@ pub enum DetachError {
     /// Its threads cannot be stopped, and somebody wants an end.
     #[error("its threads cannot be stopped")]
     Restless,
+}
+
+/// Why a mark cannot be set from outside.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MarkError {
+    /// The name is too long, or there is none.
+    #[error("a mark has a name of 1 to {most} bytes; this one has {0}", most = hindsight_isa::mark::NAME_MAX)]
+    Name(usize),
+    /// Somebody else is setting one.
+    #[error("process {0} is setting a mark in this recording; try again when it has done so")]
+    Busy(i32),
+    /// The process that records says why not.
+    #[error("process {pid}: {why}")]
+    Refused {
+        /// The process.
+        pid: i32,
+        /// Why.
+        why: String,
+    },
+    /// The process that records has not answered.
+    #[error("process {0}, which records, does not answer: is it stopped?")]
+    Silent(i32),
 }
 
 /// The result of what may fail.

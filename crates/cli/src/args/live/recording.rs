@@ -203,6 +203,24 @@ pub struct Detach {
     pub pid: i32,
 }
 
+#[derive(ClapArgs)]
+#[command(
+    after_help = "A thread that computes gets the mark within tenths of a second, one that waits in a system call at once. \
+    Exit status 0: it is in the recording; 2: it is not, after ten seconds at most, or its state point is not."
+)]
+pub struct Mark {
+    /// A recorded process or thread. Or the `hindsight` that records: then its program gets the mark.
+    pub pid: i32,
+    /// The name, of at most 256 bytes. `hindsight at FILE mark:NAME` goes there.
+    pub name: std::ffi::OsString,
+    /// Have all memory recorded there. In the quiet regime only.
+    #[arg(long)]
+    pub state: bool,
+    /// For scripts: where it was set, on standard output.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// How reads are recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Regime {
