@@ -53,6 +53,9 @@ pub enum Error {
     /// Only in the quiet regime, all memory can be recorded.
     #[error("state points are made in the quiet regime only")]
     NoStatePoints,
+    /// State points are to be dropped from a recording that keeps all.
+    #[error("a recording keeps all state points, unless it is a ring (--ring)")]
+    KeepsAll,
     /// Recordings go to files and programs.
     #[error("a recording is not for a terminal: redirect standard output, or name a file")]
     Terminal,

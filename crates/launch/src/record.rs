@@ -55,6 +55,7 @@ pub struct Builder {
     selection: Selection,
     ring: Option<Limit>,
     ring_on_disk: bool,
+    kept_states: Option<usize>,
     keep_on: Option<KeepOn>,
     timeout: Option<Duration>,
     chaos: Option<u64>,
@@ -77,6 +78,7 @@ impl Recording {
             baseline: Baseline::Host,
             selection: Selection::default(),
             ring: None,
+            kept_states: None,
             ring_on_disk: false,
             keep_on: None,
             timeout: None,
@@ -213,6 +215,12 @@ impl Builder {
     /// recording becomes smaller. At most 2^63 ns.
     pub fn clock_throttle(mut self, time: Duration) -> Builder {
         self.clock_throttle = Some(time);
+        self
+    }
+
+    /// Keeps of each thread only what follows its last `n` state points. Only of a ring: what is written to a file stays there.
+    pub fn keep_state_points(mut self, n: usize) -> Builder {
+        self.kept_states = Some(n);
         self
     }
 

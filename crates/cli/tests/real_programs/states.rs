@@ -266,6 +266,43 @@ fn what_is_written_to_a_file_later_is_in_none() {
     }
 }
 
+/// The recording keeps what follows the last ones, and each is whole.
+#[test]
+fn a_ring_keeps_the_last_ones() {
+    let s = Scene::new();
+    let trace = s.path("window.hst");
+    let (program, out) = (s.compile("states.c", &["-pthread"]), s.path("out"));
+    let record = |options: &[&str]| {
+        let mut c = s.hindsight(&["record", "--quiet", "--keep-state-points", "2"]);
+        c.args(options).arg("-o").arg(&trace).arg("--");
+        s.run(c.arg(&program).arg(&out))
+    };
+    let done = record(&["--ring", "64M", "--regime", "quiet", "--keep-on", "always"]);
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    s.must_verify(&trace);
+    let list = states(&s, &trace);
+    let names: Vec<_> = list.iter().map(|p| p["name"].as_str()).collect();
+    // The mark of the first one was dropped, with what came before it.
+    assert_eq!(names, [None, Some("changed")]);
+    let given = std::fs::read(&out).unwrap();
+    for (place, n) in [("state:1", 2), ("state:2", 3)] {
+        let known = memory(&s, &trace, place, done.text().trim());
+        let wanted = &given[n * SIZE..(n + 1) * SIZE];
+        assert!(
+            known.iter().zip(wanted).all(|(k, w)| *k == Some(*w)),
+            "{place}"
+        );
+    }
+    for (options, why) in [
+        (&[][..], "keeps all state points"),
+        (&["--ring", "64M"], "in the quiet regime only"),
+    ] {
+        let done = record(options);
+        assert_eq!(done.status.code(), Some(125), "{why}");
+        assert!(done.messages().contains(why), "{}", done.messages());
+    }
+}
+
 #[test]
 fn with_several_threads_they_are_marks() {
     let s = Scene::new();

@@ -49,8 +49,11 @@ pub fn config(b: &Builder, p: &Program, ctl_fd: i32) -> Result<Config> {
         // What is dropped at the front of a ring ends at a key frame.
         None => b.common.keyframe_interval.is_none() && b.ring.is_none(),
     };
-    if b.state_points.is_some() && !quiet {
+    if (b.state_points.is_some() || b.kept_states.is_some()) && !quiet {
         return Err(Error::NoStatePoints);
+    }
+    if b.kept_states.is_some() && b.ring.is_none() {
+        return Err(Error::KeepsAll);
     }
     c.regime = match quiet {
         true => regime::QUIET,

@@ -2,8 +2,8 @@
 
 use super::super::values::seconds;
 use super::values::{
-    Retry, baseline, children, data_limit, destination, duration, function, pattern, predictor,
-    ring, state_points, system_call,
+    Retry, baseline, children, count, data_limit, destination, duration, function, pattern,
+    predictor, ring, state_points, system_call,
 };
 use clap::Args as ClapArgs;
 use hindsight_launch::{Baseline, Children, KeepOn, Limit, Predictor, Selection};
@@ -100,6 +100,9 @@ pub struct Record {
     /// `events=N`: each time a thread has had N events. For processes in the quiet regime, in which they then begin.
     #[arg(long, value_name = "WHEN", value_parser = state_points, conflicts_with = "plain")]
     pub state_points: Option<hindsight_launch::StatePoints>,
+    /// With `--ring`: keep of each thread only what follows its last N state points. They are dropped sooner if the ring is full.
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub keep_state_points: Option<usize>,
     /// Recordings of the same program that are kept in the store, this one included.
     #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
     pub keep: usize,

@@ -77,6 +77,11 @@ pub fn state_points(s: &str) -> Result<StatePoints, &'static str> {
     time.map(StatePoints::Every).map_err(|_| EXPECTED)
 }
 
+pub fn count(s: &str) -> Result<usize, &'static str> {
+    let n = s.parse().ok().filter(|n| *n > 0);
+    n.ok_or("expected a number from 1 on")
+}
+
 pub fn baseline(s: &str) -> Result<Baseline, String> {
     Baseline::parse(s).ok_or_else(|| format!("expected one of {}", Baseline::NAMES.join(", ")))
 }
