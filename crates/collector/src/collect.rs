@@ -57,6 +57,8 @@ pub enum StatePoints {
     Every(Duration),
     /// Each time a thread has had this many events. It may have had some more by then.
     Events(u64),
+    /// Before calls that make a thread or a process, execute a program, or map or unmap much. The recorder sees to these.
+    Calls,
 }
 
 /// Moves events from the rings to a trace.
@@ -314,7 +316,7 @@ impl<'c, W: Write> Collector<'c, W> {
         };
         let passed = match when {
             StatePoints::Every(time) => now - self.asked_for_states >= time,
-            StatePoints::Events(_) => false,
+            StatePoints::Events(_) | StatePoints::Calls => false,
         };
         if passed {
             self.asked_for_states = now;

@@ -318,6 +318,47 @@ fn with_several_threads_they_are_marks() {
 }
 
 #[test]
+fn they_are_made_before_calls_of_which_nothing_can_be_skipped() {
+    let s = Scene::new();
+    let trace = s.path("calls.hst");
+    let script = "import mmap, os, time\n\
+                  pause = lambda: time.sleep(0.15)\n\
+                  pause(); m = mmap.mmap(-1, 8 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+                  m[0] = 7; pause(); child = os.fork()\n\
+                  if child == 0: os._exit(3)\n\
+                  assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3\n\
+                  pause(); os.execv('/bin/true', ['true'])";
+    let mut c = s.hindsight(&["record", "--quiet", "--state-points", "calls", "-o"]);
+    let done = s.run(c.arg(&trace).args(["--", "/usr/bin/python3", "-c", script]));
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    s.must_verify(&trace);
+    let done = s.run(s.hindsight(&["events", "--raw", "--json"]).arg(&trace));
+    assert!(done.status.success(), "{}", done.messages());
+    let events: Vec<Value> = serde_json::from_slice(&done.stdout).unwrap();
+    let call_at = |position: &Value| {
+        let here = |e: &&Value| e["position"] == *position && e["kind"] == "syscall";
+        events
+            .iter()
+            .find(here)
+            .map(|e| e["name"].as_str().unwrap())
+    };
+    let before: Vec<_> = states(&s, &trace)
+        .iter()
+        .map(|p| call_at(&p["position"]).unwrap_or("none").to_owned())
+        .collect();
+    let allowed = [
+        "mmap", "munmap", "mremap", "clone", "fork", "vfork", "execve",
+    ];
+    assert!(
+        before.iter().all(|c| allowed.contains(&c.as_str())),
+        "{before:?}"
+    );
+    for call in ["mmap", "clone", "execve"] {
+        assert!(before.iter().any(|c| c == call), "{call}: {before:?}");
+    }
+}
+
+#[test]
 fn they_are_made_from_time_to_time() {
     let s = Scene::new();
     let trace = s.path("times.hst");

@@ -6,6 +6,7 @@ use crate::program::Program;
 use crate::recorder_binary;
 use crate::recorder_log;
 use crate::sys::{limits, process};
+use hindsight_collector::StatePoints;
 use hindsight_events::config::{Config, children, regime};
 use hindsight_isa::xsave::Layout;
 use hindsight_trace::{Guesses, Header, Machine, Saves, Text};
@@ -60,6 +61,7 @@ pub fn config(b: &Builder, p: &Program, ctl_fd: i32) -> Result<Config> {
         false => regime::CHECKED,
     };
     c.whole_frames = b.ring.is_some().into();
+    c.state_calls = (b.state_points == Some(StatePoints::Calls)).into();
     c.data_limit = b.common.data_limit(b.ring.is_some());
     let trials = &b.trials;
     c.quiet_for = trials.leave_quiet_after;

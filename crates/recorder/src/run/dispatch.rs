@@ -215,6 +215,7 @@ fn system_call(t: &mut Thread, desc: &Desc) {
     // The trap flag takes effect again after the next instruction.
     t.signals.stepping.due = false;
     let (nr, args) = (t.ctx.gpr[RAX], call::args(t));
+    regime::markers::before_call(t, nr as u32, &args);
     // A thread that makes nothing but calls stands nowhere else without an event at its position.
     observe(t);
     regime::before_call(t, nr as u32, &args);

@@ -97,7 +97,8 @@ pub struct Record {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub clock_throttle: Option<std::time::Duration>,
     /// Record all memory each time a time has passed, such as `1s` or `every=1s`, or what has changed of it (see `states`).
-    /// `events=N`: each time a thread has had N events. For processes in the quiet regime, in which they then begin.
+    /// `events=N`: each time a thread has had N events. `calls`: before calls that make a thread or a process, execute a program, or
+    /// map or unmap a MiB or more, but not twice within 100 ms. For processes in the quiet regime, in which they then begin.
     #[arg(long, value_name = "WHEN", value_parser = state_points, conflicts_with = "plain")]
     pub state_points: Option<hindsight_launch::StatePoints>,
     /// With `--ring`: keep of each thread only what follows its last N state points. They are dropped sooner if the ring is full.
