@@ -1,8 +1,9 @@
 //! State points that a program asks for.
 
-use hindsight_lab::Scene;
+use hindsight_lab::{Scene, collector_of, kill};
 use serde_json::Value;
 use std::path::Path;
+use std::time::Duration;
 
 const SIZE: usize = 64 * 4096;
 
@@ -215,6 +216,60 @@ fn without_its_copy_there_is_no_state_point() {
     assert_eq!(list[0]["is_change"].as_bool(), Some(false));
     assert_eq!(list[0]["name"].as_str(), Some("changed"));
     must_hold(&s, &trace, &said, &given[given.len() / 4..], 3);
+}
+
+/// Each state point of a recording whose collector was killed is whole, at whatever time that was.
+#[test]
+fn a_killed_collector_leaves_no_half_of_one() {
+    let s = Scene::new();
+    let trace = s.path("apart.hst");
+    let (program, out) = (s.compile("states_apart.c", &["-O2"]), s.path("out"));
+    let mut found = Vec::new();
+    for wait in (0..8).map(|i| Duration::from_millis(60 * i)) {
+        let _ = std::fs::remove_file(&trace);
+        let mut c = s.hindsight(&["record", "--quiet", "-o"]);
+        let running = s.start(c.arg(&trace).arg("--").arg(&program).arg(&out));
+        let said = running.first_line();
+        std::thread::sleep(wait);
+        kill(collector_of(running.id()), libc::SIGKILL);
+        running.finish();
+        // At first, perhaps nothing has reached the file.
+        if s.info(&trace)["instructions"] == 0 {
+            continue;
+        }
+        s.must_verify(&trace);
+        let points = states(&s, &trace).len();
+        let given = std::fs::read(&out).unwrap();
+        must_hold(&s, &trace, &said, &given, points);
+        found.push(points);
+    }
+    assert!(
+        found.iter().any(|n| *n < 4),
+        "no collector was killed in time: {found:?}"
+    );
+}
+
+/// The program goes on when there is no room for a key frame that its copy has made.
+#[test]
+fn without_room_there_is_no_state_point() {
+    let s = Scene::new();
+    let trace = s.path("apart.hst");
+    let (program, out) = (s.compile("states_apart.c", &["-O2"]), s.path("out"));
+    // Blocks of 512 bytes, and a third of the first key frame.
+    let hindsight = hindsight_lab::hindsight().display();
+    let line = format!("ulimit -S -f 16384; exec {hindsight} record --quiet -o \"$@\"");
+    let mut c = s.command("sh");
+    c.args(["-c", &line, "sh"]).arg(&trace).arg("--");
+    let done = s.run(c.arg(&program).arg(&out));
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    assert!(
+        done.messages().contains("cannot be written"),
+        "{}",
+        done.messages()
+    );
+    assert_eq!(std::fs::metadata(&out).unwrap().len(), 4 * 4 * 4096);
+    s.must_verify(&trace);
+    assert_eq!(states(&s, &trace).len(), 0);
 }
 
 /// What ends amid a key frame does not list it, and is readable up to there.
