@@ -70,6 +70,7 @@ impl Command {
             Record(_)
             | Attach(_)
             | Detach(_)
+            | Mark(_)
             | Cache(_)
             | Declare(_)
             | Dump(_)
@@ -87,6 +88,8 @@ pub enum Command {
     Attach(Attach),
     /// Have a recorded process go on by itself.
     Detach(Detach),
+    /// Set a mark in a recording that goes on, also with all memory of the program.
+    Mark(Mark),
     /// Debug a recording with gdb, or play it again and compare.
     Replay(Replay),
     /// Run a changed program with the recorded inputs, and tell what became of the failure.

@@ -30,6 +30,10 @@ pub mod cache {
     pub use super::refused as run;
 }
 
+pub mod mark {
+    pub use super::refused as run;
+}
+
 pub mod dump {
     pub use super::refused as run;
 }

@@ -57,7 +57,7 @@ mod words;
 
 use args::{Args, Command};
 use clap::{CommandFactory, FromArgMatches};
-use live::{attach, cache, dump, record, rerun, resume};
+use live::{attach, cache, dump, mark, record, rerun, resume};
 
 /// Runs the command line; the exit status.
 pub fn run() -> i32 {
@@ -151,6 +151,7 @@ fn run_with(engine: impl FnOnce(Command) -> anyhow::Result<i32>) -> i32 {
         Command::Export(a) => limits::within(|| export::run(&a)),
         Command::Cache(a) => cache::run(&a),
         Command::Declare(a) => declare::run(&a),
+        Command::Mark(a) => mark::run(&a),
         Command::Dump(a) => dump::run(&a),
         Command::Receive(a) => receive::run(&a),
         Command::Completions { shell } => Ok(completions(shell)),

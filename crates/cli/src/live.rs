@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod cache;
 pub mod dump;
+pub mod mark;
 pub mod record;
 pub mod rerun;
 pub mod resume;

@@ -1,3 +1,4 @@
+mod asked;
 mod copied;
 mod cut;
 mod positions;
@@ -12,6 +13,7 @@ use crate::locks::Locks;
 use crate::modules::Modules;
 use crate::output::Output;
 use crate::{Control, futex};
+use asked::Asking;
 use hindsight_events::ring::{LEAST_ROOM, RING_BYTES, RINGS, unprivileged};
 use hindsight_trace::files::Files;
 use hindsight_trace::{Header, Ring, StreamId, StreamKind, Writer};
@@ -55,6 +57,8 @@ pub enum StatePoints {
     Every(Duration),
     /// Each time a thread has had this many events. It may have had some more by then.
     Events(u64),
+    /// Before calls that make a thread or a process, execute a program, or map or unmap much. The recorder sees to these.
+    Calls,
 }
 
 /// Moves events from the rings to a trace.
@@ -105,6 +109,8 @@ pub struct Collector<'c, W: Write> {
     /// Files of which the user was told that their content could not be read.
     missed: HashSet<Vec<u8>>,
     requests: Requests,
+    /// A mark that somebody outside asks for.
+    asking: Option<Asking>,
     out: Collected<W>,
     tell: Box<dyn Fn(&str) + Send + 'c>,
     /// How many times the user was told that the program has overwritten memory.
@@ -197,6 +203,7 @@ impl<'c, W: Write> Collector<'c, W> {
             modules: Modules::default(),
             missed: HashSet::new(),
             requests: Requests::default(),
+            asking: None,
             out: Collected::new(output),
             tell: Box::new(tell),
             told: 0,
@@ -248,12 +255,13 @@ impl<'c, W: Write> Collector<'c, W> {
                 self.summon_still(now, stop);
             }
             self.answer(stop);
+            self.serve_mark(now, stop);
             // A ring that is this full has more by now.
             if busiest >= RING_BYTES / 4 {
                 continue;
             }
             header.sleeping.store(1, SeqCst);
-            let soon = over.is_some_and(|o| now - o < FLUSH_AFTER);
+            let soon = over.is_some_and(|o| now - o < FLUSH_AFTER) || self.asking.is_some();
             futex::wait(&header.wake, seen, if soon { LAST_NAP } else { nap });
             nap = (nap * 9 / 8).min(NAP);
         }
@@ -308,7 +316,7 @@ impl<'c, W: Write> Collector<'c, W> {
         };
         let passed = match when {
             StatePoints::Every(time) => now - self.asked_for_states >= time,
-            StatePoints::Events(_) => false,
+            StatePoints::Events(_) | StatePoints::Calls => false,
         };
         if passed {
             self.asked_for_states = now;
@@ -363,12 +371,16 @@ impl<'c, W: Write> Collector<'c, W> {
     fn flush(&mut self, now: Instant) {
         let ripe = |o: &Open| o.builder.events() > 0 && now - o.oldest >= FLUSH_AFTER;
         let written = (self.lanes.iter()).any(|l| l.open.as_ref().is_some_and(ripe));
-        // All at once: a thread's accesses say little without those of the others at the same time.
-        for i in (0..self.lanes.len()).filter(|_| written) {
-            self.write(i);
+        if written || now - self.flushed >= FLUSH_AFTER {
+            self.flush_all(written, now);
         }
-        if !written && now - self.flushed < FLUSH_AFTER {
-            return;
+    }
+
+    /// Writes all that was gathered if there is `more`, and has it reach the file.
+    fn flush_all(&mut self, more: bool, now: Instant) {
+        // All at once: a thread's accesses say little without those of the others at the same time.
+        for i in (0..self.lanes.len()).filter(|_| more) {
+            self.write(i);
         }
         self.flushed = now;
         if let Some(out) = &mut self.out.output

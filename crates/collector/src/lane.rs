@@ -55,6 +55,8 @@ pub struct Open {
     /// The lowest and the highest epoch that was named since the last [`Open::tell`].
     pub epochs: Option<(u64, u64)>,
     regime: Option<Regime>,
+    /// Position of the last key frame.
+    pub framed: Option<u64>,
     /// How many times a file was in memory whose content could not be read.
     pub lost_files: u64,
     /// Names of marks, and how often each was set. At most [`MOST_NAMES`] names with
@@ -103,6 +105,7 @@ impl Open {
             inherited: None,
             epochs: None,
             regime: None,
+            framed: None,
             lost_files: 0,
             marks: BTreeMap::new(),
             name_bytes: 0,
@@ -172,6 +175,9 @@ impl Open {
                 code_epoch: epoch, ..
             }
             | Event::CodeEpoch { epoch } => {
+                if let Event::KeyFrame { .. } = event {
+                    self.framed = Some(pos);
+                }
                 self.epoch = Some(epoch);
                 self.name(epoch);
             }
@@ -200,6 +206,33 @@ impl Open {
     /// Whether the thread is in a system call, as far as its events say.
     pub fn is_in_call(&self) -> bool {
         self.builder.is_in_call()
+    }
+
+    /// Why no state point of the thread can be made. `None`: one can be.
+    pub fn rules_states_out(&self) -> Option<String> {
+        let why = match &self.regime {
+            _ if self.is_in_gap() => "its code here is not recorded".into(),
+            Some(regime) if regime.quiet => return None,
+            Some(regime) => format!("it left the quiet regime: {}", regime.reason),
+            None => {
+                "it never was in the quiet regime (threads, children of fork, attached processes)"
+                    .into()
+            }
+        };
+        Some(why)
+    }
+
+    /// Puts a mark behind what has come so far.
+    pub fn mark(&mut self, name: &[u8]) {
+        let event = Event::Mark {
+            name: name.len(),
+            bytes: name,
+        };
+        if self.builder.events() == 0 {
+            self.oldest = Instant::now();
+        }
+        self.see(self.builder.position(), &event);
+        self.builder.add(&event);
     }
 
     /// Whether the thread goes on unrecorded.

@@ -73,6 +73,8 @@ pub struct Config {
     pub restate_every: u64,
     /// 1: all key frames of a quiet thread restate all memory. The recording may lose its beginning.
     pub whole_frames: u64,
+    /// 1: a quiet thread makes state points before calls that make threads or processes, execute programs, or map much.
+    pub state_calls: u64,
     /// For tests: the number, plus one, of a system call whose writes are not recorded. 0: none.
     pub untold: u64,
     /// For tests: an invariant does not hold when this many blocks of code have been translated. 0: it holds.
@@ -133,6 +135,7 @@ impl Config {
             quiet_for: 0,
             restate_every: 0,
             whole_frames: 0,
+            state_calls: 0,
             untold: 0,
             violate_after: 0,
             page_sharing: 0,
@@ -168,7 +171,7 @@ const _: () = assert!(
             + 4
             + 24
             + 32
-            + 48
+            + 56
             + 48
             + 16
             + PATTERN_LEN

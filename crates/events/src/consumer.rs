@@ -221,6 +221,16 @@ impl Consumer {
         self.ctl().wishes.fetch_or(wish::STATE, Relaxed);
     }
 
+    /// Asks the thread to set the mark in [`Header::asked`].
+    pub fn want_mark(&self) {
+        self.ctl().wishes.fetch_or(wish::MARK, Release);
+    }
+
+    /// Does not want that any more. False if the thread does it already, or was not asked.
+    pub fn take_mark_back(&self) -> bool {
+        self.ctl().wishes.fetch_and(!wish::MARK, AcqRel) & wish::MARK != 0
+    }
+
     /// Asks the thread for an event where it stands.
     pub fn want_position(&self) {
         self.ctl().wishes.fetch_or(wish::POSITION, Release);

@@ -5,6 +5,7 @@
 extern crate alloc;
 
 pub mod arena;
+pub mod asked;
 pub mod attach;
 pub mod config;
 pub mod consumer;

@@ -12,12 +12,13 @@
 //! Only pages that are used take memory. A ring carries whole events back to back. Its `head` and `tail`
 //! count bytes since a producer took the ring and never wrap.
 
+use crate::asked::Asked;
 use crate::copied::Copied;
 use crate::shared::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use crate::unborn::Names;
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x0b");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x0c");
 
 /// Most rings in one control file. Each carries the events of one thread, or of one program image as a whole
 /// (see [`kind`]).
@@ -167,6 +168,8 @@ pub struct Header {
     /// The collector's descriptor of the file of translated code that an earlier recording has left, the file's
     /// inode and its length. Set before the program begins. Length 0: there is none.
     pub kept: [AtomicU64; 3],
+    /// A mark that somebody outside asks for.
+    pub asked: Asked,
 }
 
 /// A socket of the collector, which sets it up. Recorded processes send it descriptors of files that they map
@@ -285,6 +288,8 @@ pub mod wish {
     pub const WAIT: u32 = 4;
     /// To restate its memory as soon as possible. Only a thread of the quiet regime does that.
     pub const STATE: u32 = 8;
+    /// To set the mark in [`super::Header::asked`]. Whoever clears this one sets the mark: the thread, or the collector for it.
+    pub const MARK: u32 = 16;
 }
 
 /// States of a ring.
@@ -341,7 +346,7 @@ pub struct Ctl {
     /// How often the translation cache was emptied.
     pub flushes: AtomicU64,
     /// Bits of [`wish`]. The collector sets them, and the thread clears each but [`wish::WAIT`] when it has done what was
-    /// asked.
+    /// asked, and [`wish::MARK`] before that.
     pub wishes: AtomicU32,
     /// Nonzero: the image came by `execve`. Zero: by `fork`.
     pub executed: AtomicU32,

@@ -3,24 +3,20 @@
 
 mod kernel;
 
-use crate::error::{DetachError, During, Error, Result};
+use crate::error::{DetachError, During, Error, ReachError, Result};
 use crate::notice::{Notice, Tell};
 use crate::recorder_binary;
+use crate::shared::Shared;
 use hindsight_collector::Control;
 use hindsight_events::arena::{ARENA, FAR, FIRST_FREE};
 use hindsight_events::attach::{Handoff, Plain, leave as reason};
-use hindsight_events::ring::{DETACHED, Header, NOT_DETACHED};
+use hindsight_events::ring::{DETACHED, NOT_DETACHED};
 use hindsight_remote::{Process, Regs, Restart, Status, Stop, Thread};
 use kernel::Caller;
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::fs;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
-
-/// Name of the memory that is shared with the collector, as `/proc` shows it.
-const RINGS_NAME: &str = "/memfd:hindsight-rings (deleted)";
 
 /// Where translated code is, and nothing else that is executed.
 const TRANSLATED: [std::ops::Range<u64>; 2] = [FIRST_FREE..ARENA.end, FAR];
@@ -45,8 +41,7 @@ pub enum Left {
 /// # Errors
 /// The process is not recorded, or cannot be left.
 pub fn detach(pid: i32) -> Result<Left> {
-    let file = shared_memory(pid)?;
-    let shared = Shared::map(&file)?;
+    let shared = Shared::of(pid)?;
     let header = shared.header();
     let recorder = header.collector_pid.load(Relaxed);
     header.detach.store(pid, Release);
@@ -56,90 +51,11 @@ pub fn detach(pid: i32) -> Result<Left> {
             DETACHED => return Ok(Left::GoesOn),
             NOT_DETACHED => return Err(DetachError::Refused { pid, recorder }.into()),
             _ if !fs::exists(format!("/proc/{recorder}")).unwrap_or(true) => {
-                return Err(DetachError::RecorderGone(recorder).into());
+                return Err(ReachError::RecorderGone(recorder).into());
             }
             _ if !fs::exists(format!("/proc/{pid}")).unwrap_or(true) => return Ok(Left::Ended),
             _ => {}
         }
-    }
-}
-
-/// The memory that a recorded process shares with its collector, opened where the collector has it.
-fn shared_memory(pid: i32) -> Result<File> {
-    if !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
-        return Err(DetachError::NoProcess(pid).into());
-    }
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))
-        .during_with(|| format!("cannot see what process {pid} has mapped"))?;
-    let line = maps.lines().find(|l| l.ends_with(RINGS_NAME));
-    let inode = line.and_then(|l| l.split_whitespace().nth(4)?.parse::<u64>().ok());
-    let Some(inode) = inode else {
-        return Err(DetachError::NotRecorded(pid).into());
-    };
-    let processes = fs::read_dir("/proc")?.flatten();
-    for p in processes.filter(|p| p.file_name().to_string_lossy().parse::<i32>().is_ok()) {
-        for fd in fs::read_dir(p.path().join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            if !fs::read_link(fd.path()).is_ok_and(|l| l.as_os_str() == RINGS_NAME) {
-                continue;
-            }
-            let file = File::options().read(true).write(true).open(fd.path());
-            if let Ok(file) = file
-                && file.metadata().is_ok_and(|m| m.ino() == inode)
-            {
-                return Ok(file);
-            }
-        }
-    }
-    Err(DetachError::NoRecorder(pid).into())
-}
-
-/// The first page of the memory shared with a recorded process.
-struct Shared(*mut Header);
-
-impl Shared {
-    fn map(file: &File) -> Result<Shared> {
-        let foreign = |why: String| Error::from(DetachError::Foreign(why));
-        let size = file.metadata().map_err(|e| foreign(e.to_string()))?.len();
-        if size < size_of::<Header>() as u64 {
-            return Err(foreign("it is too short".into()));
-        }
-        // SAFETY: a new mapping, at an address the kernel chooses, of a file that is longer.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size_of::<Header>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if at == libc::MAP_FAILED {
-            return Err(foreign(std::io::Error::last_os_error().to_string()));
-        }
-        let shared = Shared(at.cast());
-        if shared.header().magic.load(Acquire) != hindsight_events::ring::MAGIC {
-            return Err(foreign(
-                "it was made by another version of hindsight".into(),
-            ));
-        }
-        Ok(shared)
-    }
-
-    fn header(&self) -> &Header {
-        // SAFETY: mapped as long as `self` lives; all fields are atomics.
-        unsafe { &*self.0 }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `map`.
-        unsafe { libc::munmap(self.0.cast(), size_of::<Header>()) };
     }
 }
 
@@ -197,7 +113,7 @@ pub(crate) fn is_recorded(control: &Control, pid: i32) -> bool {
 }
 
 /// Whether a process that is said to be recorded may be left: a program can write any number there.
-fn is_ours(control: &Control, pid: i32) -> bool {
+pub(crate) fn is_ours(control: &Control, pid: i32) -> bool {
     is_recorded(control, pid) && control.is_shared_with(pid)
 }
 

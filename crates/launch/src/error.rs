@@ -20,6 +20,12 @@ pub enum Error {
     /// The process cannot be detached from.
     #[error(transparent)]
     Detach(#[from] DetachError),
+    /// The recording of a process cannot be reached.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// A mark cannot be set from outside.
+    #[error(transparent)]
+    Mark(#[from] MarkError),
     /// The memory that the program shares with the collector cannot be made.
     #[error(
         "cannot make the memory shared with the program (does `ulimit -f` allow {mebibytes} MiB?): {cause}"
@@ -47,6 +53,9 @@ pub enum Error {
     /// Only in the quiet regime, all memory can be recorded.
     #[error("state points are made in the quiet regime only")]
     NoStatePoints,
+    /// State points are to be dropped from a recording that keeps all.
+    #[error("a recording keeps all state points, unless it is a ring (--ring)")]
+    KeepsAll,
     /// Recordings go to files and programs.
     #[error("a recording is not for a terminal: redirect standard output, or name a file")]
     Terminal,
@@ -205,10 +214,10 @@ pub enum Unfit {
     },
 }
 
-/// Why a recorded process does not go on by itself.
+/// Why the recording of a process cannot be reached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DetachError {
+pub enum ReachError {
     /// There is no such process.
     #[error("there is no process {0}")]
     NoProcess(i32),
@@ -221,6 +230,15 @@ pub enum DetachError {
     /// The shared memory of the recording is none that this version knows.
     #[error("cannot map the memory shared with the recorder: {0}")]
     Foreign(String),
+    /// Nobody is there who could.
+    #[error("process {0}, which recorded it, is gone")]
+    RecorderGone(i32),
+}
+
+/// Why a recorded process does not go on by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DetachError {
     /// The process that records it could not, and says why where its own messages go.
     #[error("process {pid} could not be detached; process {recorder}, which records it, says why")]
     Refused {
@@ -229,9 +247,6 @@ pub enum DetachError {
         /// The process that records it.
         recorder: i32,
     },
-    /// Nobody is there who could.
-    #[error("process {0}, which recorded it, is gone")]
-    RecorderGone(i32),
     /// It would lose what keeps it from some system calls.
     #[error("it has set filters for system calls (seccomp), which it would lose")]
     Filtered,
@@ -249,6 +264,29 @@ pub enum DetachError {
     /// Its threads cannot be stopped, and somebody wants an end.
     #[error("its threads cannot be stopped")]
     Restless,
+}
+
+/// Why a mark cannot be set from outside.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MarkError {
+    /// The name is too long, or there is none.
+    #[error("a mark has a name of 1 to {most} bytes; this one has {0}", most = hindsight_isa::mark::NAME_MAX)]
+    Name(usize),
+    /// Somebody else is setting one.
+    #[error("process {0} is setting a mark in this recording; try again when it has done so")]
+    Busy(i32),
+    /// The process that records says why not.
+    #[error("process {pid}: {why}")]
+    Refused {
+        /// The process.
+        pid: i32,
+        /// Why.
+        why: String,
+    },
+    /// The process that records has not answered.
+    #[error("process {0}, which records, does not answer: is it stopped?")]
+    Silent(i32),
 }
 
 /// The result of what may fail.

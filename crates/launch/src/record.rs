@@ -18,6 +18,7 @@ use crate::error::{During, Error, Result};
 use crate::front::foreground::Foreground;
 use crate::front::parent::Parent;
 use crate::front::proxy::Worker;
+use crate::mark;
 use crate::notice::Notice;
 use crate::outcome::{Outcome, Status};
 use crate::program::{self, Program};
@@ -54,6 +55,7 @@ pub struct Builder {
     selection: Selection,
     ring: Option<Limit>,
     ring_on_disk: bool,
+    kept_states: Option<usize>,
     keep_on: Option<KeepOn>,
     timeout: Option<Duration>,
     chaos: Option<u64>,
@@ -76,6 +78,7 @@ impl Recording {
             baseline: Baseline::Host,
             selection: Selection::default(),
             ring: None,
+            kept_states: None,
             ring_on_disk: false,
             keep_on: None,
             timeout: None,
@@ -215,6 +218,12 @@ impl Builder {
         self
     }
 
+    /// Keeps of each thread only what follows its last `n` state points. Only of a ring: what is written to a file stays there.
+    pub fn keep_state_points(mut self, n: usize) -> Builder {
+        self.kept_states = Some(n);
+        self
+    }
+
     /// Has all memory recorded now and then, or what has changed of it, as long as a process is in the quiet regime. It begins
     /// in that one, then.
     pub fn state_points(mut self, when: StatePoints) -> Builder {
@@ -287,6 +296,7 @@ impl Builder {
             worker.look();
             // Where tracing is allowed to parents only, it is to this process.
             detach::serve(&control, &*self.common.tell, &is_told_to_end);
+            mark::serve(&control);
         };
         let ended = front.wait(pid, beat, |news| worker.tell(news))?;
         worker.finish(&ended, front, beat)

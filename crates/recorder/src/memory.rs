@@ -1,6 +1,7 @@
 //! The program's memory: what is mapped where, which reads of it need no comparison, and how much of it
 //! the program may have.
 
+pub mod asked;
 pub mod backing;
 pub mod brk;
 pub mod limits;

@@ -194,6 +194,8 @@ impl Machine<'_> {
                     | Event::Changed { .. }
                     | Event::Memory { .. }
                     | Event::Signal { .. }
+                    // Somebody outside has set it while the thread waited.
+                    | Event::Mark { .. }
             )
         {
             return Err(self

@@ -260,6 +260,11 @@ impl ChunkBuilder {
         self.pos
     }
 
+    /// Whether the chunk begins with a key frame that restates memory.
+    pub fn is_state_point(&self) -> bool {
+        self.keyframe && self.bounds > 0
+    }
+
     /// Whether the thread is in a system call, as far as its events say.
     pub fn is_in_call(&self) -> bool {
         self.calling

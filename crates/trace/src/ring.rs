@@ -76,6 +76,8 @@ struct Held {
     gaps: u64,
     /// The lowest and the highest code epoch that it names.
     epochs: Option<(u64, u64)>,
+    /// It begins with a key frame that restates memory.
+    state: bool,
 }
 
 impl Held {
@@ -115,6 +117,8 @@ struct Stream {
     suspended: bool,
     /// The thread was asked for a key frame.
     wished: bool,
+    /// How many state points are held.
+    states: usize,
     /// Bytes since the last key frame, and when that came.
     since: u64,
     keyframe: Instant,
@@ -134,6 +138,13 @@ impl Stream {
     fn interval(&self) -> Option<usize> {
         let second = self.chunks.iter().skip(1).position(|c| c.is_keyframe());
         second.map(|i| i + 1)
+    }
+
+    /// The number of chunks before the last `n` state points. `None`: there are no more than these.
+    fn before_states(&self, n: usize) -> Option<usize> {
+        let gone = self.states.checked_sub(n).filter(|gone| *gone > 0)?;
+        let mut states = self.chunks.iter().enumerate().filter(|(_, c)| c.state);
+        states.nth(gone).map(|(i, _)| i)
     }
 
     fn forget(&mut self, c: &Held) {
@@ -182,6 +193,8 @@ struct Module {
 pub struct Ring {
     header: Header,
     limit: Limit,
+    /// The most state points of a thread that are held.
+    states: usize,
     spill: Option<Arc<Spill>>,
     packer: Packer,
     streams: BTreeMap<StreamId, Stream>,
@@ -215,6 +228,7 @@ impl Ring {
         Ok(Ring {
             header: header.clone(),
             limit,
+            states: usize::MAX,
             spill: file.map(Spill::new),
             packer: Packer::new()?,
             streams: BTreeMap::new(),
@@ -232,6 +246,13 @@ impl Ring {
         })
     }
 
+    /// Holds of each thread only what follows the last `n` key frames that restate memory. At least one is held.
+    pub fn keep_states(mut self, n: usize) -> Ring {
+        self.states = n.max(1);
+        self.gone.limit += &format!(", {} state points", self.states);
+        self
+    }
+
     /// Begins a stream.
     pub fn begin(&mut self, info: &StreamInfo) {
         let now = Instant::now();
@@ -242,6 +263,7 @@ impl Ring {
             dropped: Dropped::default(),
             suspended: false,
             wished: false,
+            states: 0,
             since: 0,
             keyframe: now,
             latest: now,
@@ -267,12 +289,14 @@ impl Ring {
         }
         self.serial += 1;
         let (serial, spill) = (self.serial, &self.spill);
+        let state = b.is_state_point();
         let held = self
             .packer
             .events(stream, 0, b, None, |h, bytes| hold(spill, serial, h, bytes))?;
         let held = Held {
             gaps: told.gaps,
             epochs: told.epochs,
+            state,
             ..held
         };
         let Some(s) = self.streams.get_mut(&stream) else {
@@ -293,6 +317,7 @@ impl Ring {
                 s.dropped.instructions = held.header.first_pos - first;
             }
             s.since += held.bytes();
+            s.states += usize::from(state);
             if is_thread {
                 self.bytes += held.bytes();
             } else {
@@ -405,9 +430,15 @@ impl Ring {
 
     /// Drops what exceeds the limit. To be called now and then.
     pub fn trim(&mut self) {
-        while let Some(victim) = self.victim(false) {
+        while let Some(victim) = self.outdated().or_else(|| self.victim(false)) {
             self.drop_from(victim);
         }
+    }
+
+    /// A thread of which too many state points are held, and how many of its chunks come before those that stay.
+    fn outdated(&self) -> Option<(StreamId, usize)> {
+        let mut streams = self.streams.iter();
+        streams.find_map(|(id, s)| Some((*id, s.before_states(self.states)?)))
     }
 
     /// Drops the first chunks of a stream.
@@ -418,6 +449,7 @@ impl Ring {
         for _ in 0..n {
             if let Some(c) = s.chunks.pop_front() {
                 self.bytes -= c.bytes();
+                s.states -= usize::from(c.state);
                 s.forget(&c);
             }
         }
@@ -516,5 +548,6 @@ fn hold(
         since: serial,
         gaps: 0,
         epochs: None,
+        state: false,
     })
 }

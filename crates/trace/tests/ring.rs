@@ -58,6 +58,22 @@ impl Source {
             .unwrap();
     }
 
+    /// Adds a chunk that is a state point. Its position.
+    fn state_point(&mut self, ring: &mut Ring) -> u64 {
+        let at = self.pos;
+        let bound = |ends| Event::Restate { ends, back: 0 };
+        self.emit(&Event::KeyFrame {
+            code_epoch: 1,
+            cpu: &[0; CPU_STATE_LEN],
+            vec: &[0; VEC_STATE_LEN],
+        });
+        self.emit(&bound(false));
+        self.emit(&bound(true));
+        ring.stream(self.id, &mut self.builder, &Told::default())
+            .unwrap();
+        at
+    }
+
     fn end(self, ring: &mut Ring) {
         ring.end(StreamSummary {
             stream: self.id,
@@ -107,6 +123,34 @@ fn whole_intervals_are_dropped_from_the_front() {
         let kept: u64 = t.summary().unwrap().totals.instructions;
         assert_eq!(gone.instructions + kept, a.pos + b.pos - 2);
     }
+}
+
+#[test]
+fn the_last_state_points_of_each_thread_are_held() {
+    let r = &mut Random::new(7);
+    let ring = Ring::new(&Header::default(), Limit::Bytes(MIB), None).unwrap();
+    let mut ring = ring.keep_states(3);
+    let mut many = Source::new(&mut ring, 1, StreamKind::Thread, 1, 0);
+    let mut one = Source::new(&mut ring, 2, StreamKind::Thread, 1, 0);
+    let mut none = Source::new(&mut ring, 3, StreamKind::Thread, 1, 0);
+    one.state_point(&mut ring);
+    let mut points = Vec::new();
+    for i in 1..10 {
+        points.push(many.state_point(&mut ring));
+        many.chunk(&mut ring, r, false, 1);
+        // A key frame that restates nothing does not count.
+        many.chunk(&mut ring, r, true, 1);
+        none.chunk(&mut ring, r, true, 1);
+        let t = trace(&ring);
+        let kept = points.len().min(3);
+        let chunks = t.chunks(1);
+        assert_eq!(chunks.len(), 3 * kept);
+        let first = points[points.len() - kept];
+        assert_eq!(chunks[0].first_pos, first);
+        assert_eq!((t.chunks(2).len(), t.chunks(3).len()), (1, i));
+    }
+    let told = trace(&ring).header().ring.clone().unwrap();
+    assert_eq!(told.limit, "1.0 MiB, 3 state points");
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub struct Elsewhere {
 /// What the help says of these commands: they are not listed, and say what `help` is asked for.
 pub fn adapt(mut command: clap::Command) -> clap::Command {
     let names = [
-        "record", "attach", "detach", "dump", "cache", "rerun", "resume",
+        "record", "attach", "detach", "mark", "dump", "cache", "rerun", "resume",
     ];
     for name in names {
         command = command.mut_subcommand(name, |c| {
@@ -28,6 +28,7 @@ pub fn adapt(mut command: clap::Command) -> clap::Command {
 pub type Record = Elsewhere;
 pub type Attach = Elsewhere;
 pub type Detach = Elsewhere;
+pub type Mark = Elsewhere;
 pub type Dump = Elsewhere;
 pub type Cache = Elsewhere;
 pub type Rerun = Elsewhere;

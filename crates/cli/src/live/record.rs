@@ -140,6 +140,9 @@ fn builder(a: &args::Record, number: u64) -> Builder {
     if let Some(when) = a.state_points {
         b = b.state_points(when);
     }
+    if let Some(n) = a.keep_state_points {
+        b = b.keep_state_points(n);
+    }
     if let Some(time) = a.clock_throttle {
         b = b.clock_throttle(time);
     }

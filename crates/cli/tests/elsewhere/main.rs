@@ -213,11 +213,12 @@ fn nothing_is_recorded_there() {
 
 fn nothing_is_recorded_there_on(there: &Machine) {
     let scene = Scene::new();
-    let all: [(&[&str], i32); 9] = [
+    let all: [(&[&str], i32); 10] = [
         (&["record", "ls"], 125),
         (&["record", "--help"], 125),
         (&["attach", "1"], 125),
         (&["detach", "1"], 2),
+        (&["mark", "1", "name"], 2),
         (&["dump", "1"], 2),
         (&["cache"], 2),
         (&["rerun", "x.hst", "--", "ls", "-l"], 2),

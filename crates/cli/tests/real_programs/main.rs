@@ -27,6 +27,7 @@ mod loading;
 mod losses;
 mod mapped;
 mod mappings;
+mod marking;
 mod modes;
 mod naming;
 mod origins;

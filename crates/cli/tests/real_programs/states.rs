@@ -1,8 +1,9 @@
 //! State points that a program asks for.
 
-use hindsight_lab::Scene;
+use hindsight_lab::{Scene, collector_of, kill};
 use serde_json::Value;
 use std::path::Path;
+use std::time::Duration;
 
 const SIZE: usize = 64 * 4096;
 
@@ -217,6 +218,60 @@ fn without_its_copy_there_is_no_state_point() {
     must_hold(&s, &trace, &said, &given[given.len() / 4..], 3);
 }
 
+/// Each state point of a recording whose collector was killed is whole, at whatever time that was.
+#[test]
+fn a_killed_collector_leaves_no_half_of_one() {
+    let s = Scene::new();
+    let trace = s.path("apart.hst");
+    let (program, out) = (s.compile("states_apart.c", &["-O2"]), s.path("out"));
+    let mut found = Vec::new();
+    for wait in (0..8).map(|i| Duration::from_millis(60 * i)) {
+        let _ = std::fs::remove_file(&trace);
+        let mut c = s.hindsight(&["record", "--quiet", "-o"]);
+        let running = s.start(c.arg(&trace).arg("--").arg(&program).arg(&out));
+        let said = running.first_line();
+        std::thread::sleep(wait);
+        kill(collector_of(running.id()), libc::SIGKILL);
+        running.finish();
+        // At first, perhaps nothing has reached the file.
+        if s.info(&trace)["instructions"] == 0 {
+            continue;
+        }
+        s.must_verify(&trace);
+        let points = states(&s, &trace).len();
+        let given = std::fs::read(&out).unwrap();
+        must_hold(&s, &trace, &said, &given, points);
+        found.push(points);
+    }
+    assert!(
+        found.iter().any(|n| *n < 4),
+        "no collector was killed in time: {found:?}"
+    );
+}
+
+/// The program goes on when there is no room for a key frame that its copy has made.
+#[test]
+fn without_room_there_is_no_state_point() {
+    let s = Scene::new();
+    let trace = s.path("apart.hst");
+    let (program, out) = (s.compile("states_apart.c", &["-O2"]), s.path("out"));
+    // Blocks of 512 bytes, and a third of the first key frame.
+    let hindsight = hindsight_lab::hindsight().display();
+    let line = format!("ulimit -S -f 16384; exec {hindsight} record --quiet -o \"$@\"");
+    let mut c = s.command("sh");
+    c.args(["-c", &line, "sh"]).arg(&trace).arg("--");
+    let done = s.run(c.arg(&program).arg(&out));
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    assert!(
+        done.messages().contains("cannot be written"),
+        "{}",
+        done.messages()
+    );
+    assert_eq!(std::fs::metadata(&out).unwrap().len(), 4 * 4 * 4096);
+    s.must_verify(&trace);
+    assert_eq!(states(&s, &trace).len(), 0);
+}
+
 /// What ends amid a key frame does not list it, and is readable up to there.
 #[test]
 fn a_recording_that_is_cut_has_those_before() {
@@ -266,6 +321,43 @@ fn what_is_written_to_a_file_later_is_in_none() {
     }
 }
 
+/// The recording keeps what follows the last ones, and each is whole.
+#[test]
+fn a_ring_keeps_the_last_ones() {
+    let s = Scene::new();
+    let trace = s.path("window.hst");
+    let (program, out) = (s.compile("states.c", &["-pthread"]), s.path("out"));
+    let record = |options: &[&str]| {
+        let mut c = s.hindsight(&["record", "--quiet", "--keep-state-points", "2"]);
+        c.args(options).arg("-o").arg(&trace).arg("--");
+        s.run(c.arg(&program).arg(&out))
+    };
+    let done = record(&["--ring", "64M", "--regime", "quiet", "--keep-on", "always"]);
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    s.must_verify(&trace);
+    let list = states(&s, &trace);
+    let names: Vec<_> = list.iter().map(|p| p["name"].as_str()).collect();
+    // The mark of the first one was dropped, with what came before it.
+    assert_eq!(names, [None, Some("changed")]);
+    let given = std::fs::read(&out).unwrap();
+    for (place, n) in [("state:1", 2), ("state:2", 3)] {
+        let known = memory(&s, &trace, place, done.text().trim());
+        let wanted = &given[n * SIZE..(n + 1) * SIZE];
+        assert!(
+            known.iter().zip(wanted).all(|(k, w)| *k == Some(*w)),
+            "{place}"
+        );
+    }
+    for (options, why) in [
+        (&[][..], "keeps all state points"),
+        (&["--ring", "64M"], "in the quiet regime only"),
+    ] {
+        let done = record(options);
+        assert_eq!(done.status.code(), Some(125), "{why}");
+        assert!(done.messages().contains(why), "{}", done.messages());
+    }
+}
+
 #[test]
 fn with_several_threads_they_are_marks() {
     let s = Scene::new();
@@ -278,6 +370,47 @@ fn with_several_threads_they_are_marks() {
             .arg("mark:changed:3"),
     );
     assert!(done.status.success(), "{}", done.messages());
+}
+
+#[test]
+fn they_are_made_before_calls_of_which_nothing_can_be_skipped() {
+    let s = Scene::new();
+    let trace = s.path("calls.hst");
+    let script = "import mmap, os, time\n\
+                  pause = lambda: time.sleep(0.15)\n\
+                  pause(); m = mmap.mmap(-1, 8 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+                  m[0] = 7; pause(); child = os.fork()\n\
+                  if child == 0: os._exit(3)\n\
+                  assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3\n\
+                  pause(); os.execv('/bin/true', ['true'])";
+    let mut c = s.hindsight(&["record", "--quiet", "--state-points", "calls", "-o"]);
+    let done = s.run(c.arg(&trace).args(["--", "/usr/bin/python3", "-c", script]));
+    assert_eq!(done.status.code(), Some(0), "{}", done.messages());
+    s.must_verify(&trace);
+    let done = s.run(s.hindsight(&["events", "--raw", "--json"]).arg(&trace));
+    assert!(done.status.success(), "{}", done.messages());
+    let events: Vec<Value> = serde_json::from_slice(&done.stdout).unwrap();
+    let call_at = |position: &Value| {
+        let here = |e: &&Value| e["position"] == *position && e["kind"] == "syscall";
+        events
+            .iter()
+            .find(here)
+            .map(|e| e["name"].as_str().unwrap())
+    };
+    let before: Vec<_> = states(&s, &trace)
+        .iter()
+        .map(|p| call_at(&p["position"]).unwrap_or("none").to_owned())
+        .collect();
+    let allowed = [
+        "mmap", "munmap", "mremap", "clone", "fork", "vfork", "execve",
+    ];
+    assert!(
+        before.iter().all(|c| allowed.contains(&c.as_str())),
+        "{before:?}"
+    );
+    for call in ["mmap", "clone", "execve"] {
+        assert!(before.iter().any(|c| c == call), "{call}: {before:?}");
+    }
 }
 
 #[test]

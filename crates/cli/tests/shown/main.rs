@@ -127,6 +127,7 @@ fn wrong_arguments() {
         &["record", "-o", "tcp:nowhere", "/bin/true"],
         &["attach", "me"],
         &["detach", "999999999"],
+        &["mark", "999999999", "name"],
         &["info"],
         &["info", "no-such-recording"],
         &["info", "no.hst"],

@@ -159,3 +159,39 @@ fn read(file: &File, at: u64) -> io::Result<Vec<u8>> {
     piece.truncate(n);
     Ok(piece)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::FromRawFd;
+
+    const ALL: i32 =
+        libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+
+    /// A file in memory of that many bytes, none of which takes room.
+    fn memory(len: u64, seals: i32) -> File {
+        // SAFETY: the calls use no memory but the name, and the descriptor belongs to nobody else.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"frame".as_ptr(), libc::MFD_ALLOW_SEALING);
+            assert!(fd >= 0);
+            File::from_raw_fd(fd)
+        };
+        file.set_len(len).unwrap();
+        // SAFETY: the call takes no pointers, and the descriptor is open.
+        let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) };
+        assert_eq!(done, 0);
+        file
+    }
+
+    #[test]
+    fn only_files_that_stay_as_they_are_are_taken() {
+        assert!(is_fixed(&memory(4096, ALL)));
+        assert!(is_fixed(&memory(MOST, ALL)));
+        assert!(!is_fixed(&memory(MOST + 1, ALL)), "too long");
+        for seal in (0..4).map(|bit| 1 << bit) {
+            assert!(!is_fixed(&memory(4096, ALL & !seal)), "{seal}");
+        }
+        let file = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+        assert!(!is_fixed(&file), "a file of a disk has no seals");
+    }
+}

@@ -6,6 +6,7 @@ use crate::program::Program;
 use crate::recorder_binary;
 use crate::recorder_log;
 use crate::sys::{limits, process};
+use hindsight_collector::StatePoints;
 use hindsight_events::config::{Config, children, regime};
 use hindsight_isa::xsave::Layout;
 use hindsight_trace::{Guesses, Header, Machine, Saves, Text};
@@ -49,14 +50,18 @@ pub fn config(b: &Builder, p: &Program, ctl_fd: i32) -> Result<Config> {
         // What is dropped at the front of a ring ends at a key frame.
         None => b.common.keyframe_interval.is_none() && b.ring.is_none(),
     };
-    if b.state_points.is_some() && !quiet {
+    if (b.state_points.is_some() || b.kept_states.is_some()) && !quiet {
         return Err(Error::NoStatePoints);
+    }
+    if b.kept_states.is_some() && b.ring.is_none() {
+        return Err(Error::KeepsAll);
     }
     c.regime = match quiet {
         true => regime::QUIET,
         false => regime::CHECKED,
     };
     c.whole_frames = b.ring.is_some().into();
+    c.state_calls = (b.state_points == Some(StatePoints::Calls)).into();
     c.data_limit = b.common.data_limit(b.ring.is_some());
     let trials = &b.trials;
     c.quiet_for = trials.leave_quiet_after;

@@ -152,7 +152,10 @@ impl<'b> Output<'b> {
             let scratch = || self.b.common.destination.scratch();
             let file = self.b.ring_on_disk.then(scratch).transpose()?;
             let listener = Listener::new(parent.id())?;
-            let ring = Ring::new(&self.header, limit, file)?;
+            let mut ring = Ring::new(&self.header, limit, file)?;
+            if let Some(n) = self.b.kept_states {
+                ring = ring.keep_states(n);
+            }
             let collector = Collector::circular(control, ring, tell);
             return Ok((collector.state_points(self.b.state_points), Some(listener)));
         }

@@ -1,14 +1,15 @@
 //! What a thread does now and then between two instructions, and what happens where memory becomes
 //! fresh.
 
-use crate::memory::{page_sharing, placement, regime};
+use crate::memory::{asked, page_sharing, placement, regime};
 use crate::thread::{Thread, ZERO_LIMIT};
 use hindsight_events::Event;
 use hindsight_events::ring::wish;
 
 impl Thread {
-    /// Does what is due: key frames, digests, page sharing.
+    /// Does what is due: marks from outside, key frames, digests, page sharing.
     pub fn observe(&mut self) {
+        asked::between(self);
         // What the kernel has just written belongs to what came before. So a key frame waits for
         // the next instruction.
         let apart = self.emit.position() < self.pos;
@@ -28,6 +29,7 @@ impl Thread {
             self.event(&Event::Digest { cpu, vec });
             self.schedule.digest_written(self.pos);
         }
+        asked::tell(self);
         if self.emit.wishes() & wish::POSITION != 0 {
             // Replay compares a digest, so this proves the position.
             if self.emit.position() < self.pos {

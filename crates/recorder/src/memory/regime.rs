@@ -19,6 +19,7 @@
 mod budget;
 mod copy;
 mod frame;
+pub mod markers;
 mod others;
 mod pages;
 mod restate;

@@ -215,6 +215,7 @@ fn system_call(t: &mut Thread, desc: &Desc) {
     // The trap flag takes effect again after the next instruction.
     t.signals.stepping.due = false;
     let (nr, args) = (t.ctx.gpr[RAX], call::args(t));
+    regime::markers::before_call(t, nr as u32, &args);
     // A thread that makes nothing but calls stands nowhere else without an event at its position.
     observe(t);
     regime::before_call(t, nr as u32, &args);
@@ -258,14 +259,15 @@ fn fetch_fault(t: &mut Thread) {
     exceptions::exception(t, if canonical { raise::FETCH } else { raise::GP });
 }
 
-/// Whether a key frame or a digest is due, or the collector asks where the thread stands.
+/// Whether a key frame or a digest is due, or the collector asks for something.
 fn due(t: &Thread) -> bool {
     let wishes = t.emit.wishes();
     let keyframe = wishes & wish::KEYFRAME != 0 && !t.is_plain() && !t.regime.quiet;
     let keyframe = keyframe || t.emit.is_long() && !t.is_unrecorded();
     let position = wishes & wish::POSITION != 0 && !t.is_unrecorded();
     let state = wishes & wish::STATE != 0 && t.regime.quiet && !t.is_unrecorded();
-    t.schedule.is_due(t.pos) || keyframe || position || state
+    let mark = wishes & wish::MARK != 0;
+    t.schedule.is_due(t.pos) || keyframe || position || state || mark
 }
 
 /// Writes key frames and digests that are due.

@@ -28,6 +28,8 @@ pub struct RegimeState {
     pub marked: u64,
     /// The program wants its memory to be restated.
     pub wants_state: bool,
+    /// Behind how many instructions a mark from outside was set whose state point comes next.
+    pub asked: Option<u64>,
     /// Why the quiet regime is to end as soon as the thread stands between two instructions.
     ends: Option<Reason>,
 }

@@ -2,8 +2,8 @@
 
 use super::super::values::seconds;
 use super::values::{
-    Retry, baseline, children, data_limit, destination, duration, function, pattern, predictor,
-    ring, state_points, system_call,
+    Retry, baseline, children, count, data_limit, destination, duration, function, pattern,
+    predictor, ring, state_points, system_call,
 };
 use clap::Args as ClapArgs;
 use hindsight_launch::{Baseline, Children, KeepOn, Limit, Predictor, Selection};
@@ -97,9 +97,13 @@ pub struct Record {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub clock_throttle: Option<std::time::Duration>,
     /// Record all memory each time a time has passed, such as `1s` or `every=1s`, or what has changed of it (see `states`).
-    /// `events=N`: each time a thread has had N events. For processes in the quiet regime, in which they then begin.
+    /// `events=N`: each time a thread has had N events. `calls`: before calls that make a thread or a process, execute a program, or
+    /// map or unmap a MiB or more, but not twice within 100 ms. For processes in the quiet regime, in which they then begin.
     #[arg(long, value_name = "WHEN", value_parser = state_points, conflicts_with = "plain")]
     pub state_points: Option<hindsight_launch::StatePoints>,
+    /// With `--ring`: keep of each thread only what follows its last N state points. They are dropped sooner if the ring is full.
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub keep_state_points: Option<usize>,
     /// Recordings of the same program that are kept in the store, this one included.
     #[arg(long, value_name = "N", env = "HINDSIGHT_KEEP", default_value_t = 5)]
     pub keep: usize,
@@ -201,6 +205,24 @@ pub struct Attach {
 pub struct Detach {
     /// The process, recorded by `record` or `attach`.
     pub pid: i32,
+}
+
+#[derive(ClapArgs)]
+#[command(
+    after_help = "A thread that computes gets the mark within tenths of a second, one that waits in a system call at once. \
+    Exit status 0: it is in the recording; 2: it is not, after ten seconds at most, or its state point is not."
+)]
+pub struct Mark {
+    /// A recorded process or thread. Or the `hindsight` that records: then its program gets the mark.
+    pub pid: i32,
+    /// The name, of at most 256 bytes. `hindsight at FILE mark:NAME` goes there.
+    pub name: std::ffi::OsString,
+    /// Have all memory recorded there. In the quiet regime only.
+    #[arg(long)]
+    pub state: bool,
+    /// For scripts: where it was set, on standard output.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// How reads are recorded.

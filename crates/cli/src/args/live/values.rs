@@ -68,13 +68,21 @@ pub fn duration(s: &str) -> Result<Duration, &'static str> {
 }
 
 pub fn state_points(s: &str) -> Result<StatePoints, &'static str> {
-    const EXPECTED: &str = "expected a time such as `5s`, `every=5s`, or `events=100000`";
+    const EXPECTED: &str = "expected a time such as `5s`, `every=5s`, `events=100000`, or `calls`";
+    if s == "calls" {
+        return Ok(StatePoints::Calls);
+    }
     if let Some(n) = s.strip_prefix("events=") {
         let n = n.parse().ok().filter(|n| *n > 0);
         return n.map(StatePoints::Events).ok_or(EXPECTED);
     }
     let time = duration(s.strip_prefix("every=").unwrap_or(s));
     time.map(StatePoints::Every).map_err(|_| EXPECTED)
+}
+
+pub fn count(s: &str) -> Result<usize, &'static str> {
+    let n = s.parse().ok().filter(|n| *n > 0);
+    n.ok_or("expected a number from 1 on")
 }
 
 pub fn baseline(s: &str) -> Result<Baseline, String> {
@@ -161,7 +169,8 @@ mod tests {
     }
 
     #[test]
-    fn state_points_come_by_time_or_by_events() {
+    fn state_points_come_by_time_by_events_or_before_calls() {
+        assert_eq!(state_points("calls"), Ok(StatePoints::Calls));
         let second = Ok(StatePoints::Every(Duration::from_secs(1)));
         assert_eq!(
             (state_points("1s"), state_points("every=1s")),

@@ -17,6 +17,7 @@ use crate::memory::backing;
 use crate::sys::lock::Lock;
 use crate::sys::{self, config};
 use crate::thread::Thread;
+use hindsight_events::copied::stage;
 
 /// A key frame restates at most one byte for so many instructions, on average. So the recording grows by what the program
 /// changes, and in the worst case by that.
@@ -166,6 +167,16 @@ pub fn inherited() {
 /// Waits until no copy of the process makes a key frame any more. Whether there was one.
 pub fn end_copy() -> bool {
     CHAIN.lock().copy.as_mut().is_some_and(Copy::reap)
+}
+
+/// Whether a copy of the process is still making a key frame.
+pub fn is_at_work(t: &Thread) -> bool {
+    t.emit.ctl().is_some_and(|c| {
+        matches!(
+            c.copied.stage(),
+            stage::AWAITED | stage::HANDED | stage::FAILED
+        )
+    })
 }
 
 /// Has a quiet thread write a key frame behind the instruction at which it stands, whatever that costs. If a copy of the process

@@ -173,6 +173,12 @@ impl Emitter {
         }
     }
 
+    /// Undertakes to set the mark that is asked for. False if the collector has taken it back.
+    pub fn take_mark(&self) -> bool {
+        self.ctl
+            .is_some_and(|c| c.wishes.fetch_and(!wish::MARK, AcqRel) & wish::MARK != 0)
+    }
+
     /// Waits while the collector is about to signal this thread, until it has done so. To be called behind the event of a
     /// system call of the program and before that call: the collector signals no thread of which it has seen that event.
     pub fn give_way(&self) {
