@@ -2,8 +2,7 @@
 //!
 //! 1. Who asks takes the box ([`Asked::take`]), and says which process and which name ([`Asked::ask`]).
 //! 2. The collector chooses a thread of the process, and asks it by [`crate::ring::wish::MARK`]. Where the thread waits in a
-//!    system call, the collector takes the wish back and sets the mark itself. For a state point it has the thread taken out of
-//!    the call instead ([`stage::TAKE_OUT`]).
+//!    system call, the collector takes the wish back and sets the mark itself. A state point waits until the call ends.
 //! 3. The thread sets the mark, and with it the state point. Then it says where ([`Asked::set`]).
 //! 4. The collector answers when both are in the recording ([`stage::DONE`]), or says why not ([`stage::REFUSED`]).
 //!
@@ -22,11 +21,8 @@ pub mod stage {
     pub const FREE: u32 = 0;
     /// Who asks waits for the collector.
     pub const ASKED: u32 = 1;
-    /// The collector waits until the process that records has taken [`super::Asked::tid`] out of its system call, or has seen
-    /// that this cannot be. Then it is [`ASKED`] again.
-    pub const TAKE_OUT: u32 = 2;
-    pub const DONE: u32 = 3;
-    pub const REFUSED: u32 = 4;
+    pub const DONE: u32 = 2;
+    pub const REFUSED: u32 = 3;
 }
 
 /// A text of at most [`TEXT`] bytes.

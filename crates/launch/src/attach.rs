@@ -7,7 +7,6 @@ use crate::destination::Written;
 use crate::detach;
 use crate::error::{AttachError, During, Error, Result};
 use crate::explain::explain;
-use crate::mark;
 use crate::notice::{Notice, Tell};
 use crate::outcome::Outcome;
 use crate::record::{
@@ -241,7 +240,6 @@ impl Session<'_> {
                 beat: &|| {
                     control.beat();
                     detach::serve(control, tell, &|| self.asked.is_stopped());
-                    mark::serve(control);
                 },
                 give_up,
                 tell,
@@ -259,7 +257,6 @@ impl Session<'_> {
             peak = Status::of_process(self.pid).map_or(peak, |s| s.peak_kib.max(peak));
             let told = || self.asked.is_stopped();
             detach::serve(self.control, self.tell, &told);
-            mark::serve(self.control);
             if !detach::is_recorded(self.control, self.pid) {
                 return peak;
             }

@@ -18,7 +18,6 @@ use crate::error::{During, Error, Result};
 use crate::front::foreground::Foreground;
 use crate::front::parent::Parent;
 use crate::front::proxy::Worker;
-use crate::mark;
 use crate::notice::Notice;
 use crate::outcome::{Outcome, Status};
 use crate::program::{self, Program};
@@ -296,7 +295,6 @@ impl Builder {
             worker.look();
             // Where tracing is allowed to parents only, it is to this process.
             detach::serve(&control, &*self.common.tell, &is_told_to_end);
-            mark::serve(&control);
         };
         let ended = front.wait(pid, beat, |news| worker.tell(news))?;
         worker.finish(&ended, front, beat)

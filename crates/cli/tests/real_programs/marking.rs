@@ -98,7 +98,7 @@ impl Marked {
 }
 
 #[test]
-fn whatever_a_program_does_it_gets_a_mark_and_a_state_point() {
+fn whatever_a_program_does_it_gets_a_mark() {
     for (how, last) in [
         ("compute", "0 0"),
         ("calls", "0 0"),
@@ -106,19 +106,13 @@ fn whatever_a_program_does_it_gets_a_mark_and_a_state_point() {
         ("poll", "-1 4"),
         ("epoll", "-1 4"),
         ("futex", "-1 4"),
+        ("sleep", "-1 4"),
     ] {
         let m = Marked::begin(how, &[]);
         let plain = m.mark(m.pid, &["plain"]);
         m.must_be_at("plain", plain);
-        let state = m.mark(m.running.id(), &["all of it", "--state"]);
-        assert!(state.0 >= plain.0 && state.1 == plain.1, "{how}");
-        let later = m.mark(m.pid, &["later"]);
-        assert!(later.0 > state.0, "{how}: a state point is behind its mark");
-        m.must_be_at("all of it", state);
-        let known = m.ask("mem", &["state:all of it", &m.address, &SIZE.to_string()]);
-        let known: Vec<Option<u8>> = serde_json::from_value(known["bytes"].clone()).unwrap();
-        let wanted = (0..SIZE).map(|i| Some((i * 7 + i / 4096 + 1) as u8));
-        assert!(known.into_iter().eq(wanted), "{how}");
+        let later = m.mark(m.running.id(), &["later"]);
+        assert!(later.0 >= plain.0 && later.1 == plain.1, "{how}");
         // The program sees none of it.
         let (.., said) = m.end();
         assert_eq!(said, last, "{how}");
@@ -126,26 +120,35 @@ fn whatever_a_program_does_it_gets_a_mark_and_a_state_point() {
 }
 
 #[test]
-fn a_wait_with_a_limit_of_time_gets_marks_only() {
-    let m = Marked::begin("sleep", &[]);
+fn a_program_that_goes_on_gets_a_state_point() {
+    for how in ["compute", "calls"] {
+        let m = Marked::begin(how, &[]);
+        let state = m.mark(m.running.id(), &["all of it", "--state"]);
+        let later = m.mark(m.pid, &["later"]);
+        assert!(later.0 > state.0, "{how}: a state point is behind its mark");
+        m.must_be_at("all of it", state);
+        let known = m.ask("mem", &["state:all of it", &m.address, &SIZE.to_string()]);
+        let known: Vec<Option<u8>> = serde_json::from_value(known["bytes"].clone()).unwrap();
+        let wanted = (0..SIZE).map(|i| Some((i * 7 + i / 4096 + 1) as u8));
+        assert!(known.into_iter().eq(wanted), "{how}");
+        let (.., said) = m.end();
+        assert_eq!(said, "0 0", "{how}");
+    }
+}
+
+#[test]
+fn a_program_that_waits_gets_no_state_point() {
+    let m = Marked::begin("poll", &[]);
     let done = m.try_mark(m.pid, &["never", "--state"]);
     assert_eq!(done.status.code(), Some(2), "{}", done.messages());
-    assert!(
-        done.messages().contains("one with a limit of time"),
-        "{}",
-        done.messages()
-    );
-    let set = m.mark(m.pid, &["asleep"]);
-    m.must_be_at("asleep", set);
+    let why = "waits in a system call";
+    assert!(done.messages().contains(why), "{}", done.messages());
     let (scene, trace, said) = m.end();
     assert_eq!(said, "-1 4");
     let mut c = scene.hindsight(&["at"]);
     let done = scene.run(c.arg(trace).arg("mark:never"));
-    assert!(
-        done.messages().contains("there are 0"),
-        "{}",
-        done.messages()
-    );
+    let none = "there are 0";
+    assert!(done.messages().contains(none), "{}", done.messages());
 }
 
 #[test]
@@ -179,8 +182,6 @@ fn a_process_can_be_chosen() {
         assert_eq!(set.1, of as i64, "{name}");
         m.must_be_at(name, set);
     }
-    // Its memory is its own, while it waits for the child.
-    m.mark(m.pid, &["waits", "--state"]);
     let done = m.try_mark(child, &["state", "--state"]);
     assert!(
         done.messages().contains("it never was in the quiet regime"),

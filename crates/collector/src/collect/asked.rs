@@ -19,14 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Most threads come to the recorder by themselves in this time.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Time between two signals to a thread, or two attempts to take it out of a system call.
+/// Time between two signals to a thread.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// A mark that is asked for.
 pub struct Asking {
     serial: u32,
     since: Instant,
-    /// When the thread may be signalled or taken out of a call.
+    /// When the thread may be signalled.
     next: Instant,
     name: Vec<u8>,
     state: bool,
@@ -48,14 +48,6 @@ impl<W: Write> Collector<'_, W> {
         let asked = &self.control.header().asked;
         match asked.stage() {
             stage::ASKED => {}
-            // The other process is at it. It has little to do, unless it is stopped.
-            stage::TAKE_OUT => {
-                let late = |a: &Asking| now - a.since > 2 * PATIENCE;
-                if self.asking.as_ref().is_none_or(late) {
-                    asked.turn(stage::ASKED);
-                }
-                return;
-            }
             _ => {
                 if let Some(a) = self.asking.take() {
                     self.forget(&a);
@@ -85,6 +77,11 @@ impl<W: Write> Collector<'_, W> {
             Stand::Done(count, thread) => {
                 // So that whoever asked finds it in the file.
                 self.flush_all(true, now);
+                let asked = &self.control.header().asked;
+                if asked.serial.load(Relaxed) != serial {
+                    // Somebody else asks by now.
+                    return;
+                }
                 asked.thread.store(thread, Relaxed);
                 asked.set(count);
                 asked.turn(stage::DONE);
@@ -157,13 +154,9 @@ impl<W: Write> Collector<'_, W> {
         if in_call && !a.state && lane.consumer.take_mark_back() {
             return self.set_for_it(i, &a);
         }
-        if now >= a.next {
+        if now >= a.next && !in_call {
             a.next = now + AGAIN;
-            match in_call {
-                true if a.state => asked.turn(stage::TAKE_OUT),
-                true => {}
-                false => self.summon(&[i], stop),
-            }
+            self.summon(&[i], stop);
         }
         self.patient(a, late)
     }
@@ -176,9 +169,11 @@ impl<W: Write> Collector<'_, W> {
         }
         let open = lane.and_then(|l| l.open.as_ref());
         Stand::Refused(match open.is_some_and(|o| o.is_in_call()) {
-            true => "its thread waits in a system call out of which it cannot be taken: one with a limit of time, \
-                     or one that cannot be interrupted"
-                .into(),
+            true => format!(
+                "its thread waits in a system call, which did not end for {} seconds; a state point is made between two \
+                 instructions",
+                PATIENCE.as_secs()
+            ),
             false => format!(
                 "its thread did not come to the recorder for {} seconds: it is stopped, waits for a processor, or its \
                  code is not recorded",

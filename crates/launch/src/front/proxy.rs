@@ -10,7 +10,6 @@ use super::parent::Parent;
 use super::untaken::{Fate, OVERDUE, Sent};
 use crate::detach;
 use crate::error::{During, Error, Result};
-use crate::mark;
 use crate::notice::{Notice, Tell};
 use crate::outcome::Outcome;
 use crate::sys::files::close;
@@ -297,7 +296,6 @@ impl Parent for Face {
         // While it runs it does that itself: tracing may be allowed to parents only.
         if self.stopped.get() {
             detach::serve(control, tell, &is_told_to_end);
-            mark::serve(control);
         }
     }
 

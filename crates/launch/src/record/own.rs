@@ -5,7 +5,6 @@ use crate::detach;
 use crate::error::{During, Error, Result};
 use crate::front::foreground::BEAT;
 use crate::front::parent::Parent;
-use crate::mark;
 use crate::notice::Tell;
 use crate::recording::{Asked, Recording, Said};
 use crate::sys::process::{self, Change, Ended};
@@ -73,7 +72,6 @@ impl Parent for Own<'_> {
     fn look(&self, control: &Control, tell: &Tell) {
         let told = || self.asked.is_stopped();
         detach::serve(control, tell, &told);
-        mark::serve(control);
         if self.asked.takes_detach() {
             detach::leave_all(control, tell, &told);
         }

@@ -20,14 +20,6 @@ pub fn between(t: &mut Thread) {
     put(t, t.pos - state as u64, state);
 }
 
-/// Sets the mark that is asked for, if there is one. The thread has been taken out of a system call that has been recorded and not
-/// been made. A state point that belongs to the mark is made when the thread stands between two instructions.
-pub fn in_call(t: &mut Thread) {
-    if let Some(state) = wanted(t) {
-        put(t, t.pos, state);
-    }
-}
-
 /// Says that a mark is in the stream, and that its state point is, or cannot be.
 pub fn tell(t: &mut Thread) {
     if let (Some(at), Some(header)) = (t.regime.asked.take(), ring::header()) {

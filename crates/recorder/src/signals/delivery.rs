@@ -7,7 +7,6 @@
 
 use crate::code::cache;
 use crate::line;
-use crate::memory::asked;
 use crate::signals::actions::{self, action, is_first, set_action};
 use crate::signals::death::die;
 use crate::signals::exceptions::PAGE_FAULT;
@@ -187,16 +186,11 @@ pub fn deliver_instead_of_call(t: &mut Thread) {
     let before = t.pos;
     deliver_queued(t, true);
     if t.pos == before {
-        asked::in_call(t);
         // Nothing was delivered after all, so the call is made again. A state that has not changed
         // stands for that in the stream.
         frame::emit_state(t);
         t.complete();
         t.ctx.count = t.pos;
-        if t.regime.asked.is_some() {
-            // A key frame comes first at its position, so before the order number behind the call.
-            t.observe();
-        }
     }
 }
 

@@ -210,7 +210,7 @@ pub struct Detach {
 #[derive(ClapArgs)]
 #[command(
     after_help = "A thread that computes gets the mark within tenths of a second, one that waits in a system call at once. \
-    Exit status 0: it is in the recording; 2: it is not, after ten seconds at most, or its state point is not."
+    Exit status 0: it is in the recording; 2: it is not, or its state point is not."
 )]
 pub struct Mark {
     /// A recorded process or thread. Or the `hindsight` that records: then its program gets the mark.
