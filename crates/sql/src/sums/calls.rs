@@ -305,7 +305,7 @@ impl Stack<'_, '_> {
     fn back_into(&mut self, function: u32) {
         let near = self.open.iter().rev().take(LOOK).enumerate();
         let mut of = near.filter(|(_, o)| o.number == function).map(|(n, _)| n);
-        match (of.next(), of.last()) {
+        match (of.next(), of.next_back()) {
             (None | Some(0), _) => {}
             (Some(n), None) => self.end(n, None),
             (Some(_), Some(first)) => {
