@@ -113,7 +113,7 @@ pub(crate) fn is_recorded(control: &Control, pid: i32) -> bool {
 }
 
 /// Whether a process that is said to be recorded may be left: a program can write any number there.
-pub(crate) fn is_ours(control: &Control, pid: i32) -> bool {
+fn is_ours(control: &Control, pid: i32) -> bool {
     is_recorded(control, pid) && control.is_shared_with(pid)
 }
 

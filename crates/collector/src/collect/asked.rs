@@ -78,13 +78,12 @@ impl<W: Write> Collector<'_, W> {
                 // So that whoever asked finds it in the file.
                 self.flush_all(true, now);
                 let asked = &self.control.header().asked;
-                if asked.serial.load(Relaxed) != serial {
-                    // Somebody else asks by now.
-                    return;
+                // Otherwise somebody else asks by now.
+                if asked.serial.load(Relaxed) == serial {
+                    asked.thread.store(thread, Relaxed);
+                    asked.set(count);
+                    asked.turn(stage::DONE);
                 }
-                asked.thread.store(thread, Relaxed);
-                asked.set(count);
-                asked.turn(stage::DONE);
             }
             Stand::Refused(why) => {
                 asked.why.write(why.as_bytes());

@@ -1,6 +1,6 @@
 //! All calls of all functions.
 
-use super::{AT_CALL, AT_RETURN, CALLS, Filler};
+use super::row::{AT_CALL, AT_RETURN, CALLS, Filler};
 use crate::bounds::Bounds;
 use crate::column::Kind::{Address, Bool, Int, Word};
 use crate::column::{Column, column};
