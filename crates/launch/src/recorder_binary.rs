@@ -130,6 +130,24 @@ mod tests {
         assert_eq!(function_at(u64::MAX), None);
     }
 
+    /// Signals that arrive in a search wait for the end of it. The recorder asks which code is a search by two names.
+    #[test]
+    fn searches_lie_between_their_names() {
+        let names = [
+            "hindsight_search",
+            "hindsight_search_plain",
+            "hindsight_search_lazy",
+            "hindsight_search_end",
+        ];
+        let [start, plain, lazy, end] = symbols(names).unwrap();
+        for search in [start, plain, lazy] {
+            assert!(
+                (start..end).contains(&search),
+                "{search:#x} {start:#x}..{end:#x}"
+            );
+        }
+    }
+
     #[test]
     fn paths_that_are_too_long_are_refused() {
         let mut field = [1; 8];
