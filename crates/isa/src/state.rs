@@ -191,6 +191,13 @@ impl VecState {
         v
     }
 
+    /// Changes the status word of the x87. It says which register is st(0), so all may get another number.
+    pub fn set_status(&mut self, fsw: u16) {
+        let top = |fsw: u16| (fsw >> 11 & 7) as usize;
+        self.st.rotate_left((top(fsw) + 8 - top(self.fsw)) & 7);
+        self.fsw = fsw;
+    }
+
     /// 64-bit digest of the state.
     pub fn digest(&self) -> u64 {
         let mut h = Xxh3Default::new();

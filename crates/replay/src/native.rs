@@ -148,7 +148,8 @@ impl Native {
     /// Sets the x87 state as FNINIT does.
     pub fn x87_init(&mut self) {
         let mut v = self.vectors();
-        (v.fcw, v.fsw, v.ftw) = (0x37f, 0, 0);
+        v.set_status(0);
+        (v.fcw, v.ftw) = (0x37f, 0);
         self.set_vectors(&v);
     }
 
