@@ -86,7 +86,13 @@ impl Registers<'_> {
         let unused = 64 - 8 * size as u32;
         let signed = ((offset << unused) as i64) >> unused;
         let words = signed.div_euclid(8 * size as i64) as u64;
-        let to = at.wrapping_add(words.wrapping_mul(size));
+        self.beyond(i, at, words.wrapping_mul(size))
+    }
+
+    /// The address so many bytes behind `at`, the operand of `i` in memory, as processors reckon it where they access the parts of
+    /// an operand one by one.
+    pub fn beyond(&self, i: &Instruction, at: u64, bytes: u64) -> u64 {
+        let to = at.wrapping_add(bytes);
         let short = i.memory_base().size() == 4
             || i.memory_index().size() == 4
             || i.memory_displ_size() == 4;

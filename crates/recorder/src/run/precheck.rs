@@ -48,7 +48,11 @@ pub fn run(t: &mut impl Shadow, i: &Instruction, writes: u64) -> Result<bool, Fa
             };
             let total = i.op_register(0).size();
             let active = |e: usize| v.zmm[n][e * size + size - 1] & 0x80 != 0;
-            elements(t, addr, size, total / size, active)?;
+            // Short addresses wrap between elements. Under a mask register they do not.
+            for e in (0..total / size).filter(|e| active(*e)) {
+                let at = Registers::from(t.ctx()).beyond(i, addr, (e * size) as u64);
+                t.fill(at, size as u64)?;
+            }
         }
         _ => masked(t, i, addr)?,
     }
