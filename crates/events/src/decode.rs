@@ -151,6 +151,14 @@ impl Decoder {
                     back: n.saturating_sub(1),
                 }
             }
+            tag::X87 => Event::X87 {
+                ilen: u8::try_from(r.int()?)
+                    .ok()
+                    .filter(|n| (1..16).contains(n))?,
+                status: u16::try_from(r.int()?).ok()?,
+                tags: u8::try_from(r.int()?).ok()?,
+                registers: r.bytes()?,
+            },
             tag::MEMORY => Event::Memory {
                 addr: r.int()?,
                 bytes: r.bytes()?,
@@ -370,6 +378,12 @@ mod tests {
                 values: words,
                 parts: 1 << 50,
                 vec: &[7; 9],
+            },
+            Event::X87 {
+                ilen: 2,
+                status: 0x3800,
+                tags: 0x80,
+                registers: &[9; 10],
             },
             Event::Mark {
                 name: 2,

@@ -54,6 +54,7 @@ impl Encoder {
             Event::Time { .. } => tag::TIME,
             Event::Changed { .. } => tag::CHANGED,
             Event::Restate { .. } => tag::RESTATE,
+            Event::X87 { .. } => tag::X87,
         };
         out[0] = tag;
         let mut at = put(out, 1, pos.wrapping_sub(self.pos));
@@ -192,6 +193,17 @@ impl Encoder {
             Event::Restate { ends: true, .. } => int(&mut at, 1),
             Event::Restate { ends: false, back } => {
                 int(&mut at, if back == 0 { 0 } else { back.saturating_add(1) });
+            }
+            Event::X87 {
+                ilen,
+                status,
+                tags,
+                registers,
+            } => {
+                for v in [ilen as u64, status as u64, tags as u64] {
+                    int(&mut at, v);
+                }
+                at = put_bytes(out, at, registers);
             }
             Event::Passed { addr, len, digest } => {
                 for v in [addr, len, digest as u64] {

@@ -212,6 +212,14 @@ pub enum Event<'a> {
     /// frame that is so many key frames before this one in the stream. That one is called its base. At the
     /// end `back` is 0.
     Restate { ends: bool, back: u64 },
+    /// In place of the instruction, which is a transcendental one of the x87 and has `ilen` bytes. It left this status word and
+    /// this abridged tag word. `registers` has those that it may have changed, from st(0) on, 10 bytes each.
+    X87 {
+        ilen: u8,
+        status: u16,
+        tags: u8,
+        registers: &'a [u8],
+    },
 }
 
 /// Tag bytes of the wire form.
@@ -247,6 +255,7 @@ pub mod tag {
     pub const TIME: u8 = 28;
     pub const CHANGED: u8 = 29;
     pub const RESTATE: u8 = 30;
+    pub const X87: u8 = 31;
     /// Number of tags.
-    pub const COUNT: usize = 31;
+    pub const COUNT: usize = 32;
 }

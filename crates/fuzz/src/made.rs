@@ -177,6 +177,7 @@ pub fn header() -> Header {
         argv: vec!["made".into()],
         cwd: "/".into(),
         predictor_bits: 32,
+        transcendental: true,
         ..Header::default()
     }
 }

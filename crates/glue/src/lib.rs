@@ -9,9 +9,11 @@
 
 mod lookup;
 mod sequence;
+mod transcendental;
 
 pub use lookup::{in_search, searches};
 pub use sequence::{in_sequence, sequence_address};
+pub use transcendental::{Waiting, X87State};
 
 use core::arch::global_asm;
 use hindsight_isa::Ctx;

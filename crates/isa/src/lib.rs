@@ -7,7 +7,7 @@
 //! - the reasons for leaving translated code ([`Desc`]);
 //! - which instructions need which features ([`features`]);
 //! - in what makers of processors differ ([`approximate`]);
-//! - which instructions have a result that no virtual processor can compute ([`outside`]).
+//! - which instructions have a result that no virtual processor can compute ([`outside`], [`transcendental`]).
 //!
 //! All of it is part of the meaning of a trace: recorder and replay must be built from the same
 //! definitions. The crate does not need `std`.
@@ -28,6 +28,7 @@ pub mod regs;
 pub mod runs;
 pub mod state;
 pub mod string;
+pub mod transcendental;
 pub mod xsave;
 
 pub use approximate::{Approximations, is_approximate};
@@ -38,3 +39,4 @@ pub use lazy_flags::LazyFlags;
 pub use outside::comes_from_outside;
 pub use predictor::Predictor;
 pub use state::{CpuState, High, VecState};
+pub use transcendental::Transcendental;

@@ -8,6 +8,7 @@ pub mod nondet;
 pub mod precheck;
 pub mod shadow;
 pub mod slow;
+pub mod transcendental;
 pub mod trap;
 pub mod vsib;
 pub mod xstate;

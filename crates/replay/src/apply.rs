@@ -4,6 +4,7 @@ use crate::Error;
 use crate::compare::{compare, show};
 use crate::cpu::Cpu;
 use crate::machine::{Machine, StreamEnd};
+use crate::processor::Processor;
 use crate::queue::Op;
 use crate::restated::Before;
 use crate::string::string;
@@ -13,7 +14,8 @@ use hindsight_events::{Event, event};
 use hindsight_isa::regs::{R11, RAX, RCX, SYSCALL_ARGUMENTS, recorded};
 use hindsight_isa::state::change;
 use hindsight_isa::string::StringOp;
-use hindsight_isa::{CpuState, VecState};
+use hindsight_isa::transcendental::Left;
+use hindsight_isa::{CpuState, Transcendental, VecState};
 use hindsight_translate::effective::Registers;
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
@@ -90,6 +92,19 @@ impl Machine<'_> {
             }
             Event::SyscallRet { ret } => return self.returns(ret),
             Event::Regs { mask, ilen, values } => self.set_some(mask, ilen, &values)?,
+            Event::X87 {
+                ilen,
+                status,
+                tags,
+                registers,
+            } => {
+                let left = Left {
+                    status,
+                    tags,
+                    registers,
+                };
+                transcendental(cpu, &mut *self.processor, ilen, &left)?;
+            }
             Event::RepChunk { .. } => return self.string(),
             // The next event says what it does to the registers.
             Event::Signal { .. } => {}
@@ -509,6 +524,29 @@ fn mark_selector(cpu: &mut Cpu, i: &Instruction) {
     {
         cpu.mark(AccessKind::Reads, at, 2);
     }
+}
+
+/// The transcendental instruction at hand, which has `ilen` bytes, left this in the x87.
+fn transcendental(
+    cpu: &mut Cpu,
+    processor: &mut dyn Processor,
+    ilen: u8,
+    left: &Left,
+) -> Result<(), Error> {
+    let what = current(cpu)?
+        .filter(|i| i.len() == ilen as usize)
+        .and_then(|i| Transcendental::of(i.mnemonic()));
+    let mut v = processor.vectors();
+    if !what.is_some_and(|what| left.apply(what, &mut v)) {
+        let expected = format!(
+            "a transcendental instruction of {ilen} bytes that leaves {} in registers",
+            left.registers.len()
+        );
+        return Err(cpu.difference(expected, "another instruction"));
+    }
+    processor.set_vectors(&v);
+    cpu.complete_alone(ilen as u64);
+    Ok(())
 }
 
 /// The instruction at the current position.

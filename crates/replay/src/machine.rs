@@ -500,10 +500,10 @@ impl<'a> Machine<'a> {
     /// Whether the event stands for the instruction itself, or a part of it.
     fn is_instruction(&self, at: usize) -> Result<bool, Error> {
         let event = self.queue.event(at)?;
-        Ok(
-            matches!(event, Event::Syscall { .. } | Event::RepChunk { .. })
-                || matches!(event, Event::Regs { ilen, .. } if ilen != 0),
-        )
+        Ok(matches!(
+            event,
+            Event::Syscall { .. } | Event::RepChunk { .. } | Event::X87 { .. }
+        ) || matches!(event, Event::Regs { ilen, .. } if ilen != 0))
     }
 
     /// Stops again before the next instruction, even if the machine stopped there already.

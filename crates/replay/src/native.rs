@@ -63,6 +63,8 @@ pub(crate) struct Native {
     pub(crate) checker: Checker,
     /// Why the translation of the instruction at an address was refused.
     pub(crate) refusals: HashMap<u64, Refusal>,
+    /// The recording has what transcendental instructions gave.
+    knows_transcendental: bool,
     area: Box<Area>,
     layout: Layout,
     /// What executes instructions that this machine cannot execute, if there may be any.
@@ -119,6 +121,7 @@ impl Native {
             library: None,
             checker: Checker::new(),
             refusals: HashMap::new(),
+            knows_transcendental: there.transcendental,
             area: Box::default(),
             layout,
             aside,

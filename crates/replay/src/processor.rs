@@ -33,6 +33,8 @@ pub struct Model {
     pub saves: Layout,
     /// What it gives for approximations of reciprocals. `None`: nobody knows.
     pub approximations: Option<Arc<Approximations>>,
+    /// The recording has what transcendental instructions of the x87 gave.
+    pub transcendental: bool,
 }
 
 impl Model {
@@ -43,6 +45,7 @@ impl Model {
             choice,
             saves: saves.unwrap_or_else(Layout::usual),
             approximations: header.machine.approximations.clone().map(|g| g.0),
+            transcendental: header.transcendental,
         }
     }
 }
@@ -54,6 +57,7 @@ impl From<Choice> for Model {
             choice,
             saves: Layout::usual(),
             approximations: features::approximations(),
+            transcendental: true,
         }
     }
 }

@@ -103,6 +103,7 @@ fn shape(t: u8) -> Option<Shape> {
         tag::MARK => string(2),
         tag::END => string(3),
         tag::CODE => string(3),
+        tag::X87 => string(4),
         tag::MAP => string(7),
         _ => None,
     }
@@ -452,6 +453,7 @@ impl ChunkBuilder {
         }
         match event {
             Event::Regs { ilen, .. } => self.completes = ilen != 0,
+            Event::X87 { .. } => self.completes = true,
             Event::SetState { .. } => {
                 self.completes = std::mem::take(&mut self.calling);
             }

@@ -151,6 +151,8 @@ pub struct Header {
     /// For so many nanoseconds, answers about the time were repeated. `None`: they were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_throttle: Option<u64>,
+    /// The recording has what transcendental instructions of the x87 gave. An older one does not.
+    pub transcendental: bool,
     /// Of a recording that keeps only its latest part: its limit, and what was dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<Circular>,

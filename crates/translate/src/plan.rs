@@ -1,9 +1,9 @@
 //! Which template an instruction needs.
 
 use crate::effective::is_bit_string;
-use hindsight_isa::comes_from_outside;
 use hindsight_isa::desc::raise;
 use hindsight_isa::mark::{CODE, MAGIC};
+use hindsight_isa::{Transcendental, comes_from_outside};
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register,
 };
@@ -82,7 +82,7 @@ fn by_name(i: &Instruction) -> Option<Plan> {
         Rdpmc => Plan::Raise(raise::GP),
         Int | Into | Int1 => Plan::Raise(raise::UNSUPPORTED),
         Syscall => Plan::Syscall,
-        m if comes_from_outside(m) => Plan::Slow,
+        m if comes_from_outside(m) || Transcendental::of(m).is_some() => Plan::Slow,
         Rdfsbase | Rdgsbase | Wrfsbase | Wrgsbase => Plan::Slow,
         Xsave | Xsave64 | Xsavec | Xsavec64 | Xsaveopt | Xsaveopt64 | Fxsave | Fxsave64
         | Fnsave | Fsave | Fnstenv | Fstenv => Plan::Slow,

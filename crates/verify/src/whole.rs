@@ -189,6 +189,7 @@ impl Report {
             "time",
             "memory changed",
             "memory restated",
+            "x87 results",
         ];
         NAMES
             .into_iter()

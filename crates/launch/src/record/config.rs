@@ -97,6 +97,7 @@ pub fn header(options: &Common) -> Header {
         keyframe_interval: options.keyframe_interval(),
         digest_interval: options.digest_interval,
         data_limit: Some(options.data_limit(false)),
+        transcendental: true,
         ..Header::default()
     }
 }

@@ -3,14 +3,14 @@
 use crate::code::cache;
 use crate::run::dispatch::{Next, resume};
 use crate::run::shadow::{Both, Shadow};
-use crate::run::{nondet, precheck, xstate};
+use crate::run::{nondet, precheck, transcendental, xstate};
 use crate::signals::{exceptions, stepping};
 use crate::sys::guard::{self, Fault};
 use crate::thread::{Thread, end, pass};
 use hindsight_events::Event;
 use hindsight_isa::regs::{RAX, RCX, RDI, RSI, recorded};
 use hindsight_isa::string::{Kind, Regs, Repeat, StringMemory, StringOp};
-use hindsight_isa::{Ctx, Predictor, VecState, comes_from_outside};
+use hindsight_isa::{Ctx, Predictor, Transcendental, VecState, comes_from_outside};
 use hindsight_isa::{Desc, state::RFLAGS_MASK};
 use hindsight_translate::{completed, familiar};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
@@ -38,6 +38,10 @@ pub fn execute(t: &mut Thread, desc: &Desc) -> Next {
     let i = decode(desc);
     if i.memory_index().is_vector_register() {
         return crate::run::vsib::execute(t, desc, &i);
+    }
+    if let Some(what) = Transcendental::of(i.mnemonic()) {
+        let done = transcendental::execute(t, &i, what);
+        return finish(t, desc, done);
     }
     use Mnemonic::*;
     let done = match i.mnemonic() {

@@ -6,8 +6,9 @@ use crate::access::decode;
 use crate::cpu::Cpu;
 use crate::processor::Processor;
 use crate::string::string;
+use hindsight_glue::X87State;
 use hindsight_isa::string::StringOp;
-use hindsight_isa::{Ctx, comes_from_outside};
+use hindsight_isa::{Ctx, Transcendental, comes_from_outside};
 use hindsight_translate::effective::Registers;
 use hindsight_translate::vsib::{Elements, gathers};
 use iced_x86::{Instruction, Mnemonic, Register};
@@ -25,6 +26,9 @@ pub(crate) fn execute(native: &mut Native, cpu: &mut Cpu, bytes: &[u8]) -> Resul
     };
     if i.memory_index().is_vector_register() {
         return vsib(native, cpu, &i);
+    }
+    if let Some(what) = Transcendental::of(i.mnemonic()) {
+        return transcendental(native, cpu, what);
     }
     use Mnemonic::*;
     match i.mnemonic() {
@@ -50,6 +54,21 @@ pub(crate) fn execute(native: &mut Native, cpu: &mut Cpu, bytes: &[u8]) -> Resul
         m => return Err(cpu.unsupported(format!("{m:?} is not supported"))),
     }
     Ok(())
+}
+
+/// An older recording does not say what these gave, so this machine's results have to do. Where they are others, a comparison of
+/// registers finds it.
+fn transcendental(native: &mut Native, cpu: &Cpu, what: Transcendental) -> Result<(), Error> {
+    if native.knows_transcendental {
+        return Err(cpu.difference(
+            "no event",
+            format!("{what:?}, whose result is not recorded"),
+        ));
+    }
+    match X87State::execute_in(&mut native.area, what) {
+        Ok(()) => Ok(()),
+        Err(_) => Err(cpu.difference("no event", "an x87 exception that waits")),
+    }
 }
 
 /// A gather or scatter with a small window.

@@ -62,8 +62,8 @@ fn event<'a>(
     vec: &'a [u8; VEC_STATE_LEN],
     bytes: &'a [u8],
 ) -> Event<'a> {
-    match r.below(44) {
-        kind @ (11..=14 | 18..=21) => with_bytes(r, kind, bytes),
+    match r.below(45) {
+        kind @ (11..=14 | 18..=22) => with_bytes(r, kind, bytes),
         0 => Event::PatchBytes {
             addr: r.any(),
             len: 1 + r.below(8) as u8,
@@ -156,6 +156,12 @@ fn with_bytes<'a>(r: &mut Random, kind: u64, bytes: &'a [u8]) -> Event<'a> {
         18 => Event::Mark {
             name: r.below(bytes.len() as u64 + 1) as usize,
             bytes,
+        },
+        22 => Event::X87 {
+            ilen: 1 + r.below(15) as u8,
+            status: r.next() as u16,
+            tags: r.next() as u8,
+            registers: bytes,
         },
         19 => Event::CodeFrom { epoch: r.any() },
         21 => Event::Restate {
