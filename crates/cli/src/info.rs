@@ -125,8 +125,10 @@ fn bits(bytes: u64, instructions: u64) -> f64 {
 fn machine_json(h: &hindsight_trace::Header) -> serde_json::Value {
     let mut all = json!(h.machine);
     if let Some(all) = all.as_object_mut() {
-        let tables = all.remove("approximations");
-        all.insert("has_approximations".into(), tables.is_some().into());
+        for tables in ["approximations", "finer"] {
+            let had = all.remove(tables);
+            all.insert(format!("has_{tables}"), had.is_some().into());
+        }
     }
     all
 }

@@ -11,10 +11,9 @@ use crate::record::{self, Outcome, Program};
 use crate::replay;
 use crate::state::{has_wide, number, random_cpu, random_vec};
 use hindsight_interp::Interpreter;
-use hindsight_isa::Approximations;
 use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{CpuState, Predictor, VecState};
+use hindsight_isa::{Approximations, CpuState, Finer, Predictor, VecState};
 use hindsight_random::Rng;
 use hindsight_translate::{Mode, Policy, Translator};
 use iced_x86::{Code, Instruction, Mnemonic, Register};
@@ -89,6 +88,7 @@ pub(crate) struct Native {
 fn here() -> Interpreter<Pages> {
     let mut interpreter = Interpreter::new();
     interpreter.set_approximations(Approximations::here().map(Arc::new));
+    interpreter.set_finer(Finer::here().map(Arc::new));
     interpreter
 }
 

@@ -5,8 +5,8 @@ pub mod x87;
 use crate::fault::Fault;
 use crate::flags::Flags;
 use crate::word::Lane;
-use hindsight_isa::Approximations;
 use hindsight_isa::xsave::Layout;
+use hindsight_isa::{Approximations, Finer};
 use std::sync::Arc;
 use x87::X87;
 
@@ -36,6 +36,7 @@ pub struct Core {
     pub saves: Layout,
     /// The processor's approximations, if they are known.
     pub approximations: Option<Arc<Approximations>>,
+    pub finer: Option<Arc<Finer>>,
 }
 
 impl Default for Core {
@@ -52,6 +53,7 @@ impl Default for Core {
             fault: None,
             saves: Layout::INTEL,
             approximations: None,
+            finer: None,
         }
     }
 }

@@ -5,7 +5,8 @@ use crate::fault::Fault;
 use crate::op::{Flow, Op, Run};
 use crate::operand::address;
 use crate::{Memory, int, vec, x87};
-use hindsight_isa::{comes_from_outside, is_approximate};
+use hindsight_isa::approximate;
+use hindsight_isa::comes_from_outside;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
 
 /// Where a block goes on behind an instruction.
@@ -82,7 +83,7 @@ pub fn fault(code: u64) -> Fault {
         Ud0 | Ud1 | Ud2 => Fault::Exception(6),
         Int3 => Fault::Exception(3),
         Hlt | Rdpmc => Fault::Exception(13),
-        m if is_approximate(m) => Fault::Approximate(format!("{m:?}")),
+        m if approximate::kind(m).is_some() => Fault::Approximate(format!("{m:?}")),
         m => Fault::Unsupported(format!("{m:?} ({})", form(code))),
     }
 }

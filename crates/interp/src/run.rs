@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::op::{Flow, Op};
 use crate::{Code, Memory};
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{Approximations, CpuState, High, VecState};
+use hindsight_isa::{Approximations, CpuState, Finer, High, VecState};
 use std::sync::Arc;
 
 /// How a run ended.
@@ -128,6 +128,11 @@ impl<M: Memory> Interpreter<M> {
     /// What the processor that the program ran on gives for approximations. `None`: they are not known.
     pub fn set_approximations(&mut self, approximations: Option<Arc<Approximations>>) {
         self.core.approximations = approximations;
+    }
+
+    /// The same for the finer approximations of AVX-512.
+    pub fn set_finer(&mut self, finer: Option<Arc<Finer>>) {
+        self.core.finer = finer;
     }
 
     /// Forgets what was decoded from the page (of 4096 bytes) at this address.

@@ -2,6 +2,10 @@
 //!
 //! A result follows from sign, exponent and the leading bits of the significand. So a table says all that a processor gives.
 
+mod finer;
+
+use crate::Transcendental;
+pub use finer::{Finer, finer};
 use iced_x86::Mnemonic;
 
 /// Bits of a significand that decide the result.
@@ -176,25 +180,26 @@ pub fn reciprocal(m: Mnemonic) -> Option<Reciprocal> {
     }
 }
 
-/// Instructions whose results are approximations. Each maker chose its own, so what the recorded processor gave is not
+/// Kinds of instructions whose results are approximations. Each maker chose its own, so what the recorded processor gave is not
 /// known on another one, unless the recording says it.
-pub fn is_approximate(m: Mnemonic) -> bool {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// [`Approximations`] tell them.
+    Coarse,
+    /// [`Finer`] tells them.
+    Finer,
+    /// The recording has each result ([`Transcendental`]).
+    Transcendental,
+    /// Nothing tells them.
+    Other,
+}
+
+/// The kind of an approximation. `None`: the instruction is none.
+pub fn kind(m: Mnemonic) -> Option<Kind> {
     use Mnemonic::*;
-    let transcendental = matches!(
+    let other = matches!(
         m,
-        F2xm1 | Fcos | Fpatan | Fptan | Fsin | Fsincos | Fyl2x | Fyl2xp1
-    );
-    let finer = matches!(
-        m,
-        Vrcp14pd
-            | Vrcp14ps
-            | Vrcp14sd
-            | Vrcp14ss
-            | Vrsqrt14pd
-            | Vrsqrt14ps
-            | Vrsqrt14sd
-            | Vrsqrt14ss
-            | Vrcp28pd
+        Vrcp28pd
             | Vrcp28ps
             | Vrcp28sd
             | Vrcp28ss
@@ -204,9 +209,17 @@ pub fn is_approximate(m: Mnemonic) -> bool {
             | Vrsqrt28ss
             | Vexp2pd
             | Vexp2ps
+            | Vrcpph
+            | Vrcpsh
+            | Vrsqrtph
+            | Vrsqrtsh
     );
-    let halves = matches!(m, Vrcpph | Vrcpsh | Vrsqrtph | Vrsqrtsh);
-    transcendental || finer || halves || reciprocal(m).is_some()
+    match m {
+        m if reciprocal(m).is_some() => Some(Kind::Coarse),
+        m if finer(m).is_some() => Some(Kind::Finer),
+        m if Transcendental::of(m).is_some() => Some(Kind::Transcendental),
+        _ => other.then_some(Kind::Other),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Features of processors, and which instructions need them.
 
-use crate::is_approximate;
+use crate::approximate::{self, Kind};
 use iced_x86::{CpuidFeature, Instruction, Mnemonic, OpKind, Register};
 
 /// A set of features.
@@ -37,14 +37,35 @@ pub struct Lacking {
     pub features: Features,
     /// It lays out saved registers in another way ([`crate::xsave::Layout`]), so `xrstor` would restore others.
     pub areas: bool,
-    /// Its approximations are others ([`crate::approximate`]).
-    pub approximations: bool,
+    /// Which of its approximations are others.
+    pub approximations: Guesses,
+}
+
+/// Kinds of approximations ([`approximate::Kind`]).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Guesses {
+    pub coarse: bool,
+    pub finer: bool,
+    pub transcendental: bool,
+    pub other: bool,
+}
+
+impl Guesses {
+    /// Whether it has the kind of this instruction.
+    fn concern(&self, m: Mnemonic) -> bool {
+        approximate::kind(m).is_some_and(|kind| match kind {
+            Kind::Coarse => self.coarse,
+            Kind::Finer => self.finer,
+            Kind::Transcendental => self.transcendental,
+            Kind::Other => self.other,
+        })
+    }
 }
 
 impl Lacking {
     /// Whether it lacks nothing that any instruction may need.
     pub fn is_empty(&self) -> bool {
-        self.features.is_empty() && !self.areas && !self.approximations
+        self.features.is_empty() && !self.areas && self.approximations == Guesses::default()
     }
 
     /// Whether the machine at hand cannot execute this instruction as the other processor did.
@@ -52,7 +73,7 @@ impl Lacking {
         let restores = || matches!(i.mnemonic(), Mnemonic::Xrstor | Mnemonic::Xrstor64);
         i.cpuid_features().iter().any(|f| self.features.has(*f))
             || self.areas && restores()
-            || self.approximations && is_approximate(i.mnemonic())
+            || self.approximations.concern(i.mnemonic())
     }
 
     /// Whether an instruction uses no registers but general purpose registers and flags, and does not depend on how numbers are

@@ -31,7 +31,7 @@ pub mod string;
 pub mod transcendental;
 pub mod xsave;
 
-pub use approximate::{Approximations, is_approximate};
+pub use approximate::{Approximations, Finer};
 pub use ctx::{Ctx, Executed};
 pub use desc::{Desc, DescKind};
 pub use features::{Features, Lacking};

@@ -99,6 +99,7 @@ impl Interpreted {
         let mut inner = Interpreter::new();
         inner.set_layout(model.saves);
         inner.set_approximations(model.approximations.clone());
+        inner.set_finer(model.finer.clone());
         Interpreted {
             inner,
             refuses: None,

@@ -103,8 +103,7 @@ impl Native {
         let lacking = Lacking {
             features: features::lacking(),
             areas: layout != there.saves,
-            approximations: there.approximations.is_some()
-                && there.approximations != features::approximations(),
+            approximations: features::other_guesses(there),
         };
         let aside = Aside::new(&layout, there, lacking).map(Box::new);
         translator.lacking = aside.as_ref().map_or(Lacking::default(), |a| a.lacking());

@@ -10,7 +10,7 @@ use crate::features;
 use crate::library::Library;
 use crate::queue::Queue;
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{Approximations, Executed, Predictor, VecState};
+use hindsight_isa::{Approximations, Executed, Finer, Predictor, VecState};
 use hindsight_trace::{Header, Saves};
 use std::sync::Arc;
 
@@ -33,6 +33,8 @@ pub struct Model {
     pub saves: Layout,
     /// What it gives for approximations of reciprocals. `None`: nobody knows.
     pub approximations: Option<Arc<Approximations>>,
+    /// The same for the finer ones of AVX-512.
+    pub finer: Option<Arc<Finer>>,
     /// The recording has what transcendental instructions of the x87 gave.
     pub transcendental: bool,
 }
@@ -45,6 +47,7 @@ impl Model {
             choice,
             saves: saves.unwrap_or_else(Layout::usual),
             approximations: header.machine.approximations.clone().map(|g| g.0),
+            finer: header.machine.finer.clone().map(|f| f.0),
             transcendental: header.transcendental,
         }
     }
@@ -57,6 +60,7 @@ impl From<Choice> for Model {
             choice,
             saves: Layout::usual(),
             approximations: features::approximations(),
+            finer: features::finer(),
             transcendental: true,
         }
     }

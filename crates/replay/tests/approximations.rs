@@ -2,7 +2,7 @@
 
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::approximate::{DIFFERENCES, Reciprocal};
-use hindsight_isa::{Approximations, Predictor, VecState};
+use hindsight_isa::{Approximations, Finer, Predictor, VecState};
 use hindsight_replay::{Choice, Code, Machine, Model, Stop};
 use hindsight_sample::*;
 use std::sync::Arc;
@@ -26,11 +26,15 @@ fn another() -> Arc<Approximations> {
 }
 
 fn play(choice: Choice, approximations: Option<Arc<Approximations>>) -> Machine<'static> {
-    let model = Model {
-        approximations,
-        ..Model::from(choice)
-    };
-    let code = Arc::new(Code::new(&mut [(0, PC, RECIPROCALS)]).unwrap());
+    play_code(choice, RECIPROCALS, |model| {
+        model.approximations = approximations;
+    })
+}
+
+fn play_code(choice: Choice, code: &[u8], change: impl FnOnce(&mut Model)) -> Machine<'static> {
+    let mut model = Model::from(choice);
+    change(&mut model);
+    let code = Arc::new(Code::new(&mut [(0, PC, code)]).unwrap());
     let mut m = Machine::with(model, code, Predictor::WINDOW).unwrap();
     let mut vec = VecState::default();
     // What results leave as it was.
@@ -84,4 +88,31 @@ fn the_interpreter_does_not_guess() {
     let mut m = play(Choice::Interpreter, None);
     let e = m.run_to(4).unwrap_err().to_string();
     assert!(e.contains("Rcpps") && e.contains("differ"), "{e}");
+}
+
+/// vrcp14ps zmm2, zmm1; vrcp14sd xmm3, xmm1, xmm1; nop
+#[rustfmt::skip]
+const FINER: &[u8] = &[
+    0x62, 0xf2, 0x7d, 0x48, 0x4c, 0xd1,
+    0x62, 0xf2, 0xf5, 0x08, 0x4d, 0xd9,
+    0x90,
+];
+
+/// The same for the finer ones. The line is flat: whatever the significand, results are one half and a bit.
+#[test]
+fn finer_results_are_those_of_the_recorded_processor() {
+    let table = "16 65536".to_string() + &" 4096 0".repeat(64);
+    let known = Finer::parse(&[&table[..]; 3].join(" ")).map(Arc::new);
+    assert!(known.is_some() && known.as_deref() != Finer::here().as_ref());
+    for choice in [Choice::default(), Choice::Interpreter] {
+        let mut m = play_code(choice, FINER, |model| model.finer = known.clone());
+        assert_eq!(m.run_to(2).unwrap(), Stop::Position, "{choice:?}");
+        let v = m.vectors();
+        assert_eq!(v.zmm[2][..4], 0x3e80_0080u32.to_le_bytes());
+        let double = u64::from_le_bytes(*v.zmm[3].first_chunk().unwrap());
+        assert_eq!(double & 0xf_ffff_ffff_ffff, 1 << 36);
+    }
+    let mut m = play_code(Choice::Interpreter, FINER, |model| model.finer = None);
+    let e = m.run_to(2).unwrap_err().to_string();
+    assert!(e.contains("Vrcp14ps") && e.contains("differ"), "{e}");
 }

@@ -30,7 +30,7 @@ mod writer;
 pub use columns::{ChunkBuilder, Pushed};
 pub use error::Error;
 pub use export::export;
-pub use machine::{Guesses, Machine, Saves};
+pub use machine::{Guesses, Lines, Machine, Saves};
 pub use meta::{
     Header, ModuleHash, ModuleInfo, StreamEnd, StreamInfo, StreamKind, StreamSummary, Summary,
     Taken, Text, Totals,

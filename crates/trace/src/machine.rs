@@ -1,8 +1,8 @@
 //! What a recording says of the machine on which it was made.
 
-use hindsight_isa::Approximations;
 use hindsight_isa::approximate::DIFFERENCES;
 use hindsight_isa::xsave::Layout;
+use hindsight_isa::{Approximations, Finer};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::sync::Arc;
 
@@ -26,6 +26,29 @@ pub struct Machine {
     /// What its processor gives for approximations of reciprocals. `None`: tables do not say it, or the recording does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approximations: Option<Guesses>,
+    /// The same for the finer approximations of AVX-512.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finer: Option<Lines>,
+}
+
+/// What a processor gives for the finer approximations of AVX-512. It is written as numbers, between which are blanks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Lines(pub Arc<Finer>);
+
+impl TryFrom<String> for Lines {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Lines, &'static str> {
+        let known = Finer::parse(&text).ok_or("no processor approximates like that")?;
+        Ok(Lines(Arc::new(known)))
+    }
+}
+
+impl From<Lines> for String {
+    fn from(lines: Lines) -> String {
+        lines.0.to_string()
+    }
 }
 
 /// What a processor gives for approximations of reciprocals. It is written as a letter for each table's entry: `m` for what
@@ -137,6 +160,16 @@ mod tests {
         ] {
             assert!(Guesses::try_from(wrong.to_string()).is_err());
         }
+    }
+
+    #[test]
+    fn lines_are_numbers() {
+        let table = "16 65536".to_string() + &" 4096 0".repeat(64);
+        let all = [&table[..]; 3].join(" ");
+        let known = Lines::try_from(all.clone()).unwrap();
+        assert_eq!(String::from(known), all);
+        assert!(Lines::try_from(all + " 7").is_err());
+        assert!(Lines::try_from(table).is_err());
     }
 
     /// So a recording made here says them.

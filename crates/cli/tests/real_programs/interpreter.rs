@@ -116,6 +116,20 @@ fn transcendental_instructions_play_anywhere() {
     scene.same(&words(&program, &["5", "waits"]));
 }
 
+/// So are the finer approximations of AVX-512, but their results follow from a table in the recording.
+#[test]
+fn finer_approximations_play_anywhere() {
+    if !is_x86_feature_detected!("avx512f") {
+        return;
+    }
+    let scene = Scene::new();
+    let program = scene.compile("guesses.c", &["-O1", "-mavx512f"]);
+    let (done, trace) = scene.record(&words(&program, &[]));
+    assert_eq!(done.text(), scene.native(&words(&program, &[])).text());
+    verify(&scene, &trace, "both");
+    verify(&scene, &trace, "interpreter");
+}
+
 #[test]
 fn what_it_does_not_support_is_named() {
     let scene = Scene::new();

@@ -8,9 +8,11 @@ use crate::recorder_log;
 use crate::sys::{limits, process};
 use hindsight_collector::StatePoints;
 use hindsight_events::config::{Config, children, regime};
+use hindsight_isa::Finer;
 use hindsight_isa::xsave::Layout;
-use hindsight_trace::{Guesses, Header, Machine, Saves, Text};
+use hindsight_trace::{Guesses, Header, Lines, Machine, Saves, Text};
 use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
 
 /// What both ways of recording tell the recorder.
 pub fn common(options: &Common, ctl_fd: i32) -> Result<Config> {
@@ -144,5 +146,6 @@ fn machine() -> Machine {
         page_size: 4096,
         xsave: Layout::detect().map(Saves::from),
         approximations: Guesses::here(),
+        finer: Finer::here().map(|f| Lines(Arc::new(f))),
     }
 }
