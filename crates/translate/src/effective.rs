@@ -268,6 +268,31 @@ mod tests {
     }
 
     #[test]
+    fn short_addresses_wrap_between_elements() {
+        let mut s = state();
+        (s.gpr[regs::RBX], s.gpr[regs::RCX]) = (0x1_ffff_fffc, 0);
+        // vmaskmovps xmm0, xmm1, with the operand at [ebx], fs:[ebx], [rbx] and [ebx + ecx]
+        for (code, first, third) in [
+            (&b"\x67\xc4\xe2\x71\x2c\x03"[..], 0xffff_fffc, 4),
+            (
+                b"\x64\x67\xc4\xe2\x71\x2c\x03",
+                0x7000_ffff_fffc,
+                0x7000_0000_0004,
+            ),
+            (b"\xc4\xe2\x71\x2c\x03", 0x1_ffff_fffc, 0x2_0000_0004),
+            (b"\x67\xc4\xe2\x71\x2c\x04\x0b", 0xffff_fffc, 4),
+        ] {
+            let (i, registers) = (decoded(code), Registers::from(&s));
+            let at = registers.operand(&i, 2).unwrap();
+            assert_eq!(
+                (at, registers.beyond(&i, at, 8)),
+                (first, third),
+                "{code:x?}"
+            );
+        }
+    }
+
+    #[test]
     fn pops_count_from_the_new_stack_pointer() {
         let mut s = state();
         s.gpr[regs::RSP] = 0x8000;
