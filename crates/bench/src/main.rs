@@ -5,6 +5,7 @@ mod breakpath;
 mod fidelity;
 mod folder;
 mod hindsight;
+mod instructions;
 mod machine;
 mod process;
 mod scale;
@@ -45,6 +46,9 @@ enum Task {
     Breakpath(Breakpath),
     /// Measure what state points cost: for how long the program stands, and how much less it does.
     States(States),
+    /// Decode all code of the programs and libraries in folders. Say which instructions neither translator nor interpreter
+    /// knows, and why. The status is 1 if there is one without a reason.
+    Instructions(Instructions),
     /// Run a mixed load for a long time. The memory of recorder and collector must stay flat, and everything
     /// must verify.
     Soak(Soak),
@@ -183,6 +187,16 @@ struct States {
 }
 
 #[derive(Args)]
+struct Instructions {
+    /// Folders, which are looked through with all folders below.
+    #[arg(required = true)]
+    folders: Vec<PathBuf>,
+    /// Only one file in so many.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    every: u32,
+}
+
+#[derive(Args)]
 struct Soak {
     /// The hindsight program to use [default: beside this one].
     #[arg(long, env = "HINDSIGHT")]
@@ -201,6 +215,7 @@ fn main() -> ExitCode {
         Task::Fidelity(o) => fidelity(&o),
         Task::Questions(o) => ask(&o),
         Task::Soak(o) => soak(&o),
+        Task::Instructions(o) => instructions::run(&o.folders, o.every as usize),
         Task::Breakpath(o) => lead(&o),
         Task::Travel(o) => travel(&o),
         Task::States(o) => state_points(&o),

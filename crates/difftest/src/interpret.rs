@@ -6,9 +6,10 @@ use crate::memory::{DATA, PAGE};
 use crate::prepare::short_string;
 use crate::record::Outcome;
 use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran};
+use hindsight_isa::approximate::{self, Kind};
 use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_translate::effective::stores_state;
-use iced_x86::{Instruction, Mnemonic, OpKind, RflagsBits};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, RflagsBits};
 use std::collections::HashMap;
 
 /// What the interpreter made of a case.
@@ -167,5 +168,40 @@ pub(crate) fn compare(
     match diff.is_empty() {
         true => Ok(Third::Same),
         false => Err(format!("the interpreter differs\n{diff}")),
+    }
+}
+
+/// One instruction, again and again.
+struct Again<'a>(&'a [u8]);
+
+/// Where it is.
+const AT: u64 = 0x40_0000;
+
+impl Code for Again<'_> {
+    fn fetch(&self, addr: u64, buf: &mut [u8]) -> usize {
+        let from = addr.wrapping_sub(AT) as usize;
+        let bytes = self.0.get(from..).unwrap_or_default();
+        let n = bytes.len().min(buf.len());
+        buf[..n].copy_from_slice(&bytes[..n]);
+        n
+    }
+}
+
+/// Whether the interpreter knows this instruction, or gets what it does from the recording.
+pub fn is_interpreted(bytes: &[u8]) -> bool {
+    let mut interpreter = Interpreter::new();
+    let mut registers = interpreter.registers();
+    registers.rip = AT;
+    // No division fails.
+    registers.gpr = [1; 16];
+    interpreter.set_registers(&registers);
+    let (_, ran) = interpreter.run(&mut Pages::default(), &Again(bytes), 1);
+    match ran {
+        Ran::Done => true,
+        Ran::Fault(Fault::Approximate(_)) => {
+            let i = Decoder::with_ip(64, bytes, AT, DecoderOptions::NONE).decode();
+            approximate::kind(i.mnemonic()).is_some_and(|kind| kind != Kind::Other)
+        }
+        Ran::Fault(fault) => matches!(fault, Fault::Exception(_) | Fault::Outside(_)),
     }
 }

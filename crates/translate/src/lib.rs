@@ -59,6 +59,7 @@ use hindsight_isa::{LazyFlags, Predictor};
 pub use familiar::familiar;
 pub use file_translation::{FileBlock, FileTranslation, FileTranslationBuilder};
 pub use instead::{keeps_registers, lacks};
+pub use plan::{Fate, fate};
 pub use portable::Saved;
 pub use string::completed;
 pub use translator::Translator;

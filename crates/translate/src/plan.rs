@@ -5,7 +5,8 @@ use hindsight_isa::desc::raise;
 use hindsight_isa::mark::{CODE, MAGIC};
 use hindsight_isa::{Transcendental, comes_from_outside};
 use iced_x86::{
-    Code, FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register,
+    Code, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register,
 };
 
 /// How an instruction is translated.
@@ -181,6 +182,27 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         _ => {}
     }
     by_access(i, info, op)
+}
+
+/// What becomes of an instruction in recordings and replays by translated code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Translated code or the runtime executes it.
+    Executed,
+    /// It raises an exception, which a recording has as a signal.
+    Raises,
+    /// Translated code stops there. The recorder executes some of these itself, and ends at the others.
+    Stops,
+}
+
+/// What becomes of `i`.
+pub fn fate(i: &Instruction) -> Fate {
+    let mut factory = InstructionInfoFactory::new();
+    match plan(i, factory.info(i)) {
+        Plan::Raise(raise::UNSUPPORTED) => Fate::Stops,
+        Plan::Raise(_) => Fate::Raises,
+        _ => Fate::Executed,
+    }
 }
 
 /// The template of an instruction by how it accesses its memory operand, operand `op`.
