@@ -86,8 +86,7 @@ fn what(root: bool) -> Reciprocal {
 
 pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
     use Mnemonic::*;
-    o.imm = i.code() as u64;
-    Some(match i.mnemonic() {
+    let run: Run<M> = match i.mnemonic() {
         Rcpps | Vrcpps => packed::<M, u32, Coarse<false>>,
         Rcpss | Vrcpss => scalar::<M, u32, Coarse<false>>,
         Rsqrtps | Vrsqrtps => packed::<M, u32, Coarse<true>>,
@@ -101,5 +100,8 @@ pub fn find<M: Memory>(i: &Instruction, o: &mut Op<M>) -> Option<Run<M>> {
         Vrsqrt14pd => packed::<M, u64, Fine<true>>,
         Vrsqrt14sd => scalar::<M, u64, Fine<true>>,
         _ => return None,
-    })
+    };
+    // Groups that are asked later have a constant of their own.
+    o.imm = i.code() as u64;
+    Some(run)
 }
