@@ -280,6 +280,13 @@ mod tests {
     use std::vec::Vec;
 
     /// Events of memory, code and time.
+    const OF_X87: Event = Event::X87 {
+        ilen: 2,
+        status: 0x3800,
+        tags: 0x80,
+        registers: &[9; 10],
+    };
+
     const OF_MEMORY: [Event; 16] = [
         Event::Code {
             epoch: 1,
@@ -379,12 +386,6 @@ mod tests {
                 parts: 1 << 50,
                 vec: &[7; 9],
             },
-            Event::X87 {
-                ilen: 2,
-                status: 0x3800,
-                tags: 0x80,
-                registers: &[9; 10],
-            },
             Event::Mark {
                 name: 2,
                 bytes: b"abc",
@@ -442,7 +443,7 @@ mod tests {
                 message: b"why",
             },
         ];
-        let evs: Vec<Event> = evs.into_iter().chain(OF_MEMORY).collect();
+        let evs: Vec<Event> = evs.into_iter().chain(OF_MEMORY).chain([OF_X87]).collect();
         let mut enc = Encoder::default();
         let mut bytes = Vec::new();
         let mut buf = vec![0; MAX_EVENT];

@@ -1,7 +1,5 @@
 //! The features of the processor at hand, for the native processor. Machines that are not x86-64 have none of them.
 
-use crate::processor::Model;
-use hindsight_isa::features::Guesses;
 use hindsight_isa::xsave::{AVX, AVX512, Layout};
 use hindsight_isa::{Approximations, Features, Finer};
 use iced_x86::CpuidFeature;
@@ -171,21 +169,6 @@ pub fn finer() -> Option<Arc<Finer>> {
     static HERE: OnceLock<Option<Arc<Finer>>> = OnceLock::new();
     let here = HERE.get_or_init(|| Finer::here().map(Arc::new));
     here.clone()
-}
-
-/// Which of this machine's approximations are others than those that the program got.
-pub fn other_guesses(there: &Model) -> Guesses {
-    let coarse = there.approximations.is_some() && there.approximations != approximations();
-    Guesses {
-        coarse,
-        // An older recording does not say them. They are taken to differ if the others do.
-        finer: match &there.finer {
-            Some(_) => there.finer != finer(),
-            None => coarse,
-        },
-        transcendental: coarse && !there.transcendental,
-        other: coarse,
-    }
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ impl Native {
         let lacking = Lacking {
             features: features::lacking(),
             areas: layout != there.saves,
-            approximations: features::other_guesses(there),
+            approximations: there.other_guesses(),
         };
         let aside = Aside::new(&layout, there, lacking).map(Box::new);
         translator.lacking = aside.as_ref().map_or(Lacking::default(), |a| a.lacking());

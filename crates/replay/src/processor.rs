@@ -51,6 +51,23 @@ impl Model {
             transcendental: header.transcendental,
         }
     }
+
+    /// Which of this machine's approximations are others than those that the program got.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn other_guesses(&self) -> hindsight_isa::features::Guesses {
+        let coarse =
+            self.approximations.is_some() && self.approximations != features::approximations();
+        hindsight_isa::features::Guesses {
+            coarse,
+            // An older recording does not say them. They are taken to differ if the others do.
+            finer: match &self.finer {
+                Some(_) => self.finer != features::finer(),
+                None => coarse,
+            },
+            transcendental: coarse && !self.transcendental,
+            other: coarse,
+        }
+    }
 }
 
 /// For programs of this machine.
