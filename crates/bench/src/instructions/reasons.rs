@@ -1,5 +1,6 @@
 //! Why instructions are not supported: the only list of it.
 
+use hindsight_isa::approximate;
 use iced_x86::CpuidFeature::{self, *};
 use iced_x86::Mnemonic::{self, *};
 use iced_x86::{Instruction, OpKind};
@@ -93,7 +94,7 @@ pub fn of(i: &Instruction) -> Option<&'static str> {
         Lfs | Lgs | Lss => "the program would have to have segments of its own",
         Sgdt | Sidt | Sldt | Str | Smsw => KERNEL,
         Mnemonic::Xabort | Xbegin | Xend | Xtest => HIDDEN,
-        m if hindsight_isa::approximate::kind(m).is_some() => UNTOLD,
+        m if approximate::kind(m) == Some(approximate::Kind::Other) => UNTOLD,
         _ if i.cpuid_features().iter().any(|f| is_hidden(*f)) => HIDDEN,
         _ if i.cpuid_features().iter().any(|f| is_absent(*f)) => ABSENT,
         _ => return None,

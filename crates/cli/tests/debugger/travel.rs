@@ -496,6 +496,20 @@ int main(void) { return half != 0 ? 0 : 1; }"#,
     );
 }
 
+/// A recording has the results of such instructions. A side branch has none of these events.
+#[test]
+fn functions_that_are_called_may_be_transcendental() {
+    let s = Scene::new();
+    let trace = record(
+        &s,
+        r#"double sine(double d) { asm("fldl %0\nfsin\nfstpl %0" : "+m"(d)); return d; }
+int main(void) { return sine(0) != 0; }"#,
+        &[],
+    );
+    let out = gdb(&s, &trace, "break main\ncontinue\nprint sine(1.5)\nnext\n");
+    expect(&out, &["main ()", "= 0.9974", "side branch is thrown away"]);
+}
+
 #[test]
 fn it_goes_to_marks_and_state_points() {
     let s = Scene::new();

@@ -55,8 +55,13 @@ impl Line {
 
     /// The line on which these results lie. `None`: there is none.
     fn through(results: &[u32]) -> Option<Line> {
-        // Whatever does not fit tells on which side the right slope is.
-        let (mut least, mut most) = (0, STEEPEST as i64);
+        // The slope is near that of the ends: a result is less than one unit from its line. Whatever does not fit tells on which
+        // side the right slope is.
+        let (begin, end) = (*results.first()?, *results.last()?);
+        let steps = (results.len() as i64 - 1).max(1);
+        let near = ((begin as i64 - end as i64) << POINT) / steps;
+        let wide = (2 << POINT) / steps + 1;
+        let (mut least, mut most) = ((near - wide).max(0), (near + wide).min(STEEPEST as i64));
         while least <= most {
             let fall = (least + most) / 2;
             let at = |j: usize| ((results[j] as i64) << POINT) + fall * j as i64;
@@ -334,19 +339,24 @@ mod here {
         Some(table)
     }
 
+    /// The lines of this processor, which must have the instructions.
+    fn find() -> Option<Finer> {
+        let tables = [
+            table(Reciprocal::Number, 127)?,
+            table(Reciprocal::Root, 127)?,
+            table(Reciprocal::Root, 128)?,
+        ];
+        let it = Finer(tables);
+        (tables.iter().all(Table::is_possible) && it.holds_here()).then_some(it)
+    }
+
     impl Finer {
         /// What this processor gives. `None`: it has no such instructions, or lines do not say all of it.
         pub fn here() -> Option<Finer> {
-            if !has() {
-                return None;
-            }
-            let tables = [
-                table(Reciprocal::Number, 127)?,
-                table(Reciprocal::Root, 127)?,
-                table(Reciprocal::Root, 128)?,
-            ];
-            let it = Finer(tables);
-            (tables.iter().all(Table::is_possible) && it.holds_here()).then_some(it)
+            let it = has().then(find)?;
+            // SAFETY: `has` says that there is AVX. Code without it is slow on some processors while these halves are in use.
+            unsafe { core::arch::x86_64::_mm256_zeroupper() };
+            it
         }
 
         /// Whether this processor agrees for numbers of all kinds. MXCSR is as programs have it usually.

@@ -10,7 +10,7 @@ use hindsight_isa::string::{Kind, Repeat, StringOp};
 use hindsight_isa::xsave::Layout;
 use hindsight_isa::{CpuState, Predictor, VecState, comes_from_outside};
 use hindsight_replay::access::{Access, Finder, decode};
-use hindsight_replay::{Code, Gap, Machine, State};
+use hindsight_replay::{Code, Gap, Machine, Model, State};
 use hindsight_translate::effective::Registers;
 use iced_x86::{Instruction, Mnemonic};
 use std::collections::{HashMap, HashSet};
@@ -61,7 +61,11 @@ impl Branch {
         let (cpu, vec) = (base.registers()?, base.vectors()?);
         let fail = |source| crate::model::error::replay(base.thread(), source);
         let code = Arc::new(Code::new(&mut []).map_err(fail)?);
-        let model = base.timeline().0.model.clone();
+        let model = Model {
+            // A branch has no events. So what this machine's processor gives has to do.
+            transcendental: false,
+            ..base.timeline().0.model.clone()
+        };
         let mut branch = Branch {
             machine: Machine::with(model.clone(), code, Predictor::WINDOW).map_err(fail)?,
             cursor: base,
