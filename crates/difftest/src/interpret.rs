@@ -98,6 +98,15 @@ fn saves(m: Mnemonic) -> bool {
     stores_state(m) || m == Mnemonic::Syscall
 }
 
+/// Whether this processor is of the maker whose processors the interpreter follows where the manual leaves flags undefined.
+fn is_model() -> bool {
+    let id = std::arch::x86_64::__cpuid(0);
+    [id.ebx, id.edx, id.ecx]
+        .map(u32::to_le_bytes)
+        .as_flattened()
+        == b"AuthenticAMD"
+}
+
 /// The flags that the manual leaves undefined, in the decoder's form.
 fn undefined(i: &Instruction) -> u32 {
     // The decoder takes a rotation by all bits for one by none, and one that goes round once for one by one. Some
@@ -124,7 +133,8 @@ pub(crate) fn compare(
     if n.end != Outcome::Boundary || case.instrs.len() > 1 {
         return Ok(Third::Nothing);
     }
-    let undefined = case.instrs.first().map_or(0, undefined);
+    let open = |i: &Instruction| if is_model() { 0 } else { undefined(i) };
+    let undefined = case.instrs.first().map_or(0, open);
     // See `compare::known`.
     let short = |i| short_string(i) && case.cpu.gpr[1] as u32 == 0;
     if case.instrs.iter().any(|i| saves(i.mnemonic()) || short(i)) {

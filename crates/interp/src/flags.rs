@@ -105,6 +105,12 @@ impl Flags {
         self.set_cf_of(cf, of);
     }
 
+    /// Sets AF.
+    #[inline(always)]
+    pub fn set_af(&mut self) {
+        self.more |= 8;
+    }
+
     /// As the hardware has them.
     pub fn bits(self) -> u64 {
         let bit = |on: bool, bit: u64| if on { bit } else { 0 };
@@ -164,6 +170,8 @@ mod tests {
                 let mut g = Flags::from_bits(f);
                 g.set_cf(cf);
                 assert_eq!(g.bits(), f & !CF | cf as u64);
+                g.set_af();
+                assert_eq!(g.bits(), f & !CF | cf as u64 | AF);
             }
         }
     }

@@ -1,9 +1,11 @@
 //! Instructions on bits: tests, scans, counts, BMI1 and BMI2, CRC32.
+//!
+//! The manual leaves many flags undefined. They are what AMD's processors leave.
 
 use super::form::{At, Binary, Ternary, Unary, at, one, size, sized, three, two};
 use crate::Memory;
 use crate::core::Core;
-use crate::flags::{CF, Flags, OF, ZF};
+use crate::flags::{AF, CF, Flags, OF, PF, ZF};
 use crate::op::{B, Flow, Int, Mem, Op, Place, Run};
 use crate::operand::gpr;
 use iced_x86::{Instruction, Mnemonic};
@@ -69,13 +71,19 @@ fn only(c: &mut Core, flags: u64) {
     c.flags = Flags::from_bits(flags);
 }
 
-/// What counts: the other flags are undefined, and stay.
-fn keep(c: &mut Core, mask: u64, flags: u64) {
-    c.flags = Flags::from_bits(c.flags.bits() & !mask | flags);
+/// What zeros at an end leave: of the undefined flags OF stays, and the others are zero.
+fn counted<T: Int>(c: &mut Core, n: u32) {
+    let of = c.flags.bits() & OF;
+    only(c, of | bit(n == T::BITS, CF) | bit(n == 0, ZF));
 }
 
 fn bit(on: bool, bit: u64) -> u64 {
     if on { bit } else { 0 }
+}
+
+/// Whether the lowest byte has an even number of bits.
+fn is_even(v: u64) -> bool {
+    (v as u8).count_ones().is_multiple_of(2)
 }
 
 /// Scans and counts: `a` is the old destination.
@@ -100,12 +108,12 @@ counts! {
     };
     Tzcnt: |c, a, b| {
         let n = b.wide().trailing_zeros().min(T::BITS);
-        keep(c, CF | ZF, bit(n == T::BITS, CF) | bit(n == 0, ZF));
+        counted::<T>(c, n);
         T::of(n as u64)
     };
     Lzcnt: |c, a, b| {
         let n = b.wide().leading_zeros() - (64 - T::BITS);
-        keep(c, CF | ZF, bit(n == T::BITS, CF) | bit(n == 0, ZF));
+        counted::<T>(c, n);
         T::of(n as u64)
     };
     Blsi: |c, a, b| {
@@ -148,7 +156,8 @@ three_operands! {
         let (start, len) = (x.wide() as u8 as u32, (x.wide() >> 8) as u8 as u32);
         let v = y.wide().checked_shr(start).unwrap_or(0);
         let r = T::of(if len < 64 { v & ((1 << len) - 1) } else { v });
-        keep(c, CF | OF | ZF, bit(r.wide() == 0, ZF));
+        // The highest bit does not set SF.
+        only(c, AF | bit(r.wide() == 0, ZF) | bit(is_even(r.wide()), PF));
         r
     };
     Bzhi: |c, x, y| {
@@ -203,14 +212,16 @@ impl Binary for Movbe {
 /// BSF, and BSR if `HIGH`. Without a bit, all of the destination stays.
 fn scan<M: Memory, T: Int, P: Place, const HIGH: bool>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let v = P::get::<M, T>(c, m, o).wide();
-    keep(c, ZF, bit(v == 0, ZF));
-    if v != 0 {
-        let n = match HIGH {
-            true => 63 - v.leading_zeros(),
-            false => v.trailing_zeros(),
-        };
-        T::of(n as u64).set(c, o.a);
+    if v == 0 {
+        only(c, ZF | PF);
+        return Flow::Next;
     }
+    let n = match HIGH {
+        true => 63 - v.leading_zeros(),
+        false => v.trailing_zeros(),
+    } as u64;
+    only(c, bit(is_even(n), PF));
+    T::of(n).set(c, o.a);
     Flow::Next
 }
 

@@ -4,6 +4,7 @@ use super::form::{At, Binary, Ternary, at, size, sized, three, two};
 use crate::Memory;
 use crate::core::Core;
 use crate::fault::Fault;
+use crate::flags::{AF, CF, Flags, OF};
 use crate::op::{A, B, Flow, Int, Mem, Op, Place, Run};
 use crate::operand::gpr;
 use hindsight_isa::regs::{RAX, RDX};
@@ -18,7 +19,7 @@ fn signed_product<T: Int>(a: T, b: T) -> (u128, bool) {
     (p as u128, p != T::of(p as u64).signed() as i64 as i128)
 }
 
-/// Sets CF and OF. The other flags are undefined, and stay.
+/// Sets CF and OF. The other flags are undefined, and stay on AMD's processors.
 fn overflows(c: &mut Core, over: bool) {
     c.flags.set_cf_of(over, over);
 }
@@ -75,12 +76,18 @@ fn mul<M: Memory, T: Int, P: Place, const SIGNED: bool>(
     Flow::Next
 }
 
+/// What divisions leave: all flags are undefined. AMD's processors set AF, clear three others, and leave CF and OF.
+fn divided(c: &mut Core) {
+    c.flags = Flags::from_bits(c.flags.bits() & (CF | OF) | AF);
+}
+
 fn div<M: Memory, T: Int, P: Place>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let (a, b) = (double::<T>(c), P::get::<M, T>(c, m, o).wide() as u128);
     if b == 0 || (a / b) >> T::BITS != 0 {
         return refused(c);
     }
     set_double::<T>(c, a / b, a % b);
+    divided(c);
     Flow::Next
 }
 
@@ -95,6 +102,7 @@ fn idiv<M: Memory, T: Int, P: Place>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow
         return refused(c);
     }
     set_double::<T>(c, q as u128, (a % b) as u128);
+    divided(c);
     Flow::Next
 }
 

@@ -1,7 +1,7 @@
 //! Shifts and rotations.
 //!
 //! A count of zero changes no flag. OF is defined for a count of one only. For others it is what the formula of one
-//! gives, as most processors do.
+//! gives, as most processors do. Behind shifts AF is undefined, and AMD's processors set it.
 
 use super::form::{At, Binary, Ternary, at, size, sized, three, two};
 use crate::Memory;
@@ -31,6 +31,7 @@ fn right(v: u64, n: u32) -> u64 {
 fn shifted<T: Int>(c: &mut Core, r: T, cf: bool, of: bool) -> T {
     c.flags = Flags::logic(r);
     c.flags.set_cf_of(cf, of);
+    c.flags.set_af();
     r
 }
 
@@ -154,18 +155,21 @@ fn double<M: Memory, T: Int, D: Place, const LEFT: bool>(
         c.fault = Some(Fault::Approximate(format!("{name} of 16 bits by {n} bits")));
         return Flow::Fault;
     }
-    let (r, cf) = match LEFT {
+    let (r, cf, of) = match LEFT {
         true => {
             let all = x << bits | y;
             let r = T::of((all << n >> bits) as u64);
-            (r, all >> (2 * bits - n) & 1 != 0)
+            let cf = all >> (2 * bits - n) & 1 != 0;
+            // Of 16 bits by 16 bits, none of the first operand is left.
+            (r, cf, T::of(left(a.wide(), n)).top() != cf)
         }
         false => {
             let all = y << bits | x;
-            (T::of((all >> n) as u64), all >> (n - 1) & 1 != 0)
+            let r = T::of((all >> n) as u64);
+            (r, all >> (n - 1) & 1 != 0, tops_differ(r))
         }
     };
-    shifted(c, r, cf, r.top() != a.top());
+    shifted(c, r, cf, of);
     D::set(c, m, o, r);
     Flow::Next
 }
