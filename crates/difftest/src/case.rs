@@ -178,9 +178,14 @@ impl Rig {
     pub fn interpret(&mut self, codes: &[Code], seed: u64) -> Result<Option<Third>, String> {
         native::CASE.store(seed, Relaxed);
         native::CODE.store(codes.first().map_or(0, |c| *c as u64), Relaxed);
-        let Some(case) = self.prepare(codes, &mut Rng(seed)) else {
+        let mut rng = Rng(seed);
+        let Some(mut case) = self.prepare(codes, &mut rng) else {
             return Ok(None);
         };
+        if rng.one_in(4) {
+            // Exceptions of the x87 that are not masked, but for overflow and underflow. The next instruction would raise them.
+            case.vec.fcw &= !(rng.below(64) as u16 & 0x27);
+        }
         let n = self.native(&case);
         self.third(&case, &n, seed).map(Some)
     }

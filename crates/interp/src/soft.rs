@@ -105,6 +105,18 @@ impl Number {
         matches!(self, Nan { .. })
     }
 
+    /// Whether it lies below the normal numbers of this format.
+    pub fn is_denormal(self, f: Format) -> bool {
+        match self {
+            Finite {
+                exponent,
+                significand,
+                ..
+            } => exponent + 127 - (significand.leading_zeros() as i32) < f.least,
+            _ => false,
+        }
+    }
+
     pub fn is_signaling(self) -> bool {
         matches!(self, Nan { payload, .. } if payload & QUIET == 0)
     }

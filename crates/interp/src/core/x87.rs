@@ -1,7 +1,7 @@
 //! The registers of the x87, and how its instructions use them.
 
 use crate::fault::Fault;
-use crate::soft::flag::IE;
+use crate::soft::flag::{DE, IE, OE, UE, ZE};
 use crate::soft::{F80, Format, INDEFINITE, Number, QUIET, Round, Rounded, round};
 use crate::word::Lane;
 use hindsight_isa::VecState;
@@ -18,6 +18,21 @@ pub const C1: u16 = 0x200;
 pub const C2: u16 = 0x400;
 pub const C3: u16 = 0x4000;
 pub const BUSY: u16 = 0x8000;
+/// All exceptions, as status and control word have them.
+const EXCEPTIONS: u16 = 0x3f;
+/// Those that operands raise before there is a result.
+const OF_OPERANDS: u16 = (IE | DE | ZE) as u16;
+/// Those of results that the format has not.
+const OUT_OF_RANGE: u16 = (OE | UE) as u16;
+
+/// Why an instruction has no result.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// An exception that is not masked waits. Operands and stack stay as they are.
+    Withheld,
+    /// The instruction is not executed.
+    Fault(Fault),
+}
 
 /// The registers.
 #[derive(Clone, Debug)]
@@ -133,16 +148,45 @@ impl X87 {
         Format { precision, ..F80 }
     }
 
-    /// Notes exceptions. Fails for one that is not masked.
-    pub fn raise(&mut self, flags: u32) -> Result<(), Fault> {
-        if flags as u16 & !self.fcw & 0x3f != 0 {
-            return Err(Fault::Unsupported(format!(
-                "an x87 exception that is not masked (exceptions {flags:x}, control word {:x})",
-                self.fcw
-            )));
+    /// Notes exceptions. One that is not masked waits for the next instruction that asks for it.
+    ///
+    /// # Errors
+    /// It is one of the operands, so there is no result. Or it is one of the result, which is not supported.
+    pub fn raise(&mut self, flags: u32) -> Result<(), Stop> {
+        let flags = flags as u16;
+        let open = flags & !self.fcw & EXCEPTIONS;
+        if open & OUT_OF_RANGE != 0 {
+            return Err(self.unsupported(flags));
         }
-        self.status |= flags as u16;
+        let withheld = open & OF_OPERANDS != 0;
+        self.status |= if withheld { flags & OF_OPERANDS } else { flags };
+        if open != 0 {
+            self.status |= SUMMARY | BUSY;
+        }
+        if withheld {
+            self.set_c1(false);
+            return Err(Stop::Withheld);
+        }
         Ok(())
+    }
+
+    /// Notes the exceptions of a result in this format.
+    ///
+    /// # Errors
+    /// As [`X87::raise`]. Where underflow is not masked, a tiny result is one even if it is exact.
+    pub fn rounded(&mut self, r: Rounded, f: Format) -> Result<(), Stop> {
+        let flags = match r.number.is_denormal(f) && self.fcw & UE as u16 == 0 {
+            true => r.flags | UE,
+            false => r.flags,
+        };
+        self.raise(flags)
+    }
+
+    fn unsupported(&self, flags: u16) -> Stop {
+        Stop::Fault(Fault::Unsupported(format!(
+            "an x87 result out of range with that exception not masked (exceptions {flags:x}, control word {:x})",
+            self.fcw
+        )))
     }
 
     pub fn set_c1(&mut self, on: bool) {
@@ -154,15 +198,15 @@ impl X87 {
     }
 
     /// Notes a stack fault. The result is indefinite.
-    pub fn stack_fault(&mut self, overflow: bool) -> Result<F80Bits, Fault> {
-        self.raise(IE)?;
+    pub fn stack_fault(&mut self, overflow: bool) -> Result<F80Bits, Stop> {
+        let done = self.raise(IE);
         self.status |= STACK_FAULT;
         self.set_c1(overflow);
-        Ok(INDEFINITE.pack80())
+        done.map(|()| INDEFINITE.pack80())
     }
 
     /// Pushes a value. A full stack loses one.
-    pub fn push(&mut self, v: F80Bits) -> Result<(), Fault> {
+    pub fn push(&mut self, v: F80Bits) -> Result<(), Stop> {
         let v = match self.is_full(7) {
             true => self.stack_fault(true)?,
             false => {
@@ -176,15 +220,16 @@ impl X87 {
     }
 
     /// Rounds a result as precision control says, notes its exceptions and how it was rounded.
-    pub fn finish(&mut self, r: Rounded) -> Result<F80Bits, Fault> {
+    pub fn finish(&mut self, r: Rounded) -> Result<F80Bits, Stop> {
         let rounded = round(r.number, self.precision(), self.mode(), false);
-        self.raise(r.flags | rounded.flags)?;
+        self.raise(r.flags)?;
+        self.rounded(rounded, self.precision())?;
         self.set_c1(rounded.up || r.up);
         Ok(rounded.number.pack80())
     }
 
     /// The result of an operation on a NaN, or on encodings that are not supported.
-    pub fn nan(&mut self, a: Option<Number>, b: Option<Number>) -> Result<F80Bits, Fault> {
+    pub fn nan(&mut self, a: Option<Number>, b: Option<Number>) -> Result<F80Bits, Stop> {
         self.set_c1(false);
         let (Some(a), Some(b)) = (a, b) else {
             self.raise(IE)?;
@@ -244,10 +289,52 @@ impl X87 {
     /// Sets the control word. Exceptions that waited and are masked now, or are not masked any more, change the summary.
     pub fn set_control(&mut self, fcw: u16) {
         self.fcw = fcw & 0x1f3f | 0x40;
-        let waits = self.status & !self.fcw & 0x3f != 0;
+        let waits = self.status & !self.fcw & EXCEPTIONS != 0;
         self.status &= !(SUMMARY | BUSY);
         if waits {
             self.status |= SUMMARY | BUSY;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::soft::flag::PE;
+
+    #[test]
+    fn tiny_results_are_refused_where_underflow_is_not_masked() {
+        let mut x = X87 {
+            fcw: 0x37f & !(UE as u16),
+            ..X87::default()
+        };
+        let of = |exponent| {
+            let number = Number::Finite {
+                negative: false,
+                exponent,
+                significand: 1,
+            };
+            round(number, F80, Round::Nearest, false)
+        };
+        assert_eq!(x.rounded(of(F80.least), F80), Ok(()));
+        // It is exact, so a masked exception would leave no trace.
+        let tiny = of(F80.least - 1);
+        assert!(matches!(x.rounded(tiny, F80), Err(Stop::Fault(_))));
+        x.set_control(0x37f);
+        assert_eq!(x.rounded(tiny, F80), Ok(()));
+        assert_eq!(x.status, 0);
+    }
+
+    #[test]
+    fn exceptions_that_are_not_masked_wait() {
+        let mut x = X87 {
+            fcw: 0x37f & !((IE | PE) as u16),
+            status: C1,
+            ..X87::default()
+        };
+        assert_eq!(x.raise(PE), Ok(()));
+        assert_eq!(x.status, PE as u16 | SUMMARY | BUSY | C1);
+        assert_eq!(x.raise(IE | PE), Err(Stop::Withheld));
+        assert_eq!(x.status, (IE | PE) as u16 | SUMMARY | BUSY);
     }
 }

@@ -5,8 +5,7 @@
 use super::form::{denormal, end, memory_format, widen};
 use crate::Memory;
 use crate::core::Core;
-use crate::core::x87::{C0, C1, C2, C3, F80Bits, X87};
-use crate::fault::Fault;
+use crate::core::x87::{C0, C1, C2, C3, F80Bits, Stop, X87};
 use crate::flags::{CF, Flags, PF, ZF};
 use crate::op::{Flow, Op, Run};
 use crate::soft::flag::{IE, ZE};
@@ -31,7 +30,7 @@ const OPERATIONS: [Operation; 6] = [Add, Sub, SubReversed, Mul, Div, DivReversed
 type Operand = Option<(Number, bool)>;
 
 /// `a op b`.
-fn compute(x: &mut X87, op: Operation, a: Operand, b: Operand) -> Result<F80Bits, Fault> {
+fn compute(x: &mut X87, op: Operation, a: Operand, b: Operand) -> Result<F80Bits, Stop> {
     let number = |o: Operand| o.map(|o| o.0);
     let (Some((a, at)), Some((b, bt))) = (a, b) else {
         return x.nan(number(a), number(b));
@@ -105,24 +104,22 @@ fn with_register<M: Memory>(c: &mut Core, _: &mut M, o: &Op<M>) -> Flow {
     end(c, done)
 }
 
-/// Compares st(0). `quiet`: quiet NaNs are no invalid operands. `None`: not comparable.
-fn order(x: &mut X87, b: Option<Operand>, quiet: bool) -> Result<Option<Ordering>, Fault> {
+/// Compares st(0), and notes exceptions. `quiet`: quiet NaNs are no invalid operands. `None`: not comparable.
+fn order(x: &mut X87, b: Option<Operand>, quiet: bool) -> (Option<Ordering>, Result<(), Stop>) {
     let Some(b) = b.filter(|_| x.is_full(0)) else {
-        x.stack_fault(false)?;
-        return Ok(None);
+        return (None, x.stack_fault(false).map(|_| ()));
     };
     let (Some((a, at)), Some((b, bt))) = (x.number(0), b) else {
-        x.raise(IE)?;
-        return Ok(None);
+        return (None, x.raise(IE));
     };
     let found = soft::compare(a, b);
     let invalid = found.is_none() && (!quiet || a.is_signaling() || b.is_signaling());
-    x.raise(match (found, invalid) {
+    let done = x.raise(match (found, invalid) {
         (_, true) => IE,
         (None, _) => 0,
         _ => denormal(at || bt),
-    })?;
-    Ok(found)
+    });
+    (found, done)
 }
 
 /// The condition bits for an order.
@@ -160,13 +157,19 @@ fn compare<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
         _ => register_operand(&c.x87, o.a),
     };
     // Those that set RFLAGS leave C1 as it is.
-    if o.c & how::FLAGS == 0 {
-        c.x87.set_c1(false);
-    }
-    let found = match order(&mut c.x87, b, o.c & how::QUIET != 0) {
-        Ok(found) => found,
-        Err(fault) => return end(c, Err(fault)),
+    let c1 = match o.c & how::FLAGS {
+        0 => 0,
+        _ => c.x87.status & C1,
     };
+    let empty = b.is_none() || !c.x87.is_full(0);
+    let (found, done) = order(&mut c.x87, b, o.c & how::QUIET != 0);
+    if let Err(Stop::Fault(_)) = done {
+        return end(c, done);
+    }
+    if !empty {
+        c.x87.set_c1(c1 != 0);
+    }
+    // What waits keeps the operands on the stack. The result is there nevertheless.
     match o.c & how::FLAGS {
         0 => {
             let c1 = c.x87.status & C1;
@@ -181,8 +184,10 @@ fn compare<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
             })
         }
     }
-    (0..o.b).for_each(|_| c.x87.pop());
-    Flow::Next
+    if done.is_ok() {
+        (0..o.b).for_each(|_| c.x87.pop());
+    }
+    end(c, done)
 }
 
 /// FCHS and FABS change the sign, whatever the register holds.

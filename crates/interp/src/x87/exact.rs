@@ -4,8 +4,7 @@
 use super::form::{denormal, end};
 use crate::Memory;
 use crate::core::Core;
-use crate::core::x87::{C0, C1, C2, C3, F80Bits, X87};
-use crate::fault::Fault;
+use crate::core::x87::{C0, C1, C2, C3, F80Bits, Stop, X87};
 use crate::op::{Flow, Op, Run};
 use crate::soft::flag::{IE, ZE};
 use crate::soft::{
@@ -77,7 +76,7 @@ fn fprem<M: Memory>(c: &mut Core, _: &mut M, o: &Op<M>) -> Flow {
     end(c, done)
 }
 
-fn partial(x: &mut X87, nearest: bool) -> Result<F80Bits, Fault> {
+fn partial(x: &mut X87, nearest: bool) -> Result<F80Bits, Stop> {
     x.status &= !C2;
     let ((a, at), (b, bt)) = match two(x)? {
         Two::Numbers(a, b) => (a, b),
@@ -126,7 +125,7 @@ fn partial(x: &mut X87, nearest: bool) -> Result<F80Bits, Fault> {
     let partial = if quotient.is_none() { C2 } else { 0 };
     x.set_conditions(bit(0, C1) | bit(1, C3) | bit(2, C0) | partial);
     let r = round(r, F80, x.mode(), false);
-    x.raise(r.flags)?;
+    x.rounded(r, F80)?;
     Ok(r.number.pack80())
 }
 
@@ -137,7 +136,7 @@ enum Two {
 }
 
 /// st(0) and st(1).
-fn two(x: &mut X87) -> Result<Two, Fault> {
+fn two(x: &mut X87) -> Result<Two, Stop> {
     if !x.is_full(0) || !x.is_full(1) {
         return Ok(Two::Result(x.stack_fault(false)?));
     }
@@ -158,7 +157,7 @@ fn fscale<M: Memory>(c: &mut Core, _: &mut M, _: &Op<M>) -> Flow {
     end(c, done)
 }
 
-fn scale(x: &mut X87) -> Result<F80Bits, Fault> {
+fn scale(x: &mut X87) -> Result<F80Bits, Stop> {
     let ((a, at), (b, bt)) = match two(x)? {
         Two::Numbers(a, b) => (a, b),
         Two::Result(r) => return Ok(r),
@@ -177,7 +176,7 @@ fn scale(x: &mut X87) -> Result<F80Bits, Fault> {
     };
     x.raise(denormal(at || bt))?;
     let r = round(r, F80, x.mode(), false);
-    x.raise(r.flags)?;
+    x.rounded(r, F80)?;
     x.set_c1(r.up);
     Ok(r.number.pack80())
 }
@@ -193,7 +192,7 @@ fn fxtract<M: Memory>(c: &mut Core, _: &mut M, _: &Op<M>) -> Flow {
     end(c, done)
 }
 
-fn parts(x: &mut X87) -> Result<(F80Bits, F80Bits), Fault> {
+fn parts(x: &mut X87) -> Result<(F80Bits, F80Bits), Stop> {
     let overflow = x.is_full(0) && x.is_full(7);
     if overflow || !x.is_full(0) {
         let r = x.stack_fault(overflow)?;
@@ -255,12 +254,12 @@ fn fbstp<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
             c.x87.pop();
             Flow::Next
         }
-        Err(fault) => end(c, Err(fault)),
+        Err(stop) => end(c, Err(stop)),
     }
 }
 
 /// st(0) as packed decimals.
-fn decimal(x: &mut X87) -> Result<[u8; 10], Fault> {
+fn decimal(x: &mut X87) -> Result<[u8; 10], Stop> {
     if !x.is_full(0) {
         x.stack_fault(false)?;
         return Ok(NO_DECIMAL);

@@ -1,7 +1,7 @@
 //! What the instructions of the x87 have in common: operands in memory, and how they end.
 
 use crate::core::Core;
-use crate::fault::Fault;
+use crate::core::x87::Stop;
 use crate::op::Flow;
 use crate::soft::flag::DE;
 use crate::soft::{F32, F64, Format, Number};
@@ -12,10 +12,10 @@ pub fn widen(bits: u64, f: Format) -> (Number, bool) {
 }
 
 /// Ends an instruction: a fault is noted.
-pub fn end(c: &mut Core, done: Result<(), Fault>) -> Flow {
+pub fn end(c: &mut Core, done: Result<(), Stop>) -> Flow {
     match done {
-        Ok(()) => Flow::Next,
-        Err(fault) => {
+        Ok(()) | Err(Stop::Withheld) => Flow::Next,
+        Err(Stop::Fault(fault)) => {
             c.fault = Some(fault);
             Flow::Fault
         }

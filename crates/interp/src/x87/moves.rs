@@ -3,7 +3,7 @@
 use super::form::{denormal, end, memory_format, widen};
 use crate::Memory;
 use crate::core::Core;
-use crate::core::x87::{F80Bits, X87};
+use crate::core::x87::{F80Bits, Stop, X87};
 use crate::fault::Fault;
 use crate::op::{Flow, Op, Run};
 use crate::soft::flag::IE;
@@ -24,10 +24,15 @@ fn fld_memory<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     end(c, done)
 }
 
-fn load(x: &mut X87, bits: u64, f: Format) -> Result<(), Fault> {
+fn load(x: &mut X87, bits: u64, f: Format) -> Result<(), Stop> {
     let (n, tiny) = widen(bits, f);
     if !x.is_full(7) {
-        x.raise(denormal(tiny) | if n.is_signaling() { IE } else { 0 })?;
+        x.raise(if n.is_signaling() { IE } else { 0 })?;
+        match x.raise(denormal(tiny)) {
+            // The number is pushed nevertheless.
+            Ok(()) | Err(Stop::Withheld) => {}
+            fault => return fault,
+        }
     }
     x.push(n.quiet().pack80())
 }
@@ -95,14 +100,14 @@ fn constant<M: Memory>(c: &mut Core, _: &mut M, o: &Op<M>) -> Flow {
 fn fst_memory<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let at = o.address(c);
     let Some(f) = memory_format(o.size as usize) else {
-        return end(c, Err(Fault::NoInstruction));
+        return end(c, Err(Stop::Fault(Fault::NoInstruction)));
     };
     match narrow(&mut c.x87, f) {
         Ok(bits) => match o.size {
             4 => m.store(at, (bits as u32).to_le_bytes()),
             _ => m.store(at, bits.to_le_bytes()),
         },
-        Err(fault) => return end(c, Err(fault)),
+        Err(stop) => return end(c, Err(stop)),
     }
     if o.c != 0 {
         c.x87.pop();
@@ -111,7 +116,7 @@ fn fst_memory<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
 }
 
 /// st(0) in a format of memory.
-fn narrow(x: &mut X87, f: Format) -> Result<u64, Fault> {
+fn narrow(x: &mut X87, f: Format) -> Result<u64, Stop> {
     if !x.is_full(0) {
         x.stack_fault(false)?;
         return Ok(INDEFINITE.pack(f));
@@ -126,7 +131,7 @@ fn narrow(x: &mut X87, f: Format) -> Result<u64, Fault> {
         return Ok(n.quiet().pack(f));
     }
     let r = round(n, f, x.mode(), false);
-    x.raise(r.flags)?;
+    x.rounded(r, f)?;
     x.set_c1(r.up);
     Ok(r.number.pack(f))
 }
@@ -148,7 +153,7 @@ fn fstp_80<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
             c.x87.pop();
             Flow::Next
         }
-        Err(fault) => end(c, Err(fault)),
+        Err(stop) => end(c, Err(stop)),
     }
 }
 
@@ -190,7 +195,7 @@ fn fist<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let mode = if o.d != 0 { Round::Zero } else { x.mode() };
     let v = match integer(x, mode, bits) {
         Ok(v) => v,
-        Err(fault) => return end(c, Err(fault)),
+        Err(stop) => return end(c, Err(stop)),
     };
     match o.size {
         2 => m.store(at, (v as u16).to_le_bytes()),
@@ -204,7 +209,7 @@ fn fist<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
 }
 
 /// st(0) as an integer of so many bits.
-fn integer(x: &mut X87, mode: Round, bits: u32) -> Result<u64, Fault> {
+fn integer(x: &mut X87, mode: Round, bits: u32) -> Result<u64, Stop> {
     let indefinite = 1 << (bits - 1);
     if !x.is_full(0) {
         x.stack_fault(false)?;
@@ -225,7 +230,7 @@ fn integer(x: &mut X87, mode: Round, bits: u32) -> Result<u64, Fault> {
 
 fn fxch<M: Memory>(c: &mut Core, _: &mut M, o: &Op<M>) -> Flow {
     let x = &mut c.x87;
-    let mut take = |i: u8| -> Result<F80Bits, Fault> {
+    let mut take = |i: u8| -> Result<F80Bits, Stop> {
         match x.is_full(i) {
             true => Ok(x.get(i)),
             false => x.stack_fault(false),
