@@ -162,7 +162,7 @@ fn as_text(r: &Report, checks: Checks) -> String {
             }
         );
     }
-    let compared: u64 = total(r.events.iter().copied());
+    let compared: u64 = total(r.events.0.iter().copied());
     format!(
         "verified{}: {} instructions,{} {} events of {} thread{}{} in {:.2} s ({:.0} million instructions per second); \
          processor time: replay {:.2} s, verification {:.3} s{}",

@@ -1,6 +1,6 @@
 //! Reading events.
 
-use crate::event::{EndKind, Event, GapReason, LINE, MAX_BYTES, tag};
+use crate::event::{EndKind, Event, GapReason, LINE, LINES, MAX_BYTES, selected, tag};
 use crate::varint::{get, unzigzag};
 use hindsight_isa::regs::recorded;
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
@@ -36,6 +36,20 @@ impl Decoder {
                     }
                 }
                 Event::Patch { line, mask, words }
+            }
+            tag::LINES => {
+                let line = r.int()?;
+                let n = usize::try_from(r.int()?).ok()?;
+                let first = (line / LINE) as usize % LINES;
+                if line % LINE != 0 || n == 0 || n > LINES - first {
+                    return None;
+                }
+                let masks = r.take(n)?;
+                Event::Lines {
+                    line,
+                    masks,
+                    words: r.take(selected(masks))?,
+                }
             }
             tag::PATCH_BYTES => {
                 let addr = r.int()?;
@@ -399,6 +413,16 @@ mod tests {
                 line: 64,
                 mask: 0,
                 words: [0; 8],
+            },
+            Event::Lines {
+                line: 0x7fff_ffff_ffc0,
+                masks: &[0xff],
+                words: &[8; 64],
+            },
+            Event::Lines {
+                line: 0x1000,
+                masks: &[0, 1, 0x80],
+                words: &[9; 16],
             },
             Event::PatchBytes {
                 addr: 77,

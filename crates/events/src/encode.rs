@@ -1,6 +1,6 @@
 //! Writing events.
 
-use crate::event::{Event, LINE, MAX_BYTES, tag};
+use crate::event::{Event, LINE, LINES, MAX_BYTES, selected, tag};
 use crate::varint::{put, zigzag};
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 
@@ -24,6 +24,7 @@ impl Encoder {
     pub fn encode(&mut self, pos: u64, ev: &Event, out: &mut [u8]) -> usize {
         let tag = match ev {
             Event::Patch { .. } => tag::PATCH,
+            Event::Lines { .. } => tag::LINES,
             Event::PatchBytes { .. } => tag::PATCH_BYTES,
             Event::Syscall { .. } => tag::SYSCALL,
             Event::SyscallRet { .. } => tag::SYSCALL_RET,
@@ -72,6 +73,15 @@ impl Encoder {
                         out[at..at + 8].copy_from_slice(&w.to_le_bytes());
                         at += 8;
                     }
+                }
+            }
+            Event::Lines { line, masks, words } => {
+                debug_assert!(masks.len() <= LINES && words.len() == selected(masks));
+                int(&mut at, line);
+                int(&mut at, masks.len() as u64);
+                for bytes in [masks, words] {
+                    out[at..at + bytes.len()].copy_from_slice(bytes);
+                    at += bytes.len();
                 }
             }
             Event::PatchBytes { addr, len, value } => {

@@ -21,6 +21,27 @@ pub const MAX_BYTES: usize = 8192;
 /// Bytes of a line: the shadow memory is patched in lines.
 pub const LINE: u64 = 64;
 
+/// Lines of a page.
+pub const LINES: usize = 4096 / LINE as usize;
+
+/// The bytes of the words that masks of patches select.
+pub fn selected(masks: &[u8]) -> usize {
+    masks.iter().map(|m| 8 * m.count_ones() as usize).sum()
+}
+
+/// The words of [`Event::Lines`], with their addresses.
+pub fn words_of(line: u64, masks: &[u8], words: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    let lines = masks.iter().enumerate();
+    let selected = lines.flat_map(move |(i, m)| {
+        let at = line.wrapping_add(i as u64 * LINE);
+        (0..8)
+            .filter(move |w| m >> w & 1 != 0)
+            .map(move |w| at.wrapping_add(8 * w))
+    });
+    let words = words.as_chunks().0.iter().map(|w| u64::from_le_bytes(*w));
+    selected.zip(words)
+}
+
 /// How a thread's stream ended.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +95,13 @@ pub enum Event<'a> {
         line: u64,
         mask: u8,
         words: [u64; 8],
+    },
+    /// As many patches as there are `masks` (1 to [`LINES`]): of the line at guest address `line` and of those that follow it, all
+    /// of one page. `words` are the words of all of them, one after the other, as they are in memory.
+    Lines {
+        line: u64,
+        masks: &'a [u8],
+        words: &'a [u8],
     },
     /// `len` (1 to 8) bytes at guest address `addr` hold the low bytes of `value`.
     PatchBytes { addr: u64, len: u8, value: u64 },
@@ -256,6 +284,7 @@ pub mod tag {
     pub const CHANGED: u8 = 29;
     pub const RESTATE: u8 = 30;
     pub const X87: u8 = 31;
+    pub const LINES: u8 = 32;
     /// Number of tags.
-    pub const COUNT: usize = 32;
+    pub const COUNT: usize = 33;
 }

@@ -1,5 +1,6 @@
 //! A plain forward replay, one instruction after the other, that logs everything.
 
+use hindsight_events::event::words_of;
 use hindsight_events::{Decoder, Event};
 use hindsight_isa::{CpuState, Predictor};
 use hindsight_replay::access::{Access, Finder};
@@ -70,6 +71,12 @@ pub fn play(trace: &Trace, thread: u32) -> Log {
                         .filter(|(i, _)| mask & (1 << i) != 0)
                     {
                         let word = (line + 8 * i as u64, w.to_le_bytes().to_vec());
+                        patches.entry(pos).or_default().push(word);
+                    }
+                }
+                Event::Lines { line, masks, words } => {
+                    for (addr, w) in words_of(line, masks, words) {
+                        let word = (addr, w.to_le_bytes().to_vec());
                         patches.entry(pos).or_default().push(word);
                     }
                 }

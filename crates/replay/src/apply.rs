@@ -9,7 +9,7 @@ use crate::queue::Op;
 use crate::restated::Before;
 use crate::string::string;
 use crate::window::AccessKind;
-use hindsight_events::event::MAX_BYTES;
+use hindsight_events::event::{MAX_BYTES, words_of};
 use hindsight_events::{Event, event};
 use hindsight_isa::regs::{R11, RAX, RCX, SYSCALL_ARGUMENTS, recorded};
 use hindsight_isa::state::change;
@@ -123,6 +123,11 @@ impl Machine<'_> {
             Event::Zero { addr, len } => {
                 cpu.window.zero(addr, len)?;
                 cpu.window.forget(addr, len)?;
+            }
+            Event::Lines { line, masks, words } => {
+                for (addr, word) in words_of(line, masks, words) {
+                    cpu.window.give_word(addr, word);
+                }
             }
             Event::Changed { addr, len } => cpu.window.forget(addr, len)?,
             Event::Memory { addr, bytes } => {

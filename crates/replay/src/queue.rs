@@ -65,7 +65,14 @@ pub struct Entry {
 }
 
 /// Numbers of events, by tag.
-pub type Counts = [u64; tag::COUNT];
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counts(pub [u64; tag::COUNT]);
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts([0; tag::COUNT])
+    }
+}
 
 /// The part of a stream that is not consumed yet.
 pub struct Queue<'a> {
@@ -340,7 +347,7 @@ impl<'a> Queue<'a> {
                 return Err(self.corrupt("positions do not ascend"));
             }
             self.last = pos;
-            if let Some(n) = self.counts.get_mut(t as usize).filter(|_| !borrowed) {
+            if let Some(n) = self.counts.0.get_mut(t as usize).filter(|_| !borrowed) {
                 *n += 1;
             }
             let mut push = |op| {
@@ -467,7 +474,7 @@ mod tests {
         assert!(matches!(take(), Some((4, Op::Other(_)))));
         assert_eq!(take(), None);
         assert_eq!(take(), None);
-        assert_eq!(q.counts()[tag::PATCH as usize], 1);
+        assert_eq!(q.counts().0[tag::PATCH as usize], 1);
     }
 
     #[test]

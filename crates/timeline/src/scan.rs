@@ -214,7 +214,7 @@ impl Scan {
                 continue;
             }
             first.get_or_insert(pos);
-            if t == tag::PATCH || t == tag::PATCH_BYTES {
+            if matches!(t, tag::PATCH | tag::PATCH_BYTES | tag::LINES) {
                 continue;
             }
             let frame = last.take();

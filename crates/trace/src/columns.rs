@@ -2,7 +2,7 @@
 //! them together again only moves bytes.
 
 use crate::repeat;
-use hindsight_events::event::{LINE, MAX_BYTES, tag};
+use hindsight_events::event::{LINE, MAX_BYTES, selected, tag};
 use hindsight_events::varint::{self, get, unzigzag, zigzag};
 use hindsight_events::{Decoder, Encoder, Event};
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
@@ -219,6 +219,7 @@ impl ChunkBuilder {
             }
             let n = match t {
                 tag::PATCH => self.patch(&wire[at..]),
+                tag::LINES => self.lines(&wire[at..]),
                 tag::SEQ => self.sequence(&wire[at..]),
                 tag::SYSCALL => self.integers(t, &wire[at..], 7),
                 tag::SYSCALL_RET => self.integers(t, &wire[at..], 1),
@@ -228,7 +229,9 @@ impl ChunkBuilder {
             match n {
                 Some(n) => (at, self.taken, self.from) = (at + n, self.taken + n, self.pos),
                 None if wire.len() - at >= hindsight_events::MAX_EVENT => return (at, Pushed::Bad),
-                None if shape(t).is_none() && t != tag::PATCH => return (at, Pushed::Bad),
+                None if shape(t).is_none() && !matches!(t, tag::PATCH | tag::LINES) => {
+                    return (at, Pushed::Bad);
+                }
                 None => return (at, Pushed::More),
             }
         }
@@ -236,7 +239,7 @@ impl ChunkBuilder {
 
     /// Adds an event that did not come from the recorder. It gets the last event's position.
     pub fn add(&mut self, event: &Event) {
-        // This cannot fail: every event has a shape and can be measured.
+        // This cannot fail: every event but patches has a shape and can be measured, and nobody adds these.
         self.replace(self.pos, event);
     }
 
@@ -412,6 +415,23 @@ impl ChunkBuilder {
         Some(words.end)
     }
 
+    /// Takes a [`Event::Lines`]. Its words are a run of their own.
+    fn lines(&mut self, b: &[u8]) -> Option<usize> {
+        let (delta, ints) = get(b, 1)?;
+        let (_, _, len) = Decoder::default().decode(b)?;
+        let pos = self.place(delta)?;
+        let (n, masks) = get(b, varint::skip(b, ints, 1)?)?;
+        let words = masks + n as usize..len;
+        self.begin_event(tag::LINES, pos);
+        append(&mut self.columns[col::INT], b, ints..masks);
+        append(&mut self.columns[col::MASK], b, masks..words.start);
+        self.end_run();
+        append(&mut self.columns[col::WORD], b, words);
+        self.run.end = self.columns[col::WORD].len();
+        self.end_run();
+        Some(len)
+    }
+
     /// Begins another run of patches.
     fn end_run(&mut self) {
         if self.run.len() >= repeat::LEAST {
@@ -469,6 +489,21 @@ impl ChunkBuilder {
         self.columns[col::INT].extend_from_slice(ints);
         self.columns[col::BULK].extend_from_slice(bulk);
     }
+}
+
+/// The lengths of the integers and of the masks of a [`Event::Lines`].
+struct LinesShape {
+    ints: usize,
+    masks: usize,
+}
+
+/// Reads it from the column of integers.
+fn lines(ints: &[u8], at: usize) -> Option<LinesShape> {
+    let (n, end) = get(ints, varint::skip(ints, at, 1)?)?;
+    Some(LinesShape {
+        ints: end - at,
+        masks: usize::try_from(n).ok()?,
+    })
 }
 
 /// Appends `b[range]`, whose bounds were checked. It is nearly always short. Copying a fixed number of bytes
@@ -531,6 +566,11 @@ pub fn merge(raw: &[u8]) -> Option<Vec<u8>> {
             copy(col::LINE, int(col::LINE, at[col::LINE])?, &mut out, &mut at)?;
             let mask = copy(col::MASK, 1, &mut out, &mut at)?[0];
             copy(col::WORD, 8 * mask.count_ones() as usize, &mut out, &mut at)?;
+        } else if t == tag::LINES {
+            let n = lines(columns[col::INT], at[col::INT])?;
+            copy(col::INT, n.ints, &mut out, &mut at)?;
+            let masks = copy(col::MASK, n.masks, &mut out, &mut at)?;
+            copy(col::WORD, selected(masks), &mut out, &mut at)?;
         } else {
             let (ints, bulk) = measure(&shape(t)?, columns[col::INT], at[col::INT])?;
             copy(col::INT, ints, &mut out, &mut at)?;

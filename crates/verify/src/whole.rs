@@ -190,10 +190,11 @@ impl Report {
             "memory changed",
             "memory restated",
             "x87 results",
+            "patches of lines",
         ];
         NAMES
             .into_iter()
-            .zip(self.events)
+            .zip(self.events.0)
             .filter(|(_, n)| *n != 0)
             .collect()
     }
@@ -410,8 +411,9 @@ impl<'a> Job<'a> {
             before = numbers.map(|n| (stream, n)).or(before);
             report
                 .events
+                .0
                 .iter_mut()
-                .zip(counts)
+                .zip(counts.0)
                 .for_each(|(a, b)| *a += b);
             match outcome {
                 Outcome::Equal { last: false, .. } => {}

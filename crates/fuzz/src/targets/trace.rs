@@ -23,7 +23,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
 /// A trace with a chunk that copies from another one.
 fn copies() -> Vec<u8> {
     let mut w = Writer::new(Vec::new(), &description()).unwrap();
-    let events: Vec<_> = (0..160u64)
+    let (masks, words) = ([0xff; 64], [7; 4096]);
+    let page = |at: u64| Event::Lines {
+        line: at,
+        masks: &masks,
+        words: &words,
+    };
+    let mut events: Vec<_> = (0..160u64)
         .map(|n| {
             let event = Event::Patch {
                 line: 64 * n,
@@ -33,6 +39,7 @@ fn copies() -> Vec<u8> {
             (n, event)
         })
         .collect();
+    events.push((160, page(1 << 20)));
     for stream in [1, 2] {
         let info = StreamInfo {
             stream,

@@ -172,7 +172,10 @@ impl Log {
                 match event {
                     Event::Restate { ends, .. } => restating = !ends,
                     _ if restating => {}
-                    Event::Time { .. } | Event::Patch { .. } | Event::PatchBytes { .. } => continue,
+                    Event::Time { .. }
+                    | Event::Patch { .. }
+                    | Event::Lines { .. }
+                    | Event::PatchBytes { .. } => continue,
                     Event::Seq { number } => self.numbers.push((number, at)),
                     Event::Syscall { nr, .. } => {
                         self.calls.push((at, nr));

@@ -1,8 +1,8 @@
 //! A chunk without what its patches say. Where the predictor fails often, patches are nearly all of a chunk. Who wants to know the
 //! other events need not read them.
 
-use super::{LENGTHS, col, measure, put, shape, split};
-use hindsight_events::event::tag;
+use super::{LENGTHS, col, lines, measure, put, shape, split};
+use hindsight_events::event::{selected, tag};
 use hindsight_events::varint::get;
 
 /// A patch that says nothing: distance of its line, and mask.
@@ -16,18 +16,14 @@ pub fn outline(raw: &[u8]) -> Option<Vec<u8>> {
         .iter()
         .filter(|t| **t == tag::PATCH)
         .count();
-    let lines = columns[col::LINE].iter().filter(|b| **b < 0x80).count();
-    let words: usize = columns[col::MASK]
-        .iter()
-        .map(|m| 8 * m.count_ones() as usize)
-        .sum();
-    let fits =
-        [lines, columns[col::MASK].len()] == [patches; 2] && words == columns[col::WORD].len();
+    let distances = columns[col::LINE].iter().filter(|b| **b < 0x80).count();
+    let words = selected(columns[col::MASK]);
+    let fits = distances == patches && words == columns[col::WORD].len();
     if !fits || columns[col::LINE].last().is_some_and(|b| *b >= 0x80) {
         return None;
     }
     let mut out = Vec::with_capacity(raw.len() - LENGTHS - words);
-    let (mut position, mut int, mut bulk) = (0, 0, 0usize);
+    let (mut position, mut int, mut bulk, mut masks) = (0, 0, 0usize, 0usize);
     // The distance from the last event that was put out.
     let mut distance = 0u64;
     let mut begins = true;
@@ -35,13 +31,20 @@ pub fn outline(raw: &[u8]) -> Option<Vec<u8>> {
         let (delta, behind) = get(columns[col::POSITION], position)?;
         position = behind;
         distance = distance.checked_add(delta)?;
-        if *t == tag::PATCH && !begins {
+        let is_patch = matches!(*t, tag::PATCH | tag::LINES);
+        if *t == tag::LINES {
+            let n = lines(columns[col::INT], int)?;
+            (int, masks) = (int + n.ints, masks.checked_add(n.masks)?);
+        } else if is_patch {
+            masks += 1;
+        }
+        if is_patch && !begins {
             continue;
         }
-        out.push(*t);
+        out.push(if is_patch { tag::PATCH } else { *t });
         put(&mut out, distance);
         (distance, begins) = (0, *t == tag::TIME);
-        if *t == tag::PATCH {
+        if is_patch {
             out.extend_from_slice(&NOTHING);
             continue;
         }
@@ -50,8 +53,8 @@ pub fn outline(raw: &[u8]) -> Option<Vec<u8>> {
         out.extend_from_slice(columns[col::BULK].get(bulk..bulk.checked_add(bytes)?)?);
         (int, bulk) = (int + ints, bulk + bytes);
     }
-    let ends = [position, int, bulk];
-    let all = [col::POSITION, col::INT, col::BULK].map(|c| columns[c].len());
+    let ends = [position, int, bulk, masks];
+    let all = [col::POSITION, col::INT, col::BULK, col::MASK].map(|c| columns[c].len());
     (ends == all).then_some(out)
 }
 
@@ -73,7 +76,7 @@ mod tests {
             } else if first.is_none() {
                 first = Some(pos);
             }
-            if !matches!(event, Event::Patch { .. }) {
+            if !matches!(event, Event::Patch { .. } | Event::Lines { .. }) {
                 out.push((pos, first.unwrap_or(0), format!("{event:?}")));
             }
         }
@@ -100,7 +103,13 @@ mod tests {
                     mask: random(256) as u8,
                     words: [random(1 << 40); 8],
                 };
-                let event = match random(8) {
+                let masks = [random(256) as u8; 5];
+                let event = match random(9) {
+                    8 => Event::Lines {
+                        line: 4096 * random(1 << 40) + 64 * random(60),
+                        masks: &masks,
+                        words: &[3; 5 * 64][..selected(&masks)],
+                    },
                     0 => Event::Time {
                         since: pos,
                         until: pos + 5,

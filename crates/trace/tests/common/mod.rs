@@ -1,6 +1,7 @@
 //! Makes events and traces for tests.
 #![allow(dead_code)] // each test file uses its own part
 
+use hindsight_events::event::selected;
 use hindsight_events::{Encoder, EndKind, Event, GapReason, MAX_EVENT};
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use hindsight_trace::meta::Ending;
@@ -38,6 +39,17 @@ impl Random {
         (0..n).map(|_| self.next() as u8).collect()
     }
 }
+
+/// Masks of patches, all of them different.
+static MASKS: [u8; 64] = {
+    let (mut masks, mut i) = ([0; 64], 0);
+    while i < 64 {
+        masks[i] = (i as u8).wrapping_mul(37);
+        i += 1;
+    }
+    masks
+};
+static WORDS: [u8; 4 * 64] = [0x5a; 4 * 64];
 
 /// Events of all kinds in wire form, as one stream.
 pub fn wire(r: &mut Random, events: usize) -> Vec<u8> {
@@ -117,6 +129,14 @@ fn event<'a>(
                 values: std::array::from_fn(|i| if mask & 1 << i != 0 { r.any() } else { 0 }),
                 parts: r.any(),
                 vec: bytes,
+            }
+        }
+        23 => {
+            let masks = &MASKS[r.below(60) as usize..][..1 + r.below(4) as usize];
+            Event::Lines {
+                line: (r.any() & !4095) + 64 * r.below(60),
+                masks,
+                words: &WORDS[..selected(masks)],
             }
         }
         _ => {

@@ -189,7 +189,7 @@ impl<'a> Numbers<'a> {
                     });
                 };
                 at += n;
-                if *t == tag::PATCH {
+                if matches!(*t, tag::PATCH | tag::LINES) {
                     continue;
                 }
                 match event {

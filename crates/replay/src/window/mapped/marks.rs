@@ -22,7 +22,7 @@ impl Mapped {
         self.mark_word(addr, len);
     }
 
-    /// Marks a word from the recording: it was read, and does not have the value that was written.
+    /// Marks a word from the recording: it was read, or is about to be, and does not have the value that was written.
     ///
     /// It makes no calls, as all that runs between blocks (see `Native::spin`).
     #[inline(always)]
