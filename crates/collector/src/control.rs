@@ -4,7 +4,7 @@ mod presence;
 use crate::futex;
 use crate::handed::Inbox;
 use hindsight_events::consumer::Consumer;
-use hindsight_events::ring::{self, Ctl, Header, RINGS, Stripe, file_len};
+use hindsight_events::ring::{self, Ctl, Header, RINGS, Stripe, commons, file_len};
 use hindsight_events::shared_cache::{self, SharedCache};
 use kept::Kept;
 use std::fs::File;
@@ -84,7 +84,7 @@ impl Control {
     /// As [`Control::new`], in an empty memory file that somebody else has made.
     pub fn in_file(file: File) -> io::Result<Control> {
         let rings = grow(&file)?;
-        let len = file.metadata()?.len() as usize;
+        let len = (file.metadata()?.len() as usize).min(ring::LAYOUT);
         // SAFETY: a new mapping of a file of that length, at an address that the kernel chooses.
         let base = unsafe {
             libc::mmap(
@@ -287,9 +287,37 @@ impl Control {
         self.rings
     }
 
-    /// Bytes of memory that the file takes.
+    /// Gives the memory of an image's common cells back: none of its threads is recorded any more.
+    pub(crate) fn forget_commons(&self, image: u32) {
+        let Some(at) = commons::offset(image) else {
+            return;
+        };
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let before = self.blocks();
+        // The file may have no such part. Then there is nothing to give back.
+        //
+        // SAFETY: the call uses no memory of this process, and the collector has not mapped this part of the file.
+        unsafe {
+            libc::fallocate(
+                self.file.as_raw_fd(),
+                mode,
+                at as i64,
+                commons::BYTES as i64,
+            )
+        };
+        let given = before.saturating_sub(self.blocks());
+        let less = |n: u64| Some(n.saturating_sub(given));
+        let _ = self.header().commons.fetch_update(AcqRel, Relaxed, less);
+    }
+
+    /// Bytes of memory that the file takes, without common cells.
     pub(crate) fn memory(&self) -> u64 {
-        use std::os::unix::fs::MetadataExt;
+        self.blocks()
+            .saturating_sub(self.header().commons.load(Relaxed))
+    }
+
+    /// Bytes of memory that the file takes.
+    fn blocks(&self) -> u64 {
         self.file.metadata().map_or(0, |m| m.blocks() * 512)
     }
 
@@ -324,7 +352,7 @@ const LEAST: u64 = 256 << 20;
 /// for files on disk. So it is lifted for a moment, if that is allowed.
 fn grow(file: &File) -> io::Result<usize> {
     let old = limit(libc::RLIMIT_FSIZE);
-    let low = old.rlim_cur < (file_len(RINGS) + shared_cache::LEN) as u64;
+    let low = old.rlim_cur < commons::END;
     if low {
         let lifted = libc::rlimit {
             rlim_cur: old.rlim_max,
@@ -341,7 +369,12 @@ fn grow(file: &File) -> io::Result<usize> {
     let grown = if rings < 2 {
         Err(io::Error::from_raw_os_error(libc::EFBIG))
     } else if rings == RINGS && whole <= room.min(space) {
-        file.set_len(whole)
+        // What lies behind is not mapped as a whole, so it takes no address space.
+        file.set_len(if commons::END <= room {
+            commons::END
+        } else {
+            whole
+        })
     } else {
         file.set_len(file_len(rings) as u64)
     };

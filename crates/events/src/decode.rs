@@ -301,7 +301,17 @@ mod tests {
         registers: &[9; 10],
     };
 
-    const OF_MEMORY: [Event; 16] = [
+    const OF_MEMORY: [Event; 18] = [
+        Event::Lines {
+            line: 0x7fff_ffff_ffc0,
+            masks: &[0xff],
+            words: &[8; 64],
+        },
+        Event::Lines {
+            line: 0x1000,
+            masks: &[0, 1, 0x80],
+            words: &[9; 16],
+        },
         Event::Code {
             epoch: 1,
             addr: 2,
@@ -413,16 +423,6 @@ mod tests {
                 line: 64,
                 mask: 0,
                 words: [0; 8],
-            },
-            Event::Lines {
-                line: 0x7fff_ffff_ffc0,
-                masks: &[0xff],
-                words: &[8; 64],
-            },
-            Event::Lines {
-                line: 0x1000,
-                masks: &[0, 1, 0x80],
-                words: &[9; 16],
             },
             Event::PatchBytes {
                 addr: 77,

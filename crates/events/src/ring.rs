@@ -7,7 +7,8 @@
 //! 3. a control page for each of [`RINGS`] rings,
 //! 4. the recorder's executable image,
 //! 5. the data of [`Header::rings`] rings, [`RING_BYTES`] each (a power of two),
-//! 6. the [shared cache](crate::shared_cache) of translated code that program images share, unless a limit forbids it.
+//! 6. the [shared cache](crate::shared_cache) of translated code that program images share, unless a limit forbids it,
+//! 7. the [common cells](commons) of each program image, unless a limit forbids them.
 //!
 //! Only pages that are used take memory. A ring carries whole events back to back. Its `head` and `tail`
 //! count bytes since a producer took the ring and never wrap.
@@ -18,7 +19,7 @@ use crate::shared::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use crate::unborn::Names;
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x0c");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x0d");
 
 /// Most rings in one control file. Each carries the events of one thread, or of one program image as a whole
 /// (see [`kind`]).
@@ -62,6 +63,33 @@ const DATA: usize = IMAGE + IMAGE_BYTES;
 /// Size in bytes of a control file with `rings` rings and without a shared cache. That begins at this offset.
 pub const fn file_len(rings: usize) -> usize {
     DATA + rings * RING_BYTES
+}
+
+/// Bytes of the longest layout: with all rings and a shared cache. What comes behind that is not mapped as a whole.
+pub const LAYOUT: usize = file_len(RINGS) + crate::shared_cache::LEN;
+
+/// Cells that the threads of an image have in common, behind everything else. A control file has all of these parts or none.
+pub mod commons {
+    use super::LAYOUT;
+
+    /// Bytes of each part: those of a thread's window.
+    pub const BYTES: u64 = 1 << 32;
+
+    /// Images that have a part.
+    const IMAGES: u32 = 4096;
+
+    const BEGIN: u64 = (LAYOUT as u64).next_multiple_of(BYTES);
+
+    /// Size in bytes of a control file that has these parts.
+    pub const END: u64 = BEGIN + IMAGES as u64 * BYTES;
+
+    /// Where in the file the part of image `image` begins. `None`: it has none.
+    pub const fn offset(image: u32) -> Option<u64> {
+        match image {
+            1..=IMAGES => Some(BEGIN + (image - 1) as u64 * BYTES),
+            _ => None,
+        }
+    }
 }
 
 /// How many rings fit a control file of `len` bytes, at most [`RINGS`].
@@ -170,6 +198,8 @@ pub struct Header {
     pub kept: [AtomicU64; 3],
     /// A mark that somebody outside asks for.
     pub asked: Asked,
+    /// Bytes of [common cells](commons) in the file. Recorders add to it, and the collector subtracts what it gives back.
+    pub commons: AtomicU64,
 }
 
 /// A socket of the collector, which sets it up. Recorded processes send it descriptors of files that they map

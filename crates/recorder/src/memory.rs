@@ -4,6 +4,7 @@
 pub mod asked;
 pub mod backing;
 pub mod brk;
+pub mod commons;
 pub mod limits;
 pub mod maps;
 pub mod observe;

@@ -1,8 +1,10 @@
 //! The main loop: what it does when translated code comes back to it.
 
+pub mod ahead;
 pub mod chaos;
 pub mod dispatch;
 pub mod far;
+pub mod lines;
 pub mod mark;
 pub mod nondet;
 pub mod precheck;

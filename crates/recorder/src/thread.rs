@@ -1,5 +1,6 @@
 //! One recorded thread: its context block, window, registers and event stream.
 
+pub mod ahead;
 pub mod borrowers;
 pub mod call;
 pub mod clone;
@@ -37,6 +38,7 @@ pub use vectors::complete;
 
 use crate::stream::ring::Emitter;
 use crate::sys::{self, config};
+use crate::thread::ahead::Ahead;
 use crate::thread::code_state::CodeState;
 use crate::thread::emulated::Emulated;
 use crate::thread::exec::Exec;
@@ -98,6 +100,8 @@ pub struct Thread {
     pub regime: RegimeState,
     /// Pages that memory shares with its cells.
     pub shared_pages: SharedPages,
+    /// Where it goes through memory line by line.
+    pub ahead: Ahead,
     /// Which of its code is to be recorded.
     pub selection: SelectionState,
     /// The gap in which it is, if it is in one.
@@ -147,6 +151,7 @@ impl Thread {
             schedule: Schedule::new(),
             regime: RegimeState::default(),
             shared_pages: SharedPages::new(),
+            ahead: Ahead::new(),
             selection: SelectionState::new(),
             gaps: Gaps::default(),
             chaos: timing::State::new(),
@@ -304,6 +309,7 @@ impl Thread {
         (self.pos, self.mispredictions) = (0, 0);
         self.ctx.count = 0;
         self.task.tid = sys::gettid();
+        self.shared_pages.forked();
         // The ring of that number is the parent's.
         self.task.set_ring(None);
         self.slot.arrive(false);

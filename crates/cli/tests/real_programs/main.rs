@@ -36,6 +36,7 @@ mod outside;
 mod own_errors;
 mod processes;
 mod quiet;
+mod readers;
 mod rings;
 mod safepoints;
 mod sharing;

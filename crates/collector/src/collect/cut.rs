@@ -410,6 +410,9 @@ impl<W: Write> Collector<'_, W> {
         let own = pid == self.program;
         self.out.see(&summary, own);
         self.images.end(&open.info);
+        if self.images.open(image) == 0 {
+            self.control.forget_commons(image);
+        }
         if let Some(out) = &mut self.out.output
             && let Err(e) = out.end(summary)
         {

@@ -6,7 +6,7 @@
 
 use crate::code::{cache, select};
 use crate::line;
-use crate::memory::{brk, maps};
+use crate::memory::{brk, commons, maps};
 use crate::process::host::Host;
 use crate::run::dispatch;
 use crate::signals::actions;
@@ -105,6 +105,8 @@ extern "C" fn prepare(block: *mut Block) {
     sys::allow_fsgsbase(block.hwcap2 & 2 != 0);
     // It may have many mappings already.
     headroom::take();
+    // It may have a `userfaultfd`.
+    commons::reads_are_watched();
     let config = config::get();
     select::init();
     let command = maps::read_file(c"/proc/self/cmdline").leak();

@@ -6,7 +6,7 @@
 use crate::calls::user_dispatch::PR_SET_SYSCALL_USER_DISPATCH;
 use crate::calls::{channel, features, filters, mappings, paths, user_dispatch};
 use crate::code::rights;
-use crate::memory::{limits, page_sharing, regime};
+use crate::memory::{commons, limits, page_sharing, regime};
 use crate::process::{birth, exec, fork};
 use crate::signals::{delivery, doom, requests, sharers, traced};
 use crate::sys::{self, clocks};
@@ -67,6 +67,7 @@ pub fn perform(t: &mut Thread) -> Flow {
         };
     }
     page_sharing::before(t, nr, &a);
+    commons::before(nr, &a);
     rights::before(nr, &a);
     regime::announce(t, nr, &a);
     if traced::before(t, nr, &a) {

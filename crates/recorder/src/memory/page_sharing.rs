@@ -212,8 +212,7 @@ fn share(t: &mut Thread, run: &Range<u64>) {
         if map(cells) {
             sys::madvise_dontdump(cells, len);
             let offset = cells - t.window.start();
-            take(&mut t.shared_pages.cells, &(offset..offset + len));
-            t.shared_pages.cells.push(offset..offset + len);
+            t.shared_pages.add_cells(offset..offset + len);
             sys::madvise_populate_read(run.start, len);
             sys::madvise_populate_read(cells, len);
         } else {
@@ -291,7 +290,7 @@ fn separate(t: &mut Thread, addr: u64, len: u64) {
     }
 }
 
-/// Makes whole pages anonymous again. Pages that were never accessed stay untouched.
+/// Makes whole pages anonymous again. Those that hold only zeros are then as if never accessed.
 fn make_anonymous(range: &Range<u64>, prot: u32) {
     let len = range.end - range.start;
     let pages = copy(range, prot);
@@ -313,13 +312,8 @@ fn copy(range: &Range<u64>, prot: u32) -> Vec<(u64, Box<[u8; PAGE as usize]>)> {
         let _ = sys::mprotect(range.start, len, PROT_READ);
     }
     let mut pages = Vec::new();
-    let resident = sys::resident(range.start, len).unwrap_or_else(|_| unreadable());
-    for (at, _) in range
-        .clone()
-        .step_by(PAGE as usize)
-        .zip(resident)
-        .filter(|(_, is_there)| *is_there)
-    {
+    // All of them were in memory when they were shared. Some may have been swapped out since.
+    for at in range.clone().step_by(PAGE as usize) {
         let mut bytes = Box::new([0; PAGE as usize]);
         if crate::sys::guard::read(at, &mut bytes[..]).is_err() {
             unreadable();

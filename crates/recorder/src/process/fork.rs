@@ -2,7 +2,7 @@
 
 use crate::code::{cache, sequence};
 use crate::line;
-use crate::memory::{maps, regime};
+use crate::memory::{commons, maps, regime};
 use crate::process::exec;
 use crate::signals::{actions, delivery, sharers};
 use crate::stream::ring::{self, Emitter};
@@ -144,6 +144,7 @@ fn begin(t: &mut Thread, r: &Request, unborn: Option<Unborn>) {
         if follow { "" } else { ", unrecorded" }
     );
     ring::forked(follow);
+    commons::forked();
     let emit = Emitter::thread();
     if emit.is_none() {
         fail::die(

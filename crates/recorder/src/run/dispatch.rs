@@ -6,7 +6,7 @@ use crate::code::{cache, select};
 use crate::memory::regime;
 use crate::process::detach;
 use crate::run::shadow::Shadow;
-use crate::run::{chaos, slow, trap};
+use crate::run::{ahead, chaos, slow, trap};
 use crate::signals::{cores, delivery, doom, exceptions, stepping};
 use crate::sys::{clocks, stop};
 use crate::thread::call::{self, Flow};
@@ -163,7 +163,10 @@ fn exit(t: &mut Thread, desc: &Desc) -> Next {
             // Translated code has read this memory without a fault. If it faults here, it was
             // unmapped since. Then the cell keeps its old value: no order says which came first, so
             // that is as good an answer as any.
-            let _ = t.fill(t.ctx.ea, desc.size as u64);
+            let (addr, len) = (t.ctx.ea, desc.size as u64);
+            if t.fill(addr, len).is_ok() {
+                ahead::after(t, addr, len);
+            }
             chaos::point(t);
             resume(t, desc)
         }

@@ -3,6 +3,7 @@
 //!
 //! The differential tests implement [`Shadow`] for threads of their own, and so run the same code.
 
+use crate::run::lines::{self, Words};
 use crate::sys::guard::{self, Fault};
 use hindsight_events::Event;
 use hindsight_events::event::LINE;
@@ -60,33 +61,34 @@ pub trait Shadow {
 
     /// [`Shadow::fill`] for the line that begins at `line`.
     fn fill_line(&mut self, line: u64) -> Result<bool, Fault> {
-        let mut real = [0u8; LINE as usize];
-        guard::load_line(line, &mut real)?;
+        let now = lines::load(line)?;
         if self.is_plain() {
             return Ok(false);
         }
-        let cell = self.cell(line).cast::<u64>();
-        let mut words = [0; 8];
-        let mut mask = 0;
-        for (i, w) in words.iter_mut().enumerate() {
-            let mut b = [0; 8];
-            b.copy_from_slice(&real[8 * i..8 * i + 8]);
-            let now = u64::from_le_bytes(b);
-            // SAFETY: `cell` is the cell of the line's first byte, and the window's size is a
-            // multiple of 64. So the line's 64 cells are contiguous, and aligned as the line is.
-            unsafe {
-                if *cell.add(i) != now {
-                    *cell.add(i) = now;
-                    *w = now;
-                    mask |= 1 << i;
-                }
-            }
-        }
+        let old = self.set_line(line, &now);
+        let mask = lines::difference(&old, &now);
         if mask != 0 {
+            let mut words = now;
+            for (i, w) in words.iter_mut().enumerate() {
+                *w *= (mask >> i & 1) as u64;
+            }
             self.count_misprediction();
             self.event(&Event::Patch { line, mask, words });
         }
         Ok(mask != 0)
+    }
+
+    /// Sets the cells of the line that begins at `line`, where they differ. Returns what they held.
+    fn set_line(&mut self, line: u64, now: &Words) -> Words {
+        let cells = self.cell(line).cast::<Words>();
+        // SAFETY: `cells` is the cell of the line's first byte, and the window's size is a multiple of 64. So the line's 64 cells
+        // are contiguous, and aligned as the line is. Nothing else refers to them.
+        let cells = unsafe { &mut *cells };
+        let old = *cells;
+        if old != *now {
+            *cells = *now;
+        }
+        old
     }
 
     /// Sets the cells of `addr..addr+len` to the low bytes of `value`, and no others. `len` is at

@@ -1,11 +1,15 @@
 //! The descriptor of the control file, which leads from this process to the collector.
 
+use crate::sys::lock::Lock;
 use crate::sys::{self, resources};
 use core::sync::atomic::{AtomicI32, Ordering::*};
 use linux_raw_sys::general::*;
 
 /// The descriptor. -1: there is none.
 static FD: AtomicI32 = AtomicI32::new(-1);
+
+/// Locked by whoever needs the descriptor to lead to the file, and by whoever changes it.
+static HELD: Lock<()> = Lock::mended((), |()| ());
 
 /// Most programs do not use descriptors from here on. It is no higher, since the kernel's table of
 /// descriptors is as long as the highest number, and each `fork` copies it.
@@ -48,8 +52,14 @@ pub fn fd() -> Option<i32> {
     Some(FD.load(Acquire)).filter(|fd| *fd >= 0)
 }
 
+/// Keeps the descriptor open under its number as long as the result lives, whatever other threads of the program do.
+pub fn hold() -> impl Sized {
+    HELD.lock()
+}
+
 /// Closes the descriptor: the process is not recorded any more.
 pub fn close() {
+    let _held = hold();
     if let Some(fd) = fd() {
         FD.store(-1, Release);
         sys::close(fd);
@@ -58,5 +68,6 @@ pub fn close() {
 
 /// Notes that the descriptor has another number now.
 pub fn replace(fd: i32) {
+    let _held = hold();
     FD.store(fd, Release);
 }

@@ -85,7 +85,8 @@ fn ctl(i: usize) -> Option<&'static Ctl> {
 pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
     *LINK.command.lock() = command;
     let (number, len) = sys::fstat(fd).map_or((0, 0), |s| (s.st_ino, s.st_size as u64));
-    let base = match arena::map(len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) {
+    let mapped = len.min(ring::LAYOUT as u64);
+    let base = match arena::map(mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) {
         Ok(b) => b as *mut u8,
         Err(e) => fail::die(
             STATUS,
@@ -304,6 +305,11 @@ pub fn carries(i: usize, tid: i32) -> bool {
 pub fn is_control(fd: i32) -> bool {
     let known = [0, 1].map(|i| LINK.file[i].load(Relaxed));
     sys::fstat(fd).is_ok_and(|s| [s.st_ino, s.st_size as u64] == known)
+}
+
+/// Whether the control file has a part for each image's common cells.
+pub fn has_commons() -> bool {
+    LINK.file[1].load(Relaxed) == ring::commons::END
 }
 
 /// The collector's process id, and its descriptor of the control file.

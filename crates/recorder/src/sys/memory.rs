@@ -81,6 +81,11 @@ pub fn madvise_wipe_on_fork(addr: u64, len: u64) {
     let _ = needed(|| call(__NR_madvise, [addr, len, MADV_WIPEONFORK as u64]));
 }
 
+/// Asks for pages of 4 KiB.
+pub fn madvise_no_huge_page(addr: u64, len: u64) {
+    let _ = call(__NR_madvise, [addr, len, MADV_NOHUGEPAGE as u64]);
+}
+
 /// Keeps pages out of core dumps.
 pub fn madvise_dontdump(addr: u64, len: u64) {
     let _ = call(__NR_madvise, [addr, len, MADV_DONTDUMP as u64]);

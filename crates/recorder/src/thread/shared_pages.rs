@@ -1,11 +1,12 @@
-//! What page sharing knows of a thread (see [`crate::memory::page_sharing`]).
+//! What page sharing knows of a thread (see [`crate::memory::page_sharing`]), and which of its cells are mapped to a file: those,
+//! and [common ones](crate::memory::commons).
 
 use crate::line;
 use crate::sys::{self, config, fail};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use linux_raw_sys::general::*;
 
 /// Instructions until memory is looked at for the first time. Each interval after that is twice as
@@ -15,6 +16,11 @@ pub const INTERVAL: u64 = 32 << 20;
 /// How many times all shared memory may be made anonymous again. After that, nothing is shared any
 /// more.
 pub const MAX_ENDS: u32 = 3;
+
+/// Pieces of cells of all threads that are mapped to a file, at most. Neighbours that have private pages may be mappings of their own.
+/// The kernel allows a process 65530 mappings.
+const MOST_PIECES: usize = 4000;
+static PIECES: AtomicUsize = AtomicUsize::new(0);
 
 /// This process shares nothing any more. Its children inherit that.
 static NEVER: AtomicBool = AtomicBool::new(false);
@@ -46,7 +52,7 @@ pub struct SharedPages {
     /// replaced since.
     pub memory: Vec<Range<u64>>,
     /// Cells that are mapped to a file, as offsets in the window.
-    pub cells: Vec<Range<u64>>,
+    cells: Vec<Range<u64>>,
     /// Where such memory was. Mappings may meet there that the kernel does not merge.
     pub seams: Vec<Range<u64>>,
     /// What is known of each page, by its address.
@@ -109,13 +115,48 @@ impl SharedPages {
         }
     }
 
+    /// Called in the child of a `fork`, which has no other thread.
+    pub fn forked(&self) {
+        PIECES.store(self.cells.len(), Relaxed);
+    }
+
+    /// Whether more cells may be mapped to a file: each piece is a mapping, and the kernel allows only so many.
+    pub fn has_room(&self) -> bool {
+        PIECES.load(Relaxed) < MOST_PIECES
+    }
+
+    /// Notes that the cells at offsets `range` are mapped to a file.
+    pub fn add_cells(&mut self, range: Range<u64>) {
+        let mut range = range;
+        self.count(|cells| {
+            take(cells, &range);
+            // Neighbours are one mapping.
+            cells.retain(|r| {
+                let meets = r.end == range.start || r.start == range.end;
+                if meets {
+                    range = range.start.min(r.start)..range.end.max(r.end);
+                }
+                !meets
+            });
+            cells.push(range);
+        });
+    }
+
+    /// Changes the list of cells. [`PIECES`] counts along.
+    fn count<T>(&mut self, change: impl FnOnce(&mut Vec<Range<u64>>) -> T) -> T {
+        let before = self.cells.len();
+        let result = change(&mut self.cells);
+        PIECES.fetch_add(self.cells.len().wrapping_sub(before), Relaxed);
+        result
+    }
+
     /// Prepares the cells at offsets `range` of `window` for becoming zero. Cells that are mapped
     /// to a file are mapped anew, since they cannot just be given back to the kernel.
     pub fn drop_cells(&mut self, window: u64, range: Range<u64>) {
         if self.cells.is_empty() {
             return;
         }
-        for r in take(&mut self.cells, &range) {
+        for r in self.count(|cells| take(cells, &range)) {
             fresh_cells(window + r.start, r.end - r.start);
         }
     }
