@@ -1,5 +1,5 @@
 /* The transcendental instructions of the x87, with numbers of all kinds. Then, if there is a second argument, an exception that
-   is not masked and waits for one of them. */
+   is not masked and waits for one of them: "waits", a division by zero; "overflows", a result out of range. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <setjmp.h>
@@ -84,9 +84,14 @@ int main(int argc, char **argv) {
     if (argc > 2) {
         struct sigaction action = {.sa_sigaction = escape, .sa_flags = SA_SIGINFO};
         sigaction(SIGFPE, &action, NULL);
-        static const uint16_t masks = 0x37a;
-        if (sigsetjmp(back, 1) == 0)
+        static const uint16_t masks = 0x37a, range = 0x377;
+        static const long double huge = 0x1p16383L;
+        if (sigsetjmp(back, 1) != 0)
+            ;
+        else if (strcmp(argv[2], "waits") == 0)
             __asm__ volatile("fninit\n fldcw %0\n fld1\n fldz\n fdivrp\n fsin" : : "m"(masks) : "st");
+        else
+            __asm__ volatile("fninit\n fldcw %0\n fldt %1\n fmul %%st\n fsin" : : "m"(range), "m"(huge) : "st");
         __asm__ volatile("fninit");
         printf("%d\n", code);
     }
