@@ -84,7 +84,7 @@ impl Control {
     /// As [`Control::new`], in an empty memory file that somebody else has made.
     pub fn in_file(file: File) -> io::Result<Control> {
         let rings = grow(&file)?;
-        let len = (file.metadata()?.len() as usize).min(ring::LAYOUT);
+        let len = file.metadata()?.len().min(ring::LAYOUT) as usize;
         // SAFETY: a new mapping of a file of that length, at an address that the kernel chooses.
         let base = unsafe {
             libc::mmap(

@@ -66,7 +66,9 @@ pub const fn file_len(rings: usize) -> usize {
 }
 
 /// Bytes of the longest layout: with all rings and a shared cache. What comes behind that is not mapped as a whole.
-pub const LAYOUT: usize = file_len(RINGS) + crate::shared_cache::LEN;
+/// More than fits the address space of a machine with 32 bits, where nothing is recorded.
+pub const LAYOUT: u64 =
+    DATA as u64 + RINGS as u64 * RING_BYTES as u64 + crate::shared_cache::LEN as u64;
 
 /// Cells that the threads of an image have in common, behind everything else. A control file has all of these parts or none.
 pub mod commons {
@@ -78,7 +80,7 @@ pub mod commons {
     /// Images that have a part.
     const IMAGES: u32 = 4096;
 
-    const BEGIN: u64 = (LAYOUT as u64).next_multiple_of(BYTES);
+    const BEGIN: u64 = LAYOUT.next_multiple_of(BYTES);
 
     /// Size in bytes of a control file that has these parts.
     pub const END: u64 = BEGIN + IMAGES as u64 * BYTES;

@@ -13,6 +13,7 @@ const LINE_BITS: u32 = 6;
 /// Bits of a significand's fraction that a table may look at, and bits of a result behind the one that is one half.
 const MOST_BITS: u32 = 16;
 /// The same, of the longest line.
+#[cfg(target_arch = "x86_64")]
 const MOST_ENTRIES: usize = 1 << (MOST_BITS - LINE_BITS);
 /// Bits of a line's numbers behind the binary point.
 const POINT: u32 = 12;
@@ -54,6 +55,7 @@ impl Line {
     }
 
     /// The line on which these results lie. `None`: there is none.
+    #[cfg(target_arch = "x86_64")]
     fn through(results: &[u32]) -> Option<Line> {
         // The slope is near that of the ends: a result is less than one unit from its line. Whatever does not fit tells on which
         // side the right slope is.

@@ -85,7 +85,7 @@ fn ctl(i: usize) -> Option<&'static Ctl> {
 pub fn open(fd: i32, parent: u32, ring: i32, command: &'static [u8]) {
     *LINK.command.lock() = command;
     let (number, len) = sys::fstat(fd).map_or((0, 0), |s| (s.st_ino, s.st_size as u64));
-    let mapped = len.min(ring::LAYOUT as u64);
+    let mapped = len.min(ring::LAYOUT);
     let base = match arena::map(mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) {
         Ok(b) => b as *mut u8,
         Err(e) => fail::die(
