@@ -464,7 +464,11 @@ fn and_nothing_is_kept_in_memory_of_those_who_have_left() {
         std::thread::sleep(Duration::from_millis(5));
         let ended = members(front).is_empty();
         done = running.so_far().lines().count();
-        assert!(!ended || done == 10, "it ended early: {}", running.messages());
+        assert!(
+            !ended || done == 10,
+            "it ended early: {}",
+            running.messages()
+        );
     }
     let done = running.finish();
     assert_eq!(done.status.code(), Some(0), "{}", done.messages());
