@@ -77,14 +77,16 @@ fn loads(scene: &Scene) -> [String; 5] {
     ]
 }
 
-/// The processes of a group, without its leader.
+/// The processes of a group that are recorded. Its leader records them. What the leader has just made belongs to the group, too,
+/// until it is somewhere else (the collector), has a name (the witness), or executes a program. Until then it has the leader's name.
 fn members(group: i32) -> Vec<i32> {
     let one = |entry: fs::DirEntry| {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let name = &stat[stat.find('(')? + 1..stat.rfind(')')?];
         let fields: Vec<&str> = stat[stat.rfind(')')? + 2..].split(' ').collect();
         let of: i32 = fields[2].parse().ok()?;
-        let other = pid != group && !is_witness(pid);
+        let other = pid != group && !is_witness(pid) && name != "hindsight";
         (of == group && other && fields[0] != "Z").then_some(pid)
     };
     let all = fs::read_dir("/proc").unwrap();
