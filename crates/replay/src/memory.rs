@@ -17,6 +17,9 @@ pub fn page_faults() -> u64 {
     usage.ru_minflt as u64
 }
 
+/// Bytes in a large page.
+pub const LARGE_PAGE: usize = 2 << 20;
+
 /// Which pages the kernel is asked to use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PageSize {
@@ -116,11 +119,15 @@ impl Mapping {
         self.advise(0..self.len);
     }
 
-    /// Asks the kernel to use pages of 2 MiB where it can, in a range. It may not be able to, or not be allowed to. From now on
-    /// nothing may be laid outside the range.
-    pub fn large_pages(&mut self, range: Range<usize>) {
+    /// Asks the kernel to use pages of 2 MiB where it can. It may not be able to, or not be allowed to.
+    pub fn large_pages(&mut self) {
         self.size = PageSize::Large;
-        self.advise(range);
+        self.advise(0..self.len);
+    }
+
+    /// Whether the kernel was asked for pages of 2 MiB.
+    pub fn has_large_pages(&self) -> bool {
+        self.size == PageSize::Large
     }
 
     /// Asks for the size of pages in a range.

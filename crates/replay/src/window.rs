@@ -37,8 +37,8 @@ impl Window {
         Ok(w)
     }
 
-    /// Asks the kernel for large pages of cells. That is of use where the program has much memory: cells then cause few page faults.
-    /// Marks stay in small ones, which are released once they are taken.
+    /// Asks the kernel for large pages. That is of use where the program has much memory: cells and marks then cause few
+    /// page faults. All pages of a large one look accessed, so marks are looked for in all of them.
     pub fn large_pages(&mut self) {
         self.store.large_pages();
     }

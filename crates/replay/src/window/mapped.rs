@@ -79,10 +79,10 @@ impl Mapped {
 
     /// See [`super::Window::large_pages`].
     pub fn large_pages(&mut self) {
-        // Marks stay in small ones: a program that accesses memory in no order would keep large ones of all its memory, however
-        // often they are taken.
-        let end = self.at + CTX_SIZE + self.predictor.size() as usize;
-        self.map.large_pages(self.at..end);
+        self.map.large_pages();
+        if let Some(near) = &mut self.near {
+            near.large_pages();
+        }
     }
 
     /// Whether the marks of writes are at [`observe::NEAR`].

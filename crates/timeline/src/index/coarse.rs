@@ -23,9 +23,9 @@ use hindsight_replay::{LineMarks, Lines, Machine, SharedPage, State, page_faults
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
-/// Marks are taken and their memory is released when the thread that plays has got this many pages since the last time: 1 GiB. To get
-/// them again takes longer than all else, so there must be many. Marks take no more memory than that, however much the program has.
-const MANY: u64 = 1 << 18;
+/// Marks are taken when the thread that plays has got this many pages since the last time: 4 GiB. To get them again takes longer
+/// than all else, so there must be many.
+const MANY: u64 = 1 << 20;
 /// The same where somebody chose the length of coarse intervals, and how often that is looked at in an interval. The programs of
 /// tests are small.
 const MANY_IF_CHOSEN: u64 = 256;

@@ -3,7 +3,7 @@
 use super::super::store::{AccessKind, Cells, MarkPage, Marks, PAGE};
 use super::Mapped;
 use crate::Error;
-use crate::memory::Mapping;
+use crate::memory::{LARGE_PAGE, Mapping};
 use hindsight_isa::ctx::CTX_SIZE;
 use hindsight_isa::observe;
 
@@ -272,7 +272,18 @@ impl Marks for Mapped {
 
     fn give_back(&mut self, kind: AccessKind, hosts: &[u32]) -> Result<(), Error> {
         let (map, base) = self.stretch_mut(kind);
+        let start = map.base() as usize + base;
         let at = |host: u32| host as usize * PAGE as usize;
+        let large = |host: u32| (start + at(host)) / LARGE_PAGE;
+        if map.has_large_pages() {
+            // The kernel would cut a large page in small ones, and not release a part of it.
+            let whole = LARGE_PAGE / PAGE as usize;
+            let pages = hosts.chunk_by(|a, b| large(*a) == large(*b));
+            for run in pages.filter(|run| run.len() == whole) {
+                map.discard(base + at(run[0]), LARGE_PAGE)?;
+            }
+            return Ok(());
+        }
         for run in hosts.chunk_by(|a, b| a + 1 == *b) {
             map.discard(base + at(run[0]), run.len() * PAGE as usize)?;
         }
