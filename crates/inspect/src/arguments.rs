@@ -1,7 +1,7 @@
 //! Arguments and results of calls.
 
 use crate::show::{Read, show};
-use crate::{Argument, Inspector, Passed, Result, narrow};
+use crate::{Argument, Inspector, Passed, Result, View, narrow};
 use hindsight_symbols::{Class, Location, Parameter, Registers, Signature, Type};
 use hindsight_timeline::regs::{CALL_ARGUMENTS, NAMES, RAX, RDX};
 use hindsight_timeline::{
@@ -69,7 +69,7 @@ impl Inspector {
             .zip(passed(signature, &entry))
         {
             if let (None, Some(v)) = (&out, passed) {
-                *out = Some(shown(cursor, p, v));
+                *out = Some(shown(cursor, p, v)?);
             }
         }
         // The others are at their places only in the body.
@@ -109,24 +109,19 @@ impl Inspector {
             return Ok(());
         };
         let (function, signature) = (known.function, &known.signature);
-        let mut read = |addr: u64| crate::word(cursor, addr).unwrap_or(None);
-        let places =
-            m.module
-                .arguments((function, signature), &here, entry, known.bias, &mut read)?;
+        let places = View::at(cursor, |view| {
+            let mut read = |at| view.word(at);
+            (m.module).arguments((function, signature), &here, entry, known.bias, &mut read)
+        })??;
         for (i, place) in places.iter().enumerate().take(found.len()) {
             let p = &signature.parameters[i];
             if !wanted(&i) || found[i].is_some() {
                 continue;
             }
-            let bytes = bytes_at(
-                &mut known_at(cursor),
-                place,
-                p.shape.size.min(LARGEST),
-                &here,
-            );
+            let bytes = value_at(cursor, place, p.shape.size.min(LARGEST), &here)?;
             // If no byte is known, it was passed in another way.
             if bytes.iter().any(Option::is_some) || p.shape.size == 0 && p.size == Some(0) {
-                found[i] = Some(shown(cursor, p, bytes));
+                found[i] = Some(shown(cursor, p, bytes)?);
             }
         }
         Ok(())
@@ -160,7 +155,7 @@ impl Inspector {
         if let Some(v) = number
             && !leads
         {
-            return Ok((number, Some(shown(cursor, result, word_bytes(v, size)).1)));
+            return Ok((number, Some(shown(cursor, result, word_bytes(v, size))?.1)));
         }
         cursor.seek_count(thread, returned.count)?;
         let here = registers(cursor)?;
@@ -178,8 +173,8 @@ impl Inspector {
             ]),
             _ => return Ok((None, None)),
         };
-        let bytes = bytes_at(&mut known_at(cursor), &place, len, &here);
-        Ok((number, Some(shown(cursor, result, bytes).1)))
+        let bytes = value_at(cursor, &place, len, &here)?;
+        Ok((number, Some(shown(cursor, result, bytes)?.1)))
     }
 }
 
@@ -218,8 +213,9 @@ fn to_body(cursor: &mut Cursor, known: &Callee, call: &Call) -> Result<bool> {
             let there = matches!(stop.reason, Reason::Breakpoint { .. });
             Ok(there && cursor.thread() == call.thread && cursor.registers()?.rip == body)
         }
-        Err(e @ Error::Cancelled) => Err(e.into()),
-        Err(_) => Ok(false),
+        // The thread cannot be replayed so far.
+        Err(Error::Replay { .. }) => Ok(false),
+        Err(e) => Err(e.into()),
     }
 }
 
@@ -288,16 +284,15 @@ pub fn bytes_at(read: &mut Read, place: &Location, len: u64, r: &Registers) -> B
     }
 }
 
-/// Reads what is known of memory at the cursor.
-pub fn known_at(cursor: &mut Cursor) -> impl FnMut(u64, usize) -> Bytes {
-    |at, len| match cursor.known_memory(at, len) {
-        Ok(m) => m.bytes.iter().map(|b| b.map(|k| k.value)).collect(),
-        Err(_) => vec![None; len],
-    }
+/// The same, as the recording has them at the cursor.
+pub fn value_at(cursor: &mut Cursor, place: &Location, len: u64, r: &Registers) -> Result<Bytes> {
+    View::at(cursor, |view| {
+        bytes_at(&mut |at, len| view.read(at, len), place, len, r)
+    })
 }
 
 /// A value as a number, if it is one, and as text.
-fn shown(cursor: &mut Cursor, p: &Parameter, bytes: Bytes) -> (Option<Passed>, String) {
+fn shown(cursor: &mut Cursor, p: &Parameter, bytes: Bytes) -> Result<(Option<Passed>, String)> {
     let size = p.size.unwrap_or(8).clamp(1, 8);
     let whole: Option<Vec<u8>> = bytes.iter().copied().collect();
     let number = whole.filter(|b| (1..=8).contains(&b.len())).map(|b| {
@@ -311,5 +306,8 @@ fn shown(cursor: &mut Cursor, p: &Parameter, bytes: Bytes) -> (Option<Passed>, S
         (Class::Float, Some(v)) => Some(Passed::Double(v)),
         _ => None,
     };
-    (value, show(&p.shape, &bytes, &mut known_at(cursor)))
+    let text = View::at(cursor, |view| {
+        show(&p.shape, &bytes, &mut |at, len| view.read(at, len))
+    })?;
+    Ok((value, text))
 }

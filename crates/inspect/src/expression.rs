@@ -2,9 +2,9 @@
 
 mod tokens;
 
-use crate::arguments::{bytes_at, known_at, registers};
+use crate::arguments::{registers, value_at};
 use crate::show::show;
-use crate::{Error, Inspector, Result};
+use crate::{Error, Inspector, Result, View};
 use hindsight_symbols::{AtEntry, CallFrame, Location, Module, Registers, Shape, Type, Variable};
 use hindsight_timeline::Cursor;
 use hindsight_timeline::regs::{self, RBP, RSP};
@@ -119,7 +119,9 @@ impl Inspector {
         };
         Ok(Evaluated {
             number: as_number(&bytes, &shape),
-            text: show(&shape, &bytes, &mut known_at(cursor)),
+            text: View::at(cursor, |view| {
+                show(&shape, &bytes, &mut |at, len| view.read(at, len))
+            })?,
         })
     }
 
@@ -169,8 +171,10 @@ impl Inspector {
     ) -> Result<Option<AtEntry>> {
         let stack = self.backtrace(cursor)?;
         let space = self.here(cursor)?;
-        let mut read = |addr: u64| crate::word(cursor, addr).unwrap_or(None);
-        Ok(space.at_entry(&stack, level(&stack, frame)?, &mut read))
+        let level = level(&stack, frame)?;
+        View::at(cursor, |view| {
+            space.at_entry(&stack, level, &mut |at| view.word(at))
+        })
     }
 }
 
@@ -391,8 +395,9 @@ impl Parser<'_, '_> {
         passed: bool,
     ) -> Result<Option<Variable>> {
         let find = |cursor: &mut Cursor, entry: Option<&AtEntry>| -> Result<_> {
-            let mut read = |at: u64| crate::word(cursor, at).unwrap_or(None);
-            let all = module.variables(&self.registers, entry, bias, &mut read)?;
+            let all = View::at(cursor, |view| {
+                module.variables(&self.registers, entry, bias, &mut |at| view.word(at))
+            })??;
             // The innermost scope comes last.
             Ok(all.into_iter().rfind(|v| v.name == name))
         };
@@ -431,14 +436,13 @@ impl Parser<'_, '_> {
                     }
                     place => {
                         let len = kind.0.size.min(LARGEST);
-                        let bytes =
-                            bytes_at(&mut known_at(self.cursor), &place, len, &self.registers);
-                        let known: Option<Vec<u8>> = bytes.into_iter().take(8).collect();
-                        let Some(known) = known else {
+                        let bytes = value_at(self.cursor, &place, len, &self.registers)?;
+                        let whole: Option<Vec<u8>> = bytes.into_iter().take(8).collect();
+                        let Some(whole) = whole else {
                             return bad(format!("the value of {name} is not known here"));
                         };
                         let mut word = [0; 8];
-                        word[..known.len()].copy_from_slice(&known);
+                        word[..whole.len()].copy_from_slice(&whole);
                         Ok(Operand::Held(u64::from_le_bytes(word), kind))
                     }
                 };

@@ -309,18 +309,9 @@ impl Inspector {
     pub fn backtrace(&mut self, cursor: &mut Cursor) -> Result<Vec<CallFrame>> {
         let space = self.here(cursor)?;
         let r = arguments::registers(cursor)?;
-        let mut failed = None;
-        let mut read = |addr: u64| {
-            word(cursor, addr).unwrap_or_else(|e| {
-                failed = Some(e);
-                None
-            })
-        };
-        let out = space.backtrace(&r, &mut read, MAX_FRAMES);
-        match failed {
-            Some(e) => Err(e),
-            None => Ok(out),
-        }
+        View::at(cursor, |view| {
+            space.backtrace(&r, &mut |at| view.word(at), MAX_FRAMES)
+        })
     }
 
     /// At most `count` instructions from `addr` on. It ends where bytes are not known.

@@ -1,6 +1,6 @@
 //! Steps by source line.
 
-use crate::{Inspector, Result, arguments};
+use crate::{Inspector, Result, View, arguments};
 use hindsight_symbols::{SourceLine, Space};
 use hindsight_timeline::{
     Breakpoint, Choice, Cursor, Direction, Reason, Scope, Stop, Stops, ThreadId,
@@ -205,8 +205,9 @@ impl Inspector {
         let begins = here != before;
         let line_of = |s: SourceLine| (s.file, s.line);
         let (line, before) = (here.map(line_of), before.map(line_of));
-        let mut read = |addr: u64| crate::word(cursor, addr).unwrap_or(None);
-        let frame = space.backtrace(&r, &mut read, 1);
+        let frame = View::at(cursor, |view| {
+            space.backtrace(&r, &mut |at| view.word(at), 1)
+        })?;
         Ok(Spot {
             pc: r.rip,
             frame: frame.first().and_then(|f| f.cfa),

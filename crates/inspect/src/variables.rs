@@ -2,7 +2,7 @@
 
 use crate::arguments::{bytes_at, registers};
 use crate::show::show;
-use crate::{Carried, Carrier, Completed, Inspector, MAX_FRAMES, Result, Value, View, word};
+use crate::{Carried, Carrier, Completed, Inspector, MAX_FRAMES, Result, Value, View};
 use hindsight_symbols::{CallFrame, Registers, Variable};
 use hindsight_timeline::Cursor;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Inspector {
     /// The parameters and variables in scope, with their values, in a frame of the cursor's call stack.
     pub fn variables(&mut self, cursor: &mut Cursor, frame: usize) -> Result<Vec<Value>> {
         let (found, registers) = self.in_scope(cursor, frame)?;
-        let seen = look(&mut View::known(cursor), &found, &registers);
+        let seen = View::at(cursor, |view| look(view, &found, &registers))?;
         Ok(values(found, seen, None))
     }
 
@@ -35,7 +35,7 @@ impl Inspector {
         carrier: &mut Carrier,
     ) -> Result<Vec<Value>> {
         let (found, registers) = self.in_scope(cursor, frame)?;
-        let seen = look(&mut View::known(cursor), &found, &registers);
+        let seen = View::at(cursor, |view| look(view, &found, &registers))?;
         let more = self.completed(cursor, carrier, |view| look(view, &found, &registers))?;
         Ok(values(found, seen, more))
     }
@@ -55,13 +55,15 @@ impl Inspector {
             return Ok((Vec::new(), registers));
         };
         let (module, bias) = (Arc::clone(&m.module), m.bias);
-        let mut read = |addr: u64| word(cursor, addr).unwrap_or(None);
-        let mut found = module.variables(&registers, None, bias, &mut read)?;
+        let mut found = View::at(cursor, |view| {
+            module.variables(&registers, None, bias, &mut |at| view.word(at))
+        })??;
         if found.iter().any(|v| v.parameter)
             && let Some(entry) = self.at_entry(cursor, frame)?
         {
-            let mut read = |addr: u64| word(cursor, addr).unwrap_or(None);
-            found = module.variables(&registers, Some(&entry), bias, &mut read)?;
+            found = View::at(cursor, |view| {
+                module.variables(&registers, Some(&entry), bias, &mut |at| view.word(at))
+            })??;
         }
         Ok((found, registers))
     }

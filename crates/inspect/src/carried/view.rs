@@ -45,8 +45,18 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// Lets `look` read memory at the cursor as the recording has it. What is not known is `None`.
+    ///
+    /// # Errors
+    /// The recording does not answer. What `look` found is dropped then: it took for unknown what was not answered.
+    pub fn at<T>(cursor: &mut Cursor, look: impl FnOnce(&mut View) -> T) -> Result<T> {
+        let mut view = View::known(cursor);
+        let seen = look(&mut view);
+        view.error.map_or(Ok(seen), Err)
+    }
+
     /// Memory as the recording has it.
-    pub fn known(cursor: &'a mut Cursor) -> View<'a> {
+    fn known(cursor: &'a mut Cursor) -> View<'a> {
         View {
             cursor,
             carried: &[],
@@ -276,6 +286,35 @@ fn add(out: &mut Vec<Range<u64>>, asked: &[Range<u64>], m: Range<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hindsight_timeline::regs::RSP;
+    use hindsight_timeline::{Cancel, Options, Timeline};
+
+    #[test]
+    fn what_is_not_answered_is_not_unknown() {
+        let (_scene, trace) = hindsight_lab::example();
+        let timeline = Timeline::open(&trace, Options::default()).unwrap();
+        let mut cursor = timeline.cursor().unwrap();
+        cursor.seek(timeline.range().unwrap().1).unwrap();
+        let stack = cursor.registers().unwrap().gpr[RSP];
+        let cancel = Cancel::new();
+        let mut seen = Vec::new();
+        // It is cancelled while it looks.
+        let cut = cursor.cancellable(&cancel, |cursor| {
+            Ok(View::at(cursor, |view| {
+                seen.push(view.word(stack));
+                cancel.cancel();
+                seen.push(view.word(stack));
+                seen.clone()
+            }))
+        });
+        assert!(seen[0].is_some() && seen[1].is_none(), "{seen:?}");
+        match cut.unwrap() {
+            Err(Error::Timeline(hindsight_timeline::Error::Cancelled)) => {}
+            other => panic!("{other:?}"),
+        }
+        let again = View::at(&mut cursor, |view| view.word(stack)).unwrap();
+        assert_eq!(again, seen[0]);
+    }
 
     #[test]
     fn pieces_are_few_and_disjoint() {
