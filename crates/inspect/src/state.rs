@@ -10,25 +10,32 @@ mod contents;
 mod files;
 mod folders;
 mod history;
+mod made;
 mod mapped;
 mod memory;
 mod names;
 mod open;
 mod signals;
+mod stacks;
 
 pub use contents::Known;
-pub use memory::{Unknown, known};
+pub use memory::{Unknown, Why, known};
 pub use names::plain;
 pub use open::{Open, OpenKind, Stat};
 pub use signals::Action;
+pub use stacks::Stacks;
 
 use crate::coredump::threads;
 use crate::{Error, Result, auxiliary_vector};
+use calls::may_begin_again;
+use hindsight_timeline::regs::RAX;
 use hindsight_timeline::{
-    Cancel, Cursor, Mapping, ModuleHash, Position, Process, Thread, ThreadId, Timeline,
+    Cancel, Cursor, Mapping, ModuleHash, Position, Process, Thread, ThreadId, Timeline, VecState,
+    syscall_name,
 };
 use history::History;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A process at an instant. Sizes are in bytes.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
@@ -97,6 +104,8 @@ pub struct ThreadState {
     pub alternate: Option<[u64; 3]>,
     /// The word that the kernel clears when it ends; 0: none.
     pub clears: u64,
+    /// Where its stack begins and ends. `None`: that is not known.
+    pub stack: Option<[u64; 2]>,
     /// The list of robust locks, and the length of its head; 0: none.
     pub robust: [u64; 2],
     /// The area of restartable sequences: address, length, signature.
@@ -126,8 +135,11 @@ pub struct MappedRange {
     pub stat: Option<Stat>,
 }
 
-/// What is known of files at an instant: their contents, as far as the program has seen them.
+/// What else is known at an instant.
 pub struct Stored {
+    /// The stacks of its threads.
+    pub stacks: Stacks,
+    /// Contents of files, as far as the program has seen them.
     /// By the numbers that [`OpenKind`] has.
     pub files: Vec<Known>,
 }
@@ -186,9 +198,25 @@ pub fn process_state(cursor: &mut Cursor, cancel: &Cancel) -> Result<(ProcessSta
     }
     let names = timeline.names(own.image)?;
     let live = timeline.threads()?;
+    let mut there = BTreeSet::new();
     for t in &all {
         let thread = found(&timeline, &live, &own, t.tid, here)?;
-        let mut made = registers(t);
+        let mut made = registers(t.tid, t.cpu.words().to_vec(), &t.vectors);
+        if let Some(call) = call_in_progress(&mut looker, thread.id, here)? {
+            // It begins again.
+            made = registers(
+                t.tid,
+                looker.registers()?.words().to_vec(),
+                &looker.vectors()?,
+            );
+            if !may_begin_again(call) {
+                state.refused.push(format!(
+                    "thread {} is in `{}`, which may be half done, and does not begin again; it has returned a few calls further on",
+                    t.tid,
+                    syscall_name(call)
+                ));
+            }
+        }
         made.name = names.of(&timeline, thread, here)?;
         made.blocked = match signals::blocked(&history, &mut looker, thread.id)? {
             Some(mask) => mask,
@@ -202,7 +230,9 @@ pub fn process_state(cursor: &mut Cursor, cancel: &Cancel) -> Result<(ProcessSta
         history.thread(&mut looker, thread.id, &mut made, &mut state.refused)?;
         made.call = call_of(&timeline, &mut looker, thread.id, here)?;
         state.threads.push(made);
+        there.insert(thread.id);
     }
+    let ended = history.not_there(&mut looker, &there, here, &mut state.refused)?;
     // The process's first thread is made first, since its id is the process's.
     match state.threads.iter().position(|t| t.tid == own.pid) {
         Some(i) => state.threads.swap(0, i),
@@ -210,8 +240,9 @@ pub fn process_state(cursor: &mut Cursor, cancel: &Cancel) -> Result<(ProcessSta
             .refused
             .push("the process's first thread has ended".into()),
     }
-    let stored = files::opened(&timeline, &own, here, &mut state)?;
-    Ok((state, stored))
+    let files = files::opened(&timeline, &own, here, &mut state)?;
+    let stacks = Stacks::new(own.pid, &state.threads, ended, &state.mappings);
+    Ok((state, Stored { stacks, files }))
 }
 
 /// Whether the recording has all that the program did since it was loaded, and so for those before it.
@@ -255,11 +286,10 @@ fn found<'a>(
     )))
 }
 
-fn registers(t: &crate::coredump::notes::Thread) -> ThreadState {
-    let v = &t.vectors;
+fn registers(tid: i32, general: Vec<u64>, v: &VecState) -> ThreadState {
     ThreadState {
-        tid: t.tid,
-        registers: t.cpu.words().to_vec(),
+        tid,
+        registers: general,
         zmm: v.zmm.as_flattened().to_vec(),
         masks: v.k.to_vec(),
         x87: v.st.as_flattened().to_vec(),
@@ -303,10 +333,24 @@ fn call_of(
     thread: ThreadId,
     at: Position,
 ) -> Result<Option<String>> {
-    let Some(count) = timeline.count_at(thread, at)? else {
+    let Some(count) = timeline.returned_at(thread, at)? else {
         return Ok(None);
     };
     cursor.seek_count(thread, count)?;
     let call = cursor.system_call_here()?;
     Ok(call.map(|c| c.to_string()))
+}
+
+/// The number of the system call in which another thread is at an instant. The cursor then stands before it.
+fn call_in_progress(cursor: &mut Cursor, thread: ThreadId, at: Position) -> Result<Option<u64>> {
+    let timeline = cursor.timeline().clone();
+    let (done, returned) = (
+        timeline.count_at(thread, at)?,
+        timeline.returned_at(thread, at)?,
+    );
+    if done == returned {
+        return Ok(None);
+    }
+    cursor.seek_count(thread, returned.unwrap_or(0))?;
+    Ok(Some(cursor.registers()?.gpr[RAX]))
 }

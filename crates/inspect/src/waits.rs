@@ -225,7 +225,7 @@ fn living(timeline: &Timeline, here: Position) -> Result<Vec<(Thread, u64)>> {
         });
         let seen = matches!(t.ending, Ending::Signal(_)) && Some(t.pid) != program;
         if !(over && (ended || seen)) {
-            let count = timeline.count_at(t.id, here)?.unwrap_or(t.from);
+            let count = timeline.returned_at(t.id, here)?.unwrap_or(t.from);
             out.push((t.clone(), count));
         }
     }

@@ -58,6 +58,12 @@ impl Process {
         Ok(process)
     }
 
+    /// Takes in a thread that this one traces already.
+    pub(crate) fn with(&mut self, thread: Thread) -> Thread {
+        self.threads.push(thread);
+        thread
+    }
+
     pub fn pid(&self) -> i32 {
         self.pid
     }

@@ -11,6 +11,13 @@ use std::time::{Duration, Instant};
 
 /// More descriptors than this process has for itself.
 const MORE: u64 = 64;
+/// What threads of a process share.
+const TOGETHER: i32 = libc::CLONE_VM
+    | libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_THREAD
+    | libc::CLONE_SYSVSEM;
 /// Longest time until the program is loaded.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -26,22 +33,6 @@ pub struct Still {
     pub descriptors: Vec<(RawFd, RawFd)>,
     /// The process id that it gets, if this process may choose that and the id is free. It gets another one otherwise.
     pub pid: i32,
-}
-
-/// Arguments of `clone3`, up to the ids that the new process gets.
-#[repr(C)]
-#[derive(Default)]
-struct CloneArgs {
-    flags: u64,
-    pidfd: u64,
-    child_tid: u64,
-    parent_tid: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    set_tid: u64,
-    set_tid_size: u64,
 }
 
 /// Starts a process that stands still where its program has been loaded and has done nothing. This thread traces it. It is
@@ -124,10 +115,53 @@ pub fn end(pid: i32) {
     }
 }
 
-/// Stops a process, as SIGSTOP does.
-pub fn halt(pid: i32) {
-    // SAFETY: a plain system call that accesses no memory.
-    unsafe { libc::kill(pid, libc::SIGSTOP) };
+/// Stops a process, as SIGSTOP does. None of its threads, which are traced and stand still, executes anything before that: each of
+/// them gets the signal.
+pub fn halt(process: &Process) {
+    for t in process.threads() {
+        // SAFETY: a plain system call that accesses no memory.
+        unsafe { libc::syscall(libc::SYS_tgkill, process.pid(), t.tid(), libc::SIGSTOP) };
+    }
+}
+
+/// Arguments of `clone3`: its first ten words (`struct clone_args`). The new thread or process gets the one id at an address.
+fn clone_arguments(flags: u64, signal: i32, id: u64) -> [u64; 10] {
+    [flags, 0, 0, 0, signal as u64, 0, 0, 0, id, 1]
+}
+
+impl Process {
+    /// Makes the stopped thread `maker` make another one, with the system call instruction at `at`. It stands still before it
+    /// executes anything, and this thread traces it. It shares all that threads of a process share, and blocks the same
+    /// signals. Eighty-eight bytes at `room` are overwritten. The new thread gets the id `tid` if this process may choose that
+    /// and it is free. It gets another one otherwise.
+    ///
+    /// # Errors
+    /// The kernel refuses it, or memory is out of reach.
+    pub fn make_thread(
+        &mut self,
+        (maker, at): (Thread, u64),
+        room: u64,
+        tid: i32,
+    ) -> io::Result<Thread> {
+        // Who makes it is traced, so it is traced, too, and stops at once.
+        let flags = (TOGETHER | libc::CLONE_PTRACE) as u64;
+        let args = clone_arguments(flags, 0, room + 80);
+        let bytes: Vec<u8> = args.iter().flat_map(|w| w.to_le_bytes()).collect();
+        self.write(room, &bytes)?;
+        self.write(room + 80, &i64::from(tid).to_le_bytes())?;
+        let with_id = [room, bytes.len() as u64, 0, 0, 0, 0];
+        let made = self.call(maker, at, (libc::SYS_clone3, with_id));
+        let made = match made {
+            Ok(made) => made,
+            Err(_) => self.call(maker, at, (libc::SYS_clone, [flags, 0, 0, 0, 0, 0]))?,
+        };
+        let new = Thread::traced(self.pid(), made as i32);
+        match wait(new, Instant::now() + PATIENCE) {
+            Stop::Interrupted | Stop::Halted => Ok(self.with(new)),
+            Stop::Running => Err(io::ErrorKind::TimedOut.into()),
+            _ => Err(io::Error::other("a thread ended when it began")),
+        }
+    }
 }
 
 /// Why a child has ended before its program began.
@@ -190,15 +224,10 @@ impl Room {
 /// Forks. The child gets this process id if that is possible.
 fn fork_as(pid: i32) -> io::Result<i32> {
     let wanted = [pid];
-    let args = CloneArgs {
-        exit_signal: libc::SIGCHLD as u64,
-        set_tid: wanted.as_ptr() as u64,
-        set_tid_size: 1,
-        ..CloneArgs::default()
-    };
+    let args = clone_arguments(0, libc::SIGCHLD, wanted.as_ptr() as u64);
     if pid > 0 {
         // SAFETY: as `fork`: the child has a copy of this memory, and only makes system calls.
-        let made = unsafe { libc::syscall(libc::SYS_clone3, &args, size_of::<CloneArgs>()) };
+        let made = unsafe { libc::syscall(libc::SYS_clone3, &args, size_of_val(&args)) };
         if made >= 0 {
             return Ok(made as i32);
         }

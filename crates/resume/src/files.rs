@@ -115,7 +115,7 @@ impl Prepared {
         same: &dyn Fn(&File, &[u8; 16]) -> bool,
     ) -> Result<Prepared> {
         let again = Again::new(&received)?;
-        let below = words::may_go_on(&received, &again)?;
+        words::may_go_on(&received, &again)?;
         let (folder, working) = working(&received)?;
         let mut p = Prepared {
             ways: Vec::new(),
@@ -129,9 +129,10 @@ impl Prepared {
             notes: received.state.notes.iter().map(|n| escaped(n)).collect(),
             received,
         };
-        if below > 0 {
+        if p.received.left > 0 {
             p.notes.push(format!(
-                "{below} bytes below the end of the stack are not known, and are zero. A signal may overwrite them at any time, so no program may rely on them"
+                "{} bytes below the ends of stacks, or left on theirs by threads that have ended, are not known, and are zero. No program may rely on them",
+                p.received.left
             ));
         }
         p.say_of_process();

@@ -45,8 +45,9 @@ impl Made {
 
     /// Leaves it stopped, as by SIGSTOP: a debugger can attach to it, and SIGCONT lets it go on. The folder of its copies.
     pub fn stop(mut self) -> Option<PathBuf> {
-        // It gets the signal before it does anything.
-        hindsight_remote::halt(self.pid);
+        if let Some(i) = &self.injector {
+            hindsight_remote::halt(&i.process);
+        }
         self.release()
     }
 

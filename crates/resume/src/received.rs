@@ -5,6 +5,7 @@ mod check;
 use crate::wire::{self, Frame};
 use crate::{During, Error, Result, room};
 use hindsight_inspect::ProcessState;
+use hindsight_inspect::state::Why;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::FromRawFd;
@@ -43,6 +44,8 @@ pub struct Received {
     pub(crate) unknown: Vec<(u64, u64)>,
     /// The same where nobody may access it.
     pub(crate) reserved: Vec<(u64, u64)>,
+    /// How many bytes are not known on which no program can rely.
+    pub(crate) left: u64,
     pub(crate) files: Vec<Content>,
     spool: File,
     end: u64,
@@ -94,6 +97,7 @@ impl Received {
             memory: Vec::new(),
             unknown: Vec::new(),
             reserved: Vec::new(),
+            left: 0,
             files: Vec::new(),
             spool: unnamed().during(|| "making a file in memory".into())?,
             end: 0,
@@ -108,7 +112,7 @@ impl Received {
             }
             match frame {
                 Frame::Memory(at, bytes) => r.add_memory(at, &bytes)?,
-                Frame::Unknown(at, len, reserved) => r.add_unknown(at, len, reserved)?,
+                Frame::Unknown(at, len, why) => r.add_unknown(at, len, why)?,
                 Frame::File(n, size) if n as usize == r.files.len() => {
                     r.files.push(Content {
                         size,
@@ -157,19 +161,18 @@ impl Received {
     }
 
     /// Whether nobody may access it, its mapping must say too.
-    fn add_unknown(&mut self, at: u64, len: u64, reserved: bool) -> Result<()> {
+    fn add_unknown(&mut self, at: u64, len: u64, why: Why) -> Result<()> {
         let all = &self.state.mappings;
         let i = all.partition_point(|m| m.end <= at);
         let of = all.get(i).filter(|m| m.start <= at);
-        if len == 0 || len > TOP || of.is_none_or(|m| (m.prot == 0) != reserved) {
+        if len == 0 || len > TOP || of.is_none_or(|m| (m.prot == 0) != (why == Why::Reserved)) {
             return Err(Error::Nonsense("has memory where nothing is mapped"));
         }
-        let list = if reserved {
-            &mut self.reserved
-        } else {
-            &mut self.unknown
-        };
-        list.push((at, len));
+        match why {
+            Why::Needed => self.unknown.push((at, len)),
+            Why::Reserved => self.reserved.push((at, len)),
+            Why::Left => self.left = self.left.saturating_add(len),
+        }
         Ok(())
     }
 

@@ -42,9 +42,16 @@ pub fn send(cursor: &mut Cursor, to: impl Write, cancel: &Cancel) -> Result<()> 
                 wire::send(&mut to, &Frame::Memory(at, part.to_vec()))
             })
     };
-    let unknown = known(cursor, &ranges, MOST_UNKNOWN, cancel, &mut each)?;
+    let unknown = known(
+        cursor,
+        &ranges,
+        &stored.stacks,
+        MOST_UNKNOWN,
+        cancel,
+        &mut each,
+    )?;
     for u in unknown {
-        let frame = Frame::Unknown(u.address, u.len, u.reserved);
+        let frame = Frame::Unknown(u.address, u.len, u.why);
         wire::send(&mut to, &frame).map_err(gone)?;
     }
     for (n, file) in stored.files.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! What the half that reads the recording says to the other one: frames, each with a kind, two numbers and some bytes.
 
+use hindsight_inspect::state::Why;
 use std::io::{self, Read, Write};
 
 /// The longest description of a process, in bytes.
@@ -14,8 +15,8 @@ pub enum Frame {
     State(Vec<u8>),
     /// Memory from an address on.
     Memory(u64, Vec<u8>),
-    /// Memory that is not known: its address and length, and whether nobody may access it.
-    Unknown(u64, u64, bool),
+    /// Memory that is not known: its address and length, and who could miss it.
+    Unknown(u64, u64, Why),
     /// A file's length, if it is known.
     File(u32, Option<u64>),
     /// A file's content from an offset on.
@@ -33,8 +34,9 @@ pub fn send(to: &mut impl Write, frame: &Frame) -> io::Result<()> {
     let (kind, a, b, bytes): (u8, u64, u64, &[u8]) = match frame {
         Frame::State(json) => (0, 0, 0, json),
         Frame::Memory(at, bytes) => (1, *at, 0, bytes),
-        Frame::Unknown(at, len, false) => (2, *at, *len, none),
-        Frame::Unknown(at, len, true) => (3, *at, *len, none),
+        Frame::Unknown(at, len, Why::Needed) => (2, *at, *len, none),
+        Frame::Unknown(at, len, Why::Reserved) => (3, *at, *len, none),
+        Frame::Unknown(at, len, Why::Left) => (8, *at, *len, none),
         Frame::File(n, None) => (4, (*n).into(), 0, none),
         Frame::File(n, Some(size)) => (5, (*n).into(), *size, none),
         Frame::Content(n, at, bytes) => (6, (*n).into(), *at, bytes),
@@ -86,8 +88,9 @@ pub fn receive(from: &mut impl Read) -> io::Result<Frame> {
     Ok(match kind {
         0 => Frame::State(bytes),
         1 => Frame::Memory(a, bytes),
-        2 => Frame::Unknown(a, b, false),
-        3 => Frame::Unknown(a, b, true),
+        2 => Frame::Unknown(a, b, Why::Needed),
+        3 => Frame::Unknown(a, b, Why::Reserved),
+        8 => Frame::Unknown(a, b, Why::Left),
         4 => Frame::File(file?, None),
         5 => Frame::File(file?, Some(b)),
         6 => Frame::Content(file?, b, bytes),
@@ -106,8 +109,9 @@ mod tests {
         let all = [
             Frame::State(b"{}".to_vec()),
             Frame::Memory(u64::MAX, vec![1, 2, 3]),
-            Frame::Unknown(4096, 7, true),
-            Frame::Unknown(4096, 7, false),
+            Frame::Unknown(4096, 7, Why::Reserved),
+            Frame::Unknown(4096, 7, Why::Needed),
+            Frame::Unknown(4096, 7, Why::Left),
             Frame::File(3, None),
             Frame::File(3, Some(0)),
             Frame::Content(u32::MAX, 9, vec![0; MOST]),

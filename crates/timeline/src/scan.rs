@@ -131,6 +131,8 @@ pub enum Origin {
     Moved(u64),
     /// What the mapping there says.
     Mapped,
+    /// The mapping there gives it again: the program has discarded what it held (`MADV_DONTNEED`).
+    Discarded,
     /// Nobody knows.
     Unknown,
 }
@@ -253,7 +255,7 @@ impl Scan {
                 Event::Zero { addr, len } => self.zero(pos, addr, len),
                 Event::Changed { addr, len } => {
                     self.changed.push((pos, addr, len));
-                    self.source(pos, addr, len, Origin::Unknown);
+                    self.source(pos, addr, len, self.changed_by(pos));
                 }
                 Event::Memory { addr, bytes } => {
                     self.report(pos, addr, bytes);
@@ -524,6 +526,13 @@ impl Scan {
             address: d.address,
             len: d.len,
         })
+    }
+
+    /// Whether the thread makes a system call when it has completed `count` instructions.
+    pub fn calls(&self, count: u64) -> bool {
+        let from = self.events.partition_point(|e| e.0 < count);
+        let here = self.events[from..].iter().take_while(|e| e.0 == count);
+        here.into_iter().any(|e| matches!(e.1, Raw::Syscall { .. }))
     }
 
     /// For each byte, what made it what it was: the last source before `count` instructions were completed.

@@ -6,7 +6,7 @@
 use super::folders::Renamed;
 use super::mapped::Mappings;
 use super::names::{Inode, is_no_file, may_write, plain};
-use super::{Open, OpenKind, ProcessState, Stat, Stored};
+use super::{Known, Open, OpenKind, ProcessState, Stat};
 use hindsight_syscalls::abi;
 use hindsight_syscalls::abi::{O_APPEND, O_CREAT, O_EXCL, O_PATH, O_TMPFILE, O_TRUNC};
 use hindsight_timeline::Result;
@@ -69,7 +69,7 @@ pub fn opened(
     own: &Thread,
     at: Position,
     state: &mut ProcessState,
-) -> Result<Stored> {
+) -> Result<Vec<Known>> {
     let found = timeline.descriptors(own.id, at)?;
     state.folder = found.folder.clone();
     if found.unseen.gaps {
@@ -111,7 +111,7 @@ pub fn opened(
         state.refused.push(format!("{why}: {path}"));
     }
     let mut which: BTreeMap<u64, u32> = BTreeMap::new();
-    let mut stored = Stored { files: Vec::new() };
+    let mut stored: Vec<Known> = Vec::new();
     let mut places = HashMap::new();
     for d in &found.list {
         let next = state.open.len() as u32;
@@ -124,8 +124,8 @@ pub fn opened(
                 let inode = *s as usize;
                 *s = *places.entry(inode).or_insert_with(|| {
                     let known = std::mem::take(&mut files.inodes[inode].known);
-                    stored.files.push(known);
-                    stored.files.len() as u32 - 1
+                    stored.push(known);
+                    stored.len() as u32 - 1
                 });
             }
             state.open.push(open);
@@ -185,7 +185,7 @@ impl<'a> Files<'a> {
         if let Some(n) = self.counts.get(&thread) {
             return Ok(count < *n);
         }
-        let n = self.timeline.count_at(thread, self.at)?.unwrap_or(0);
+        let n = self.timeline.returned_at(thread, self.at)?.unwrap_or(0);
         self.counts.insert(thread, n);
         Ok(count < n)
     }

@@ -2,6 +2,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use super::calls::{ADVICE, BASES, HARMLESS, REGISTERS, is_question, telling};
+use super::made::Made;
 use super::{ProcessState, ThreadState};
 use crate::Result;
 use hindsight_syscalls::abi::*;
@@ -77,6 +78,7 @@ pub struct History {
     /// first one first. Each with whether it came by `execve`.
     pub generations: Vec<(bool, Vec<Past>)>,
     pub pid: i32,
+    image: u32,
     /// Signals that arrive at the instant itself: neither are they over, nor do they come again by themselves.
     pub arriving: Vec<u8>,
     /// Of each process that was forked it is known which call did that, so what its parent did then is no past of it.
@@ -120,7 +122,8 @@ impl History {
                 }
                 // What loads a program never returns, so it stands at the end of its thread.
                 let loads = !generations.is_empty() && is_load(&h.kind);
-                if !loads && !is_before(&timeline, &h, until, &mut counts)? {
+                let returned = generations.is_empty();
+                if !loads && !is_before(&timeline, &h, (until, returned), &mut counts)? {
                     if let Kind::Signal { number, .. } = h.kind
                         && generations.is_empty()
                         && counts.get(&h.thread) == Some(&h.count)
@@ -152,6 +155,7 @@ impl History {
         Ok(History {
             generations,
             pid: own.pid,
+            image: own.image,
             arriving,
             threads,
             is_cut,
@@ -215,11 +219,17 @@ impl History {
     }
 
     /// The call that made a thread of a generation, if it is known. Who loaded a program has not made it.
-    fn maker(&self, thread: ThreadId, generation: usize) -> Option<Past> {
+    pub fn maker(&self, thread: ThreadId, generation: usize) -> Option<Past> {
         match self.origin(thread, generation) {
             Origin::Made(_, m) => Some(m),
             _ => None,
         }
+    }
+
+    /// The threads of the process, also those that lived before or later.
+    pub fn of_process(&self) -> impl Iterator<Item = &Thread> {
+        let own = |t: &&Thread| (t.image, t.pid) == (self.image, self.pid);
+        self.threads.values().filter(own)
     }
 
     /// The number of the last generation.
@@ -321,37 +331,16 @@ impl History {
         to: &mut ThreadState,
         refused: &mut Vec<String>,
     ) -> Result<()> {
-        if let Some(m) = self.maker(id, self.last())
-            && let Did::Call { number, args, .. } = m.what
-        {
-            let clears = |flags: u64| flags & CLONE_CHILD_CLEARTID as u64 != 0;
-            match number {
-                __NR_clone if clears(args[0]) => to.clears = args[3],
-                __NR_clone3 => {
-                    if let Some(b) = bytes(cursor, &m, args[0], 24)?
-                        && clears(word(&b, 0))
-                    {
-                        to.clears = word(&b, 16);
-                    }
-                }
-                _ => {}
-            }
-        }
-        for p in self.of(id) {
-            let Did::Call {
-                number,
+        self.making(cursor, id, to, refused)?;
+        let robust = self.of(id).rev().find_map(|p| match p.what {
+            Did::Call {
+                number: __NR_set_robust_list,
                 args,
                 result: Some(_),
-            } = p.what
-            else {
-                continue;
-            };
-            match number {
-                __NR_set_tid_address => to.clears = args[0],
-                __NR_set_robust_list => to.robust = [args[0], args[1]],
-                _ => {}
-            }
-        }
+            } => Some([args[0], args[1]]),
+            _ => None,
+        });
+        to.robust = robust.unwrap_or_default();
         if let Some((p, args)) =
             self.latest(cursor, id, |n, a| n == __NR_sigaltstack && a[0] != 0)?
         {
@@ -430,7 +419,7 @@ impl History {
                     } else {
                         APART | CLEARS_HANDLERS
                     };
-                    if flags(cursor, &p)?.is_none_or(|f| f & not != 0) {
+                    if Made::by(cursor, &p)?.is_none_or(|m| m.flags & not != 0) {
                         return Ok(true);
                     }
                     (of, generation) = (p.thread, before);
@@ -484,22 +473,9 @@ fn mirrors(did: &Did) -> bool {
     }
 }
 
-/// Whether what a call made shares the memory of who made it.
+/// Whether what a call made shares the memory of who made it, as far as that is known.
 fn shares_memory(cursor: &mut Cursor, maker: &Past) -> Result<bool> {
-    Ok(flags(cursor, maker)?.is_none_or(|f| f & CLONE_VM as u64 != 0))
-}
-
-/// With which flags of `clone` a call made a process or thread. `None`: they are not known.
-fn flags(cursor: &mut Cursor, maker: &Past) -> Result<Option<u64>> {
-    let Did::Call { number, args, .. } = maker.what else {
-        return Ok(Some(0));
-    };
-    Ok(match number {
-        __NR_vfork => Some(CLONE_VM as u64),
-        __NR_clone => Some(args[0] & 0xffff_ffff),
-        __NR_clone3 => bytes(cursor, maker, args[0], 8)?.map(|b| word(&b, 0)),
-        _ => Some(0),
-    })
+    Ok(Made::by(cursor, maker)?.is_none_or(|m| m.shares_memory()))
 }
 
 /// Whether it is a call that loads a program and did not return.
@@ -508,19 +484,21 @@ fn is_load(kind: &Kind) -> bool {
         if [__NR_execve, __NR_execveat].contains(number))
 }
 
-/// Whether a happening was over at an instant.
+/// Whether a happening was over at an instant. `returned`: a call counts only once it has returned, so not the one that forks.
 fn is_before(
     timeline: &Timeline,
     h: &Happening,
-    at: Position,
+    (at, returned): (Position, bool),
     counts: &mut BTreeMap<ThreadId, u64>,
 ) -> Result<bool> {
     let count = match counts.get(&h.thread) {
         Some(c) => *c,
         None => {
-            let c = timeline.count_at(h.thread, at)?.unwrap_or(0);
-            counts.insert(h.thread, c);
-            c
+            let c = match returned {
+                true => timeline.returned_at(h.thread, at)?,
+                false => timeline.count_at(h.thread, at)?,
+            };
+            *counts.entry(h.thread).or_insert(c.unwrap_or(0))
         }
     };
     Ok(h.count < count)

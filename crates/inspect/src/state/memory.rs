@@ -1,6 +1,7 @@
 //! Memory of a process at an instant.
 
 use super::MappedRange;
+use super::stacks::{Rest, Stacks};
 use crate::Result;
 use hindsight_timeline::{Cancel, Cursor};
 
@@ -18,13 +19,24 @@ pub struct Unknown {
     pub address: u64,
     /// How many bytes.
     pub len: u64,
+    /// Who could miss it.
+    pub why: Why,
+}
+
+/// What memory is that is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// The program may read it.
+    Needed,
     /// Nobody may access it (`PROT_NONE`).
-    pub reserved: bool,
+    Reserved,
+    /// No program can rely on it: it is below the end of a stack, or a thread that has ended has left it on its own.
+    Left,
 }
 
 /// Hands all memory that is known of these mappings to `each`, in order of address: stretches of at most 256 KiB. Zeros are
-/// left out where a whole stretch has them. Says what is not known: at most `most` stretches, of which the last one stands for the rest, too.
-/// Looks no further once so many stretches that the process could read are not known. Besides these, one stands for all of each
+/// left out where a whole stretch has them. Says what is not known: at most `most` stretches of each kind, of which the last one
+/// stands for the rest, too. Looks no further once so many stretches that the process could read are not known. Besides these, one stands for all of each
 /// mapped file that may be mapped again.
 ///
 /// # Errors
@@ -34,6 +46,7 @@ pub struct Unknown {
 pub fn known(
     cursor: &mut Cursor,
     ranges: &[MappedRange],
+    stacks: &Stacks,
     most: usize,
     cancel: &Cancel,
     each: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
@@ -42,21 +55,28 @@ pub fn known(
     // Files that may be there to be mapped again: each counts as one stretch, and does not end the search.
     let mut mapped: Vec<Unknown> = Vec::new();
     for r in ranges {
-        if unknown.iter().filter(|u| !u.reserved).count() >= most {
+        if unknown.iter().filter(|u| u.why == Why::Needed).count() >= most {
             break;
         }
-        let reserved = r.prot == 0;
+        let why = if r.prot == 0 {
+            Why::Reserved
+        } else {
+            Why::Needed
+        };
         let (mut at, mut end) = (r.start, r.end);
-        let largest = if reserved { LARGEST_RESERVED } else { LARGEST };
+        let largest = match why {
+            Why::Reserved => LARGEST_RESERVED,
+            _ => LARGEST,
+        };
         if end - at > largest && r.stat.is_some() {
             mapped.push(Unknown {
                 address: at,
                 len: end - at,
-                reserved,
+                why,
             });
             end = at;
         } else if end - at > largest {
-            add(&mut unknown, most, (at, end - at, reserved));
+            add(&mut unknown, most, (at, end - at, why));
             end = at;
         }
         while at < end {
@@ -70,10 +90,21 @@ pub fn known(
                         _ => mapped.push(Unknown {
                             address: from,
                             len: part.len() as u64,
-                            reserved,
+                            why,
                         }),
                     },
-                    None => add(&mut unknown, most, (from, part.len() as u64, reserved)),
+                    None => {
+                        let len = part.len() as u64;
+                        let rest = match why {
+                            Why::Needed => stacks.rest(cursor, from, len)?,
+                            _ => Rest::Needed,
+                        };
+                        match rest {
+                            Rest::Needed => add(&mut unknown, most, (from, len, why)),
+                            Rest::Left => add(&mut unknown, most, (from, len, Why::Left)),
+                            Rest::Zero => {}
+                        }
+                    }
                     Some(_) => {
                         let bytes: Vec<u8> = part.iter().flatten().map(|k| k.value).collect();
                         if bytes.iter().any(|b| *b != 0) {
@@ -90,16 +121,10 @@ pub fn known(
     Ok(unknown)
 }
 
-fn add(to: &mut Vec<Unknown>, most: usize, (address, len, reserved): (u64, u64, bool)) {
-    let full = to.len() >= most;
-    match to.last_mut() {
-        Some(last) if last.reserved == reserved && (full || last.address + last.len == address) => {
-            last.len += len;
-        }
-        _ => to.push(Unknown {
-            address,
-            len,
-            reserved,
-        }),
+fn add(to: &mut Vec<Unknown>, most: usize, (address, len, why): (u64, u64, Why)) {
+    let full = to.iter().filter(|u| u.why == why).count() >= most;
+    match to.iter_mut().rfind(|u| u.why == why) {
+        Some(last) if full || last.address + last.len == address => last.len += len,
+        _ => to.push(Unknown { address, len, why }),
     }
 }

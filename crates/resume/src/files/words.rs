@@ -7,19 +7,12 @@ use crate::source::MOST_UNKNOWN;
 use crate::{Error, Result};
 use hindsight_inspect::ProcessState;
 use hindsight_inspect::state::MappedRange;
-use hindsight_timeline::regs::RSP;
 
 /// Fails if a process cannot go on, whatever its memory and its files are.
 ///
 /// # Errors
-/// It has several threads, it was recorded on another processor, or something is not known of it.
+/// It was recorded on another processor, or something is not known of it.
 pub fn may_begin(s: &ProcessState) -> Result<()> {
-    if s.threads.len() > 1 {
-        return Err(Error::Refused(format!(
-            "the process has {} threads at this place, and only one thread can go on so far",
-            s.threads.len()
-        )));
-    }
     if !s.refused.is_empty() {
         let all = hindsight_text::line(&s.refused.join("; ")).into_owned();
         return Err(Error::Refused(all));
@@ -34,17 +27,13 @@ pub fn may_begin(s: &ProcessState) -> Result<()> {
     Ok(())
 }
 
-/// Below the stack pointer the next so many bytes are the function's own, too.
-const RED_ZONE: u64 = 128;
-
-/// Fails if the process would go on wrongly. Returns how many bytes are not known below the end of the stack.
-pub fn may_go_on(r: &Received, again: &Again) -> Result<u64> {
+/// Fails if the process would go on wrongly.
+pub fn may_go_on(r: &Received, again: &Again) -> Result<()> {
     let s = &r.state;
     may_begin(s)?;
-    let below = memory_is_known(r, again)?;
+    memory_is_known(r, again)?;
     let copied: Vec<&MappedRange> = s.mappings.iter().filter(|m| !again.has(m)).collect();
-    shared_memory(&copied)?;
-    Ok(below)
+    shared_memory(&copied)
 }
 
 /// The processor's own name, as recordings have it.
@@ -55,18 +44,8 @@ fn processor() -> String {
     model.map_or(String::new(), |(_, m)| m.trim().into())
 }
 
-/// Whether memory lies below the end of the stack. The next signal may overwrite it, so no program may rely on it. Processors leave
-/// bytes there that are not known: what `xsavec` does not write depends on the processor.
-fn is_below_stack(r: &Received, m: &MappedRange, (at, len): (u64, u64)) -> bool {
-    let mut pointers = r.state.threads.iter().filter_map(|t| t.registers.get(RSP));
-    m.name == "[stack]"
-        && pointers.any(|sp| {
-            (m.start..m.end).contains(sp) && at.saturating_add(len) <= sp.saturating_sub(RED_ZONE)
-        })
-}
-
-/// Fails if the process could read memory that is not known. Returns how many bytes are not known below the end of the stack.
-fn memory_is_known(r: &Received, again: &Again) -> Result<u64> {
+/// Fails if the process could read memory that is not known.
+fn memory_is_known(r: &Received, again: &Again) -> Result<()> {
     let of = |at: u64| {
         let i = r.state.mappings.partition_point(|m| m.end <= at);
         r.state.mappings.get(i)
@@ -74,17 +53,10 @@ fn memory_is_known(r: &Received, again: &Again) -> Result<u64> {
     // The kernel's code is this kernel's.
     let here = |m: &MappedRange| m.name == "[vdso]" || again.has(m);
     let unknown = r.unknown.iter().filter(|u| !of(u.0).is_some_and(here));
-    let is_below = |u: &&(u64, u64)| of(u.0).is_some_and(|m| is_below_stack(r, m, **u));
-    let mut below = 0u64;
-    let unknown = unknown.filter(|u| {
-        let its = is_below(u);
-        below = below.saturating_add(u64::from(its) * u.1);
-        !its
-    });
     let unknown: Vec<&(u64, u64)> = unknown.collect();
     let len = unknown.iter().fold(0u64, |n, u| n.saturating_add(u.1));
     let Some((at, first)) = unknown.first() else {
-        return Ok(below);
+        return Ok(());
     };
     let least = match unknown.len() {
         n if n >= MOST_UNKNOWN => "at least ",

@@ -19,7 +19,7 @@ const CODE: [u8; 2] = [0x0f, 0x05];
 /// A process that makes system calls for us.
 pub struct Injector {
     pub process: Process,
-    /// The process's thread.
+    /// The process's first thread.
     pub first: Thread,
     at: u64,
 }
@@ -40,9 +40,20 @@ impl Injector {
 
     /// Makes the process do a call.
     pub fn call(&self, nr: i64, args: &[u64]) -> io::Result<u64> {
+        self.call_by(self.first, nr, args)
+    }
+
+    /// The same by one of its threads.
+    pub fn call_by(&self, thread: Thread, nr: i64, args: &[u64]) -> io::Result<u64> {
         let mut all = [0; 6];
         all[..args.len()].copy_from_slice(args);
-        self.process.call(self.first, self.at, (nr, all))
+        self.process.call(thread, self.at, (nr, all))
+    }
+
+    /// Makes another thread, with this id if that is possible.
+    pub fn thread(&mut self, tid: i32) -> io::Result<Thread> {
+        let (maker, room) = ((self.first, self.at), self.data());
+        self.process.make_thread(maker, room, tid)
     }
 
     /// Where calls find what [`Injector::put`] has put.

@@ -1,4 +1,4 @@
-//! The thread of the process: its registers, and what the kernel keeps for it.
+//! The threads of the process: their registers, and what the kernel keeps for them.
 
 use super::inject::Injector;
 use super::xsave;
@@ -16,11 +16,17 @@ const ALWAYS: u64 = 0x202;
 /// The alternate stack is in use: the kernel finds that out by itself.
 const ON_STACK: u64 = 1;
 
-/// Gives the thread all that it had, and takes what is ours out of the process.
-pub fn make(i: &Injector, r: &Received) -> Result<()> {
+/// Makes all threads and gives them all that they had, and takes what is ours out of the process.
+pub fn make(i: &mut Injector, r: &Received) -> Result<()> {
     let s = &r.state;
-    let state = &s.threads[0];
-    kept_by_kernel(i, state, r)?;
+    let mut all = vec![i.first];
+    for state in &s.threads[1..] {
+        let made = i.thread(state.tid);
+        all.push(made.during(|| format!("making thread {}", state.tid))?);
+    }
+    for (t, state) in all.iter().zip(&s.threads) {
+        kept_by_kernel(i, *t, state, r)?;
+    }
     for a in 1..=64 {
         action(i, r, a)?;
     }
@@ -29,41 +35,45 @@ pub fn make(i: &Injector, r: &Received) -> Result<()> {
             .during(|| "umask".into())?;
     }
     i.leave()?;
-    registers(i.first, state).during(|| "setting registers".into())?
+    for (t, state) in all.iter().zip(&s.threads) {
+        registers(*t, state).during(|| "setting registers".into())??;
+    }
+    Ok(())
 }
 
 /// What the kernel keeps for a thread.
-fn kept_by_kernel(i: &Injector, s: &ThreadState, r: &Received) -> Result<()> {
-    let step = |what: &str| format!("{what} of a thread");
+fn kept_by_kernel(i: &Injector, t: Thread, s: &ThreadState, r: &Received) -> Result<()> {
+    let step = |what: &str| format!("{what} of thread {}", s.tid);
     if s.clears != 0 {
-        i.call(libc::SYS_set_tid_address, &[s.clears])
+        i.call_by(t, libc::SYS_set_tid_address, &[s.clears])
             .during(|| step("set_tid_address"))?;
         // The word that the kernel clears at the thread's end holds its id until then.
         let word = r.memory_at(s.clears, 4)?;
         if word == s.tid.to_le_bytes() {
-            let new = i.first.tid().to_le_bytes();
+            let new = t.tid().to_le_bytes();
             i.process.write(s.clears, &new).during(|| step("the id"))?;
         }
     }
     if s.robust[0] != 0 {
-        i.call(libc::SYS_set_robust_list, &s.robust)
+        i.call_by(t, libc::SYS_set_robust_list, &s.robust)
             .during(|| step("set_robust_list"))?;
     }
     if let Some([at, flags, size]) = s.alternate {
         let words = [at, flags & !ON_STACK, size].map(u64::to_le_bytes);
         i.put(&words.concat())?;
-        i.call(libc::SYS_sigaltstack, &[i.data(), 0])
+        i.call_by(t, libc::SYS_sigaltstack, &[i.data(), 0])
             .during(|| step("sigaltstack"))?;
     }
     if let Some([at, len, signature]) = s.rseq {
-        i.call(libc::SYS_rseq, &[at, len, 0, signature])
+        i.call_by(t, libc::SYS_rseq, &[at, len, 0, signature])
             .during(|| step("rseq"))?;
     }
     let mut name = s.name.as_bytes()[..s.name.len().min(15)].to_vec();
     name.push(0);
     i.put(&name)?;
     let args = [libc::PR_SET_NAME as u64, i.data()];
-    i.call(libc::SYS_prctl, &args).during(|| step("the name"))?;
+    i.call_by(t, libc::SYS_prctl, &args)
+        .during(|| step("the name"))?;
     Ok(())
 }
 

@@ -8,8 +8,8 @@ use hindsight_inspect::state::OpenKind;
 
 /// The kernel lets no process have more mappings by default.
 const MOST_MAPPINGS: usize = 65_530;
-/// More threads are not told.
-const MOST_THREADS: usize = 4096;
+/// More threads are not told: each takes about 10 KiB of the description.
+const MOST_THREADS: usize = 1024;
 /// Descriptors of higher numbers are not made.
 const MOST_DESCRIPTORS: usize = 1 << 20;
 /// The longest path, name or sentence.

@@ -98,8 +98,8 @@ fn what_can_be_is_taken() {
     let frames = [
         Frame::Memory(START, vec![1; 10]),
         Frame::Memory(START + 10, vec![2; 10]),
-        Frame::Unknown(START + 8192, 4096, false),
-        Frame::Unknown(START + SIZE, SIZE, true),
+        Frame::Unknown(START + 8192, 4096, Why::Needed),
+        Frame::Unknown(START + SIZE, SIZE, Why::Reserved),
         Frame::File(0, Some(4)),
         Frame::Content(0, 1, vec![7; 2]),
         Frame::File(1, None),
@@ -123,12 +123,12 @@ fn memory_is_where_something_is_mapped() {
             Frame::Memory(START + 1, vec![0; 2]),
             Frame::Memory(START, vec![0; 2]),
         ],
-        vec![Frame::Unknown(START, 0, false)],
-        vec![Frame::Unknown(START, u64::MAX, false)],
-        vec![Frame::Unknown(1, 1, false)],
+        vec![Frame::Unknown(START, 0, Why::Needed)],
+        vec![Frame::Unknown(START, u64::MAX, Why::Needed)],
+        vec![Frame::Unknown(1, 1, Why::Needed)],
         // Memory that can be read is not reserved.
-        vec![Frame::Unknown(START, PAGE, true)],
-        vec![Frame::Unknown(START + SIZE, PAGE, false)],
+        vec![Frame::Unknown(START, PAGE, Why::Reserved)],
+        vec![Frame::Unknown(START + SIZE, PAGE, Why::Needed)],
     ];
     for frames in bad {
         let why = refused(&process(), &frames);

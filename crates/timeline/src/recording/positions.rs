@@ -54,6 +54,18 @@ impl Recording {
         Ok(begun.then(|| scan.nth(thread, i).to))
     }
 
+    /// The same, where a system call counts only once it has returned: a thread that is in one at the position has not
+    /// completed it.
+    pub fn returned_at(&self, thread: ThreadId, position: Position) -> Result<Option<u64>> {
+        let Some(count) = self.count_at(thread, position)? else {
+            return Ok(None);
+        };
+        let scan = self.scan(thread)?;
+        let goes_on_later = position < self.position_in(thread, scan, count);
+        let in_call = goes_on_later && count > 0 && scan.calls(count - 1);
+        Ok(Some(count - u64::from(in_call)))
+    }
+
     /// Whether a thread has begun at a position and has not yet ended. A thread may wait in the kernel until its
     /// process ends. It has completed its last instruction then, but it lives: questions about deadlocks must see it.
     pub fn is_alive(&self, thread: ThreadId, position: Position) -> Result<bool> {

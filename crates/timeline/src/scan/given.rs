@@ -92,4 +92,31 @@ impl Scan {
             _ => Origin::Unknown,
         }
     }
+
+    /// What made the memory that the present system call, or the one that has just ended, has changed.
+    pub(super) fn changed_by(&self, pos: u64) -> Origin {
+        const MADVISE: u64 = 28;
+        const DONTNEED: u32 = 4;
+        const DONTNEED_LOCKED: u32 = 24;
+        // A part of the range is not mapped: it has discarded the others.
+        const NOT_ALL: u64 = -12i64 as u64;
+        let Some((
+            p,
+            Raw::Syscall {
+                number,
+                args,
+                result,
+            },
+        )) = self.events.last()
+        else {
+            return Origin::Unknown;
+        };
+        let here = *p == pos || p + 1 == pos;
+        let discards = [DONTNEED, DONTNEED_LOCKED].contains(&(args[2] as u32));
+        let done = matches!(*result, Some(0 | NOT_ALL));
+        match here && *number == MADVISE && discards && done {
+            true => Origin::Discarded,
+            false => Origin::Unknown,
+        }
+    }
 }

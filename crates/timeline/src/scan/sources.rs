@@ -35,7 +35,8 @@ impl Sources {
     /// What memory became at `at` was not known at first, and now it is told, beginning with its first bytes.
     pub fn told(&mut self, at: u64, address: u64, len: u64) {
         if let Some(s) = self.list.last_mut()
-            && (s.at, s.address, s.origin) == (at, address, Origin::Unknown)
+            && (s.at, s.address) == (at, address)
+            && matches!(s.origin, Origin::Unknown | Origin::Discarded)
         {
             let len = len.min(s.len);
             s.address += len;

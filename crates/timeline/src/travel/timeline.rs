@@ -172,6 +172,12 @@ impl Timeline {
         self.0.count_at(thread, position)
     }
 
+    /// The same, where a system call counts only once it has returned. A thread that waits in the kernel then stands before its
+    /// call, whose registers say what it waits for.
+    pub fn returned_at(&self, thread: ThreadId, position: Position) -> Result<Option<u64>> {
+        self.0.returned_at(thread, position)
+    }
+
     /// Whether a thread has begun at a position and has not yet ended. A thread may wait in the kernel until its
     /// process ends. It has completed its last instruction then, but it lives: questions about deadlocks must see it.
     pub fn is_alive(&self, thread: ThreadId, position: Position) -> Result<bool> {

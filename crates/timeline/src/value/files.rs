@@ -131,8 +131,12 @@ pub fn made(
                 byte.map(|b| (*b, Ground::Module))
             }
             Some((Origin::Mapped, _)) => of_module(view, region, at, false)?,
+            // A file that is mapped gives its content.
+            Some((Origin::Discarded, _)) if region.flags & ANONYMOUS != 0 => {
+                Some((0, Ground::Fresh))
+            }
             // Where it came from is another question, or not known.
-            Some((Origin::Moved(_) | Origin::Unknown, _)) => None,
+            Some((Origin::Moved(_) | Origin::Discarded | Origin::Unknown, _)) => None,
             _ if !from_the_start => None,
             // A mapping without a source was there when the program began.
             None if empty(region, told) => Some((0, Ground::Fresh)),

@@ -122,7 +122,7 @@ pub fn fill(p: &Player, count: u64, floor: &[u64], q: &mut Query) -> Result<()> 
         let may = match (ahead, &sources[i]) {
             (false, source) => floor[i] == f.at && is_older(source, f.at),
             // The window has what a file gives here, but not yet what else happens here.
-            (true, Some(s)) if s.origin == Origin::Unknown => false,
+            (true, Some(s)) if matches!(s.origin, Origin::Unknown | Origin::Discarded) => false,
             (true, Some(s)) if s.at >= count && !matches!(s.origin, Origin::File { .. }) => false,
             (true, _) => f.at <= floor[i] && floor[i] < since.max(f.at.saturating_add(1)),
         };

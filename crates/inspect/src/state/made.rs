@@ -1,0 +1,156 @@
+//! How threads and processes were made.
+#![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
+
+use super::ThreadState;
+use super::history::{Did, History, Past, bytes, word};
+use super::stacks::Ended;
+use crate::Result;
+use hindsight_syscalls::abi::*;
+use hindsight_timeline::{Cursor, Position, Thread, ThreadId};
+use std::collections::BTreeSet;
+
+/// What the threads of a process that is made again share.
+const SHARED: u64 = (CLONE_FS | CLONE_FILES) as u64;
+
+/// What a call was told that made a thread or a process.
+#[derive(Default)]
+pub struct Made {
+    /// Flags of `clone`.
+    pub flags: u64,
+    /// The word for the kernel to clear when it ends; 0: none.
+    clears: u64,
+    /// Where its stack begins and ends. `None`: the call does not say that.
+    stack: Option<[u64; 2]>,
+}
+
+impl Made {
+    /// What this call was told. `None`: that is not known.
+    pub fn by(cursor: &mut Cursor, maker: &Past) -> Result<Option<Made>> {
+        let Did::Call { number, args, .. } = maker.what else {
+            return Ok(Some(Made::default()));
+        };
+        let made = |flags: u64, word: u64, stack| Made {
+            flags,
+            clears: if flags & CLONE_CHILD_CLEARTID as u64 != 0 {
+                word
+            } else {
+                0
+            },
+            stack,
+        };
+        Ok(match number {
+            __NR_vfork => Some(made(CLONE_VM as u64, 0, None)),
+            __NR_clone => Some(made(args[0] & 0xffff_ffff, args[3], None)),
+            // `struct clone_args`: flags, a descriptor, the word, another one, a signal, the stack and its length.
+            __NR_clone3 => bytes(cursor, maker, args[0], 56)?.map(|b| {
+                let (start, len) = (word(&b, 40), word(&b, 48));
+                let stack = start.checked_add(len).filter(|_| len > 0);
+                made(word(&b, 0), word(&b, 16), stack.map(|end| [start, end]))
+            }),
+            _ => Some(Made::default()),
+        })
+    }
+
+    /// Whether what was made shares the memory of who made it.
+    pub fn shares_memory(&self) -> bool {
+        self.flags & CLONE_VM as u64 != 0
+    }
+}
+
+impl History {
+    /// What its making says of a living thread. Says why the process cannot be made again with it.
+    pub fn making(
+        &self,
+        cursor: &mut Cursor,
+        id: ThreadId,
+        to: &mut ThreadState,
+        refused: &mut Vec<String>,
+    ) -> Result<()> {
+        to.clears = self.clears(cursor, id)?;
+        if to.tid == self.pid {
+            return Ok(());
+        }
+        let made = match self.maker(id, self.last()) {
+            Some(m) => Made::by(cursor, &m)?,
+            None => None,
+        };
+        match made {
+            // Also where the call has not returned: it would begin again, and make another one.
+            None => refused.push(format!(
+                "which call made thread {}, and how, is not known, or it has not returned",
+                to.tid
+            )),
+            Some(m) if m.flags & SHARED != SHARED => refused.push(format!(
+                "thread {} has descriptors or a working directory of its own (`clone` without `CLONE_FILES` or `CLONE_FS`)",
+                to.tid
+            )),
+            Some(m) => to.stack = m.stack,
+        }
+        Ok(())
+    }
+
+    /// What threads have left that are not there: they ended before `here`, or have not begun. `live`: those that are there.
+    pub fn not_there(
+        &self,
+        cursor: &mut Cursor,
+        live: &BTreeSet<ThreadId>,
+        here: Position,
+        refused: &mut Vec<String>,
+    ) -> Result<Vec<Ended>> {
+        let mut ended = Vec::new();
+        let mut own: Vec<&Thread> = self.of_process().collect();
+        own.sort_by_key(|t| t.first);
+        // A thread that is made later may get the id of an earlier one, but not its maker.
+        let mut makers = BTreeSet::new();
+        for t in own {
+            let maker = self.maker(t.id, self.last());
+            let Some(maker) = maker.filter(|m| makers.insert((m.thread, m.count))) else {
+                continue;
+            };
+            if live.contains(&t.id) {
+                continue;
+            }
+            if t.first > here {
+                refused.push(format!(
+                    "thread {} was made by {} and has not begun; it has a few calls further on",
+                    t.tid, maker.thread
+                ));
+                continue;
+            }
+            ended.push(Ended {
+                tid: t.tid,
+                clears: self.clears(cursor, t.id)?,
+                stack: Made::by(cursor, &maker)?.and_then(|m| m.stack),
+            });
+        }
+        let apart = |p: &Past| {
+            matches!(p.what, Did::Call { number: __NR_unshare, args, result: Some(_) }
+                if args[0] & SHARED != 0)
+        };
+        if live.len() > 1 && self.since_loaded(self.last()).any(apart) {
+            let why = "a thread may have descriptors or a working directory of its own (`unshare`)";
+            refused.push(why.into());
+        }
+        Ok(ended)
+    }
+
+    /// The word that the kernel clears when a thread ends; 0: none.
+    fn clears(&self, cursor: &mut Cursor, id: ThreadId) -> Result<u64> {
+        let chosen = self.of(id).rev().find_map(|p| match p.what {
+            Did::Call {
+                number: __NR_set_tid_address,
+                args,
+                result: Some(_),
+            } => Some(args[0]),
+            _ => None,
+        });
+        if let Some(chosen) = chosen {
+            return Ok(chosen);
+        }
+        let made = match self.maker(id, self.last()) {
+            Some(m) => Made::by(cursor, &m)?,
+            None => None,
+        };
+        Ok(made.map_or(0, |m| m.clears))
+    }
+}
