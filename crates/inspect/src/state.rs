@@ -16,14 +16,15 @@ mod memory;
 mod names;
 mod open;
 mod signals;
-mod stacks;
+mod threads;
 
 pub use contents::Known;
 pub use memory::{Unknown, Why, known};
 pub use names::plain;
 pub use open::{Open, OpenKind, Stat};
 pub use signals::Action;
-pub use stacks::Stacks;
+pub use threads::Threads;
+use threads::Waiting;
 
 use crate::coredump::threads;
 use crate::{Error, Result, auxiliary_vector};
@@ -137,8 +138,8 @@ pub struct MappedRange {
 
 /// What else is known at an instant.
 pub struct Stored {
-    /// The stacks of its threads.
-    pub stacks: Stacks,
+    /// What its threads say of memory that is not known.
+    pub threads: Threads,
     /// Contents of files, as far as the program has seen them.
     /// By the numbers that [`OpenKind`] has.
     pub files: Vec<Known>,
@@ -198,12 +199,13 @@ pub fn process_state(cursor: &mut Cursor, cancel: &Cancel) -> Result<(ProcessSta
     }
     let names = timeline.names(own.image)?;
     let live = timeline.threads()?;
-    let mut there = BTreeSet::new();
+    let (mut there, mut waiting) = (BTreeSet::new(), Vec::new());
     for t in &all {
         let thread = found(&timeline, &live, &own, t.tid, here)?;
         let mut made = registers(t.tid, t.cpu.words().to_vec(), &t.vectors);
         if let Some(call) = call_in_progress(&mut looker, thread.id, here)? {
             // It begins again.
+            waiting.push(Waiting::at(&mut looker)?);
             made = registers(
                 t.tid,
                 looker.registers()?.words().to_vec(),
@@ -241,8 +243,8 @@ pub fn process_state(cursor: &mut Cursor, cancel: &Cancel) -> Result<(ProcessSta
             .push("the process's first thread has ended".into()),
     }
     let files = files::opened(&timeline, &own, here, &mut state)?;
-    let stacks = Stacks::new(own.pid, &state.threads, ended, &state.mappings);
-    Ok((state, Stored { stacks, files }))
+    let threads = Threads::new(&own, &state, ended, waiting);
+    Ok((state, Stored { threads, files }))
 }
 
 /// Whether the recording has all that the program did since it was loaded, and so for those before it.

@@ -183,6 +183,63 @@ static int threads(void) {
     return 5;
 }
 
+static int pipe_of[2];
+static char waited[8];
+
+static void *ends(void *arg) {
+    char text[100];
+    snprintf(text, sizeof text, "%ld", (long)arg);
+    return (void *)(atol(text) * 10);
+}
+
+static void on_own_stack(int signo) {
+    char here;
+    stack_t own_stack;
+    sigaltstack(NULL, &own_stack);
+    char *first = own_stack.ss_sp;
+    printf("signal %d on its own stack: %d\n", signo, first <= &here && &here < first + own_stack.ss_size);
+}
+
+// Blocks a signal for itself, has a stack of its own for another one, and waits for a byte.
+static void *waits(void *arg) {
+    sigset_t block, now;
+    sigemptyset(&block);
+    sigaddset(&block, SIGUSR2);
+    pthread_sigmask(SIG_BLOCK, &block, NULL);
+    stack_t own_stack = {.ss_sp = malloc(65536), .ss_size = 65536};
+    sigaltstack(&own_stack, NULL);
+    pthread_setname_np(pthread_self(), "reader");
+    long n = read(pipe_of[0], waited, sizeof waited);
+    pthread_kill(pthread_self(), SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, NULL, &now);
+    char name[16];
+    pthread_getname_np(pthread_self(), name, sizeof name);
+    printf("%s read %ld, blocks SIGUSR2: %d, SIGTERM: %d\n", name, n, sigismember(&now, SIGUSR2), sigismember(&now, SIGTERM));
+    return arg;
+}
+
+// Two threads have ended and are not joined yet, and one waits in the kernel.
+static int ended(void) {
+    struct sigaction act = {.sa_handler = on_own_stack, .sa_flags = SA_ONSTACK};
+    sigaction(SIGUSR1, &act, NULL);
+    pipe(pipe_of);
+    pthread_t all[3];
+    for (long n = 1; n < 3; n++)
+        pthread_create(&all[n], NULL, ends, (void *)n);
+    pthread_create(&all[0], NULL, waits, NULL);
+    struct timespec nap = {.tv_nsec = 100000000};
+    nanosleep(&nap, NULL);
+    place();
+    write(pipe_of[1], "abc", 3);
+    for (int n = 0; n < 3; n++) {
+        void *result;
+        int error = pthread_join(all[n], &result);
+        printf("joined %d: %d %ld\n", n, error, (long)result);
+    }
+    printf("%s\n", waited);
+    return 14;
+}
+
 // Reads a file that it truncates later, perhaps all of it before.
 static int rewrites(int all) {
     char b[16];
@@ -297,7 +354,7 @@ int main(int argc, char **argv) {
         const char *name;
         int (*run)(void);
     } all[] = {
-        {"memory", memory}, {"descriptors", descriptors}, {"threads", threads}, {"rewritten", rewritten},
+        {"memory", memory}, {"descriptors", descriptors}, {"threads", threads}, {"ended", ended}, {"rewritten", rewritten},
         {"rewritten-wholly", rewritten_wholly}, {"pipes", pipes}, {"pending", pending}, {"linked", linked}, {"twice", twice}, {"forked", forked},
     };
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)

@@ -342,6 +342,52 @@ mod tests {
         end(pid);
     }
 
+    /// Threads that are made stand still, and make calls of their own.
+    #[test]
+    fn threads_are_made() {
+        let file = File::open("/bin/sh").unwrap();
+        let folder = File::open("/").unwrap();
+        let mut p = start_still(&Still {
+            program: file.as_raw_fd(),
+            arguments: vec![CString::new("sh").unwrap()],
+            folder: Some(folder.as_raw_fd()),
+            descriptors: Vec::new(),
+            pid: 0,
+        })
+        .unwrap();
+        let first = p.threads()[0];
+        let at = p.syscall_instruction().unwrap();
+        // Its stack, of which it has used nothing yet.
+        let room = (first.regs().unwrap().rsp - 4096) & !15;
+        let mut made = Vec::new();
+        for _ in 0..3 {
+            made.push(p.make_thread((first, at), room, 0).unwrap());
+        }
+        let pid = p.pid();
+        for t in &made {
+            let told = p.call(*t, at, (libc::SYS_gettid, [0; 6])).unwrap();
+            assert_eq!(told, t.tid() as u64);
+        }
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        assert_eq!(tasks.count(), 4);
+        halt(&p);
+        p.release();
+        // All of them stop before they execute anything.
+        let stopped = || {
+            let mut all = made.iter().chain([&first]);
+            all.all(|t| {
+                let text = std::fs::read_to_string(format!("/proc/{pid}/task/{}/stat", t.tid()));
+                text.is_ok_and(|t| t.contains(") T "))
+            })
+        };
+        let until = Instant::now() + PATIENCE;
+        while !stopped() {
+            assert!(Instant::now() < until, "they do not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        end(pid);
+    }
+
     #[test]
     fn what_cannot_be_started_says_why() {
         let file = File::open("/proc/self/exe").unwrap();

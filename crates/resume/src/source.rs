@@ -45,7 +45,7 @@ pub fn send(cursor: &mut Cursor, to: impl Write, cancel: &Cancel) -> Result<()> 
     let unknown = known(
         cursor,
         &ranges,
-        &stored.stacks,
+        &stored.threads,
         MOST_UNKNOWN,
         cancel,
         &mut each,

@@ -82,7 +82,7 @@ pub fn receive(from: &mut impl Read) -> io::Result<Frame> {
     let mut bytes = Vec::new();
     from.take(len as u64).read_to_end(&mut bytes)?;
     if bytes.len() != len {
-        return Err(wrong());
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let file = u32::try_from(a).map_err(|_| wrong());
     Ok(match kind {
@@ -124,6 +124,9 @@ mod tests {
             assert_eq!(receive(&mut from).unwrap(), *f);
         }
         assert!(receive(&mut from).is_err());
+        // The other half ends amid a frame.
+        let cut = receive(&mut &wire[..22]).unwrap_err();
+        assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);
         let long = Frame::Memory(0, vec![0; MOST + 1]);
         assert!(send(&mut Vec::new(), &long).is_err());
     }

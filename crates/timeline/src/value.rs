@@ -109,6 +109,7 @@ fn find(view: &mut Viewpoint, q: &mut Query) -> Result<()> {
             view.set_position(home.0, home.1)?;
         }
         files::made(view, image, &threads, here, q)?;
+        certain::dead(&engine, image, q)?;
         if all > 1 {
             let races = match q.detail {
                 Detail::Candidates => races::find,

@@ -6,6 +6,7 @@ mod forked;
 mod mapped;
 mod programs;
 mod refused;
+mod threads;
 
 use hindsight_lab::{Done, Scene};
 use serde_json::Value;

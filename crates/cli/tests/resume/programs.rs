@@ -145,20 +145,6 @@ fn descriptors_are_what_they_were() {
     assert_eq!(fs::read_to_string(s.path("log")).unwrap(), "one\ntwo\n");
 }
 
-/// Several threads are refused, and nothing is run.
-#[test]
-fn several_threads_are_refused() {
-    let s = Scene::new();
-    let (_, trace) = s.record(&[resumed(&s), "threads".into()]);
-    let done = resume(&s, &trace, &call(&s, &trace, "getppid", 0), &NONE);
-    assert_eq!((done.status.code(), done.text()), (Some(2), String::new()));
-    assert!(
-        done.messages().contains("has 5 threads"),
-        "{}",
-        done.messages()
-    );
-}
-
 /// Anywhere in a run.
 #[test]
 fn python_goes_on_from_anywhere() {

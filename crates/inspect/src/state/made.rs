@@ -3,7 +3,7 @@
 
 use super::ThreadState;
 use super::history::{Did, History, Past, bytes, word};
-use super::stacks::Ended;
+use super::threads::Ended;
 use crate::Result;
 use hindsight_syscalls::abi::*;
 use hindsight_timeline::{Cursor, Position, Thread, ThreadId};

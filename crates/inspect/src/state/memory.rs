@@ -1,7 +1,7 @@
 //! Memory of a process at an instant.
 
 use super::MappedRange;
-use super::stacks::{Rest, Stacks};
+use super::threads::{Rest, Threads};
 use crate::Result;
 use hindsight_timeline::{Cancel, Cursor};
 
@@ -46,7 +46,7 @@ pub enum Why {
 pub fn known(
     cursor: &mut Cursor,
     ranges: &[MappedRange],
-    stacks: &Stacks,
+    threads: &Threads,
     most: usize,
     cancel: &Cancel,
     each: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
@@ -96,13 +96,14 @@ pub fn known(
                     None => {
                         let len = part.len() as u64;
                         let rest = match why {
-                            Why::Needed => stacks.rest(cursor, from, len)?,
+                            Why::Needed => threads.rest(cursor, from, len)?,
                             _ => Rest::Needed,
                         };
                         match rest {
                             Rest::Needed => add(&mut unknown, most, (from, len, why)),
                             Rest::Left => add(&mut unknown, most, (from, len, Why::Left)),
                             Rest::Zero => {}
+                            Rest::Holds(bytes) => each(from, &bytes)?,
                         }
                     }
                     Some(_) => {

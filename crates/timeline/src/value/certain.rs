@@ -46,7 +46,6 @@ pub fn certain(
         }
     }
     shared(view, image, here, own, q)?;
-    dead(view, image, q)?;
     if own {
         view.set_position(home.0, home.1)?;
     }
@@ -204,9 +203,9 @@ fn forks(engine: &Arc<Engine>, image: u32) -> bool {
     })
 }
 
-/// Takes back words by which the kernel says that a thread has ended.
-fn dead(view: &mut Viewpoint, image: u32, q: &mut Query) -> Result<()> {
-    let engine = Arc::clone(view.engine());
+/// Takes back words by which the kernel says that a thread has ended. The more is known of a word that somebody accessed, the
+/// fewer are taken for such a one.
+pub fn dead(engine: &Arc<Engine>, image: u32, q: &mut Query) -> Result<()> {
     let len = q.m.bytes.len() / 4 * 4;
     for i in (0..len).step_by(4) {
         let bytes: [Option<u8>; 4] = std::array::from_fn(|k| q.m.bytes[i + k].map(|b| b.value));
