@@ -11,7 +11,7 @@ use super::pages::PageSet;
 use super::ranges::{Level, PartRange};
 use super::sidecar::Stream;
 use super::spans::Spans;
-use super::steps::{Gathered, Raw};
+use super::steps::{Gathered, PORTION, Raw};
 use crate::base::STRIDE;
 use crate::base::sync::HAS_THREADS;
 use crate::model::error::replay;
@@ -179,6 +179,8 @@ fn play(
     let stepped = recording.has_steps(thread);
     let mut buffers = Buffers::of(spare);
     let every = coarse.as_ref().map_or(LOOK, |c| c.every);
+    // The pages that were given back hold nothing but zeros.
+    let zero = Arc::new([0; PAGE]);
     loop {
         let state = m.state();
         let from = state.position;
@@ -206,7 +208,14 @@ fn play(
             Some(c) => c.take(&mut m, scan, &mut known).map_err(fail)?,
             None => {
                 raw = buffers.take();
-                harvest(&mut m, &mut known, &mut raw).map_err(fail)?;
+                let mut full = |raw: &mut Raw| {
+                    buffers.away += 1;
+                    let portion = std::mem::replace(raw, buffers.take());
+                    // If nobody receives any more, that shows below.
+                    _ = send(Left::Marks(Box::new(portion)));
+                };
+                let most = if stepped { usize::MAX } else { PORTION };
+                harvest(&mut m, &mut known, &mut raw, (most, &mut full)).map_err(fail)?;
                 buffers.large = raw.is_large();
                 raw.last = !more || done >= lengths.end;
             }
@@ -220,7 +229,10 @@ fn play(
                 Left::Change(Box::new(c.finish(&m, state, changed, &mut some)))
             }
             None => {
-                let whole = changed.iter().map(|p| (*p, Arc::new(*m.window_page(*p))));
+                let whole = changed.iter().map(|p| match m.window_page(*p) {
+                    its if *its == *zero => (*p, zero.clone()),
+                    its => (*p, Arc::new(*its)),
+                });
                 raw.changed.extend(whole);
                 raw.state = Some(state);
                 buffers.away += 1;
@@ -397,7 +409,9 @@ impl Buffers {
             self.away -= 1;
             raw = Some(next);
         }
-        raw.unwrap_or_default()
+        let mut raw = raw.unwrap_or_default();
+        raw.clear();
+        raw
     }
 }
 
@@ -416,18 +430,18 @@ fn first_or(given: [&[(u64, u64, u64)]; 2], from: u64, span: u64) -> u64 {
     }
 }
 
-/// Takes the access marks, with the contents of the marked lines.
+/// Takes the access marks, with the contents of the marked lines. `full` gets what there is whenever it is so many lines, and
+/// leaves an empty buffer.
 fn harvest(
     m: &mut Machine,
     known: &mut PageSet,
     raw: &mut Raw,
+    (most, full): (usize, &mut dyn FnMut(&mut Raw)),
 ) -> std::result::Result<(), hindsight_replay::Error> {
-    raw.to = m.position();
-    raw.pages.clear();
-    raw.marks.clear();
-    raw.cells.clear();
-    raw.changed.clear();
     m.take_marks(&mut |page, lines, marks, cells| {
+        if raw.cells.len() >= most {
+            full(raw);
+        }
         raw.pages.push((page, lines));
         known.insert(page);
         let cells = cells.as_chunks::<LINE>().0;
@@ -435,7 +449,9 @@ fn harvest(
             raw.marks.push(marks[i]);
             raw.cells.push(cells[i]);
         }
-    })
+    })?;
+    raw.to = m.position();
+    Ok(())
 }
 
 /// Adds known pages that something else than the thread changed between two positions. Each page is told once, however often

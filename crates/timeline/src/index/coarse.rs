@@ -11,7 +11,7 @@ use super::history::History;
 use super::maker::Maker;
 use super::page_access::{PageAccess, whole, words_of};
 use super::pages::PageSet;
-use super::pieces::{PIECE, Packing};
+use super::pieces::{Packing, SOME};
 use super::ranges::much;
 use super::summary::{covered, words};
 use super::told::Told;
@@ -37,8 +37,6 @@ const PER_PAGE: u64 = 400;
 const LINES: usize = 4 << 20;
 /// The same where somebody chose the length of coarse intervals.
 const LINES_IF_CHOSEN: usize = 4 << 10;
-/// Differences are packed while more are found, this many bytes at a time.
-const SOME: usize = 1024 * PIECE;
 /// Pages in memory, by number. Numbers of cells go up to here.
 const PAGES: u64 = 1 << 20;
 

@@ -3,7 +3,6 @@
 use super::pieces;
 use crate::Result;
 use hindsight_events::varint;
-use std::collections::BTreeMap;
 
 pub const PAGE: usize = 4096;
 pub const LINE: usize = 64;
@@ -14,9 +13,6 @@ pub const LEVEL: i32 = -1;
 pub const LEVEL_STEPS: i32 = 1;
 
 pub type Page = [u8; PAGE];
-
-/// Some lines of pages, by page: a mask of the lines, and their bytes.
-pub type Lines = BTreeMap<u32, (u64, Box<Page>)>;
 
 /// The instruction at which the part with this directory ends.
 pub fn end(directory: &[u8]) -> Option<u64> {

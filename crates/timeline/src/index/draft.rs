@@ -1,8 +1,8 @@
 //! The index of a part in the making.
 
 use super::by_page::Generations;
-use super::codec::{LEVEL, LEVEL_STEPS, LINE, PAGE};
-use super::frame::IndexFrame;
+use super::codec::{LEVEL, LEVEL_STEPS, LINE, PAGE, bits};
+use super::frame::{FrameMaker, IndexFrame};
 use super::given;
 use super::history::History;
 use super::maker::Maker;
@@ -12,7 +12,7 @@ use super::told::Told;
 use crate::base::sync::spawn;
 use crate::scan::Scan;
 use crate::{Error, Result, ThreadId};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A stretch of a thread between two frames.
@@ -64,38 +64,36 @@ impl Interval {
         let [mine, others] = summary;
         let (mine, others) = (mine?, others?);
         let (had, has) = (self.history.plain()?, next.history.plain()?);
-        let (state, mut lines) = self.frame.unpack().ok_or_else(damaged)?;
-        let (behind, more) = next.frame.unpack().ok_or_else(damaged)?;
-        for (page, (mask, bytes)) in more {
-            let (have, mine) = lines
-                .entry(page)
-                .or_insert_with(|| (0, Box::new([0; PAGE])));
+        let [state, behind] = [self, next].map(|i| i.frame.open());
+        let (state, behind) = (state.ok_or_else(damaged)?.0, behind.ok_or_else(damaged)?.0);
+        let (mut frame, mut maker) = (FrameMaker::default(), Maker::default());
+        let mut history = History::default();
+        // Page by page: all lines of both may be much memory.
+        for page in had.pages().chain(has.pages()).collect::<BTreeSet<u32>>() {
+            let both = [had, has].map(|history| history.touched(page));
             // The new frame needs each line that the second interval reads. A line that the first read is there
             // already. If the first has only written it, or not touched it, what the second found serves.
-            let zero = had.touched(page).map_or(0, |t| match stepped {
+            let served = both[0].as_ref().map_or(0, |t| match stepped {
                 true => t.any(),
                 false => t.reads,
             });
-            let new = mask & !*have & !zero;
-            for i in (0..64).filter(|i| new & (1 << i) != 0) {
-                let part = i * LINE..(i + 1) * LINE;
-                mine[part.clone()].copy_from_slice(&bytes[part]);
+            let mask = mine.framed(page);
+            let new = others.framed(page) & !mask & !served;
+            let mut base = [0; PAGE];
+            for i in bits(mask | new) {
+                let from = if mask & (1 << i) != 0 { &mine } else { &others };
+                let line = from.first(page, i).ok_or_else(damaged)?;
+                base[i * LINE..(i + 1) * LINE].copy_from_slice(&line);
+                frame.line(&line);
             }
-            *have |= new;
-        }
-        let mut pages: BTreeMap<u32, [[u8; 2]; 64]> = BTreeMap::new();
-        for t in had.iter().chain(has.iter()) {
-            let mine = pages.entry(t.page).or_insert([[0; 2]; 64]);
-            for (a, b) in mine.iter_mut().zip(t.lines()) {
-                *a = [a[0] | b[0], a[1] | b[1]];
+            frame.page(page, mask | new, level)?;
+            let mut words = [[0u8; 2]; 64];
+            for t in both.iter().flatten() {
+                for (a, b) in words.iter_mut().zip(t.lines()) {
+                    *a = [a[0] | b[0], a[1] | b[1]];
+                }
             }
-        }
-        let mut history: Vec<PageAccess> =
-            pages.iter().map(|(p, w)| PageAccess::new(*p, w)).collect();
-        let mut maker = Maker::default();
-        for t in &mut history {
-            let (page, any) = (t.page, t.any());
-            let both = [had, has].map(|history| history.touched(page));
+            let mut t = PageAccess::new(page, &words);
             let of = |k: usize, summary: &IntervalSummary, i: usize| -> Result<Option<FinalLine>> {
                 let touched = both[k].as_ref().filter(|t| t.any() & (1 << i) != 0);
                 // Steps keep their contents as they are.
@@ -116,16 +114,17 @@ impl Interval {
                 })
             };
             let mut all = [FinalLine::default(); 64];
-            for i in (0..64).filter(|i| any & (1 << i) != 0) {
+            for i in bits(t.any()) {
                 all[i] = end(i)?;
             }
-            if stepped {
-                let lines = (0..64).filter(|i| any & (1 << i) != 0);
-                lines.for_each(|i| t.set_masks(i, all[i].masks));
-                continue;
+            match stepped {
+                true => bits(t.any()).for_each(|i| t.set_masks(i, all[i].masks)),
+                false => {
+                    maker.page(&mut t, Some((mask | new, &base)), |i| all[i]);
+                    maker.relieve(level)?;
+                }
             }
-            let base = lines.get(&t.page).map(|l| (l.0, &*l.1));
-            maker.page(t, base, |i| all[i]);
+            history.push(&t);
         }
         if stepped {
             maker.stepped = true;
@@ -138,8 +137,8 @@ impl Interval {
         Ok(Interval {
             from: self.from,
             to: next.to,
-            frame: IndexFrame::pack(&state, &lines, level)?,
-            history: history.into_iter().collect::<History>().into(),
+            frame: frame.finish(&state, level)?,
+            history: history.into(),
             summary: maker.pack(level)?,
         })
     }
@@ -153,19 +152,31 @@ impl Draft {
 
     /// Halves the number of frames.
     pub fn thin(&mut self, scan: &Scan, stepped: bool) -> Result<()> {
-        let join = |pair: &[Interval]| match pair {
-            [a, b] => a.join(b, &scan.changed(b.from, b.to), stepped),
-            _ => Ok(pair[0].clone()),
-        };
         // All processors are free for this now.
         let cores = hindsight_guard::processors();
         let share = self.intervals.len().div_ceil(cores).next_multiple_of(2);
+        let share = share.max(2);
+        let mut intervals = std::mem::take(&mut self.intervals).into_iter().peekable();
+        let mut shares = Vec::new();
+        while intervals.peek().is_some() {
+            shares.push(intervals.by_ref().take(share).collect::<Vec<_>>());
+        }
+        let join = |share: Vec<Interval>| -> Result<Vec<Interval>> {
+            let (mut all, mut rest) = (Vec::with_capacity(share.len() / 2 + 1), share.into_iter());
+            while let Some(a) = rest.next() {
+                // The two go before the next ones are joined: all together are much memory.
+                all.push(match rest.next() {
+                    Some(b) => a.join(&b, &scan.changed(b.from, b.to), stepped)?,
+                    None => a,
+                });
+            }
+            Ok(all)
+        };
         self.intervals = std::thread::scope(|s| {
-            let shares = self.intervals.chunks(share.max(2));
-            let joined: Vec<_> = shares
-                .map(|i| spawn(s, move || i.chunks(2).map(join).collect::<Result<Vec<_>>>()))
-                .collect();
-            let mut all = Vec::with_capacity(self.intervals.len().div_ceil(2));
+            let join = &join;
+            let shares = shares.into_iter();
+            let joined: Vec<_> = shares.map(|i| spawn(s, move || join(i))).collect();
+            let mut all = Vec::new();
             for j in joined {
                 match j.join() {
                     Ok(part) => all.extend(part?),

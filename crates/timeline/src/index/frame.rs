@@ -1,7 +1,7 @@
 //! Frames: states from which replay can begin, with the memory that it needs.
 
-use super::codec::{LINE, Lines, PAGE, Reader, pack, put, unpack};
-use super::pieces::{self, Packing, Pieces};
+use super::codec::{LINE, Reader, pack, put, unpack};
+use super::pieces::{self, Packing, Pieces, SOME};
 use crate::Result;
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use hindsight_isa::{CpuState, VecState};
@@ -49,22 +49,22 @@ pub fn state_of(r: &mut Reader, position: u64) -> Option<State> {
 }
 
 impl IndexFrame {
-    pub fn pack(state: &State, lines: &Lines, level: i32) -> Result<IndexFrame> {
-        let pages: Vec<(u32, u64)> = lines.iter().map(|(p, l)| (*p, l.0)).collect();
-        let mut bodies = Vec::new();
-        for (mask, bytes) in lines.values() {
-            for i in (0..64).filter(|i| mask & (1 << i) != 0) {
-                bodies.extend_from_slice(&bytes[i * LINE..(i + 1) * LINE]);
-            }
-        }
-        IndexFrame::made(state, &pages, &bodies, level)
-    }
-
     /// Makes a frame from pages with masks of their lines, ascending, and the bytes of these lines.
     pub(super) fn made(
         state: &State,
         pages: &[(u32, u64)],
         lines: &[u8],
+        level: i32,
+    ) -> Result<IndexFrame> {
+        IndexFrame::begun(state, pages, Packing::default(), lines, level)
+    }
+
+    /// The same. The first of the lines are packed already.
+    fn begun(
+        state: &State,
+        pages: &[(u32, u64)],
+        begun: Packing,
+        rest: &[u8],
         level: i32,
     ) -> Result<IndexFrame> {
         let mut out = Vec::new();
@@ -78,7 +78,7 @@ impl IndexFrame {
         }
         Ok(IndexFrame {
             position: state.position,
-            blob: parts(&out, &[lines], level)?,
+            blob: parts_begun(&out, begun, &[rest], level)?,
         })
     }
 
@@ -91,27 +91,41 @@ impl IndexFrame {
         (r.at == raw.len()).then_some((state, framed))
     }
 
-    /// The state, and all lines by page.
-    pub fn unpack(&self) -> Option<(State, Lines)> {
-        let (state, framed) = self.open()?;
-        let raw = framed.lines.all()?;
-        let mut rest = raw.chunks_exact(LINE);
-        let mut lines = Lines::new();
-        for (page, mask, _) in &framed.pages {
-            let mut bytes = Box::new([0; PAGE]);
-            for i in (0..64).filter(|i| mask & (1 << i) != 0) {
-                bytes[i * LINE..(i + 1) * LINE].copy_from_slice(rest.next()?);
-            }
-            lines.insert(*page, (*mask, bytes));
-        }
-        Some((state, lines))
-    }
-
     /// The state at the start of the interval, and what the interval needs in the window. `spare` is a buffer that is
     /// no longer needed: the content goes there.
     pub fn load(&self, spare: Vec<u8>) -> Option<(State, Content)> {
         let (state, framed) = self.open()?;
         Some((state, framed.content(spare)?))
+    }
+}
+
+/// A frame in the making. Lines are packed on the way, so there are never many.
+#[derive(Default)]
+pub struct FrameMaker {
+    pages: Vec<(u32, u64)>,
+    begun: Packing,
+    bytes: Vec<u8>,
+}
+
+impl FrameMaker {
+    /// Adds a line to the page that comes next.
+    pub fn line(&mut self, line: &[u8; LINE]) {
+        self.bytes.extend_from_slice(line);
+    }
+
+    /// Adds the next page. `mask` says which of its lines were added.
+    pub fn page(&mut self, page: u32, mask: u64, level: i32) -> Result<()> {
+        self.pages.push((page, mask));
+        self.begun.relieve(&mut self.bytes, level)
+    }
+
+    /// The frame. The next one can be made then.
+    pub fn finish(&mut self, state: &State, level: i32) -> Result<IndexFrame> {
+        let begun = std::mem::take(&mut self.begun);
+        let frame = IndexFrame::begun(state, &self.pages, begun, &self.bytes, level);
+        self.pages.clear();
+        self.bytes.clear();
+        frame
     }
 }
 
@@ -157,6 +171,12 @@ impl Framed {
         Content::new(pages.collect(), self.lines.all_into(spare)?)
     }
 
+    /// The mask of the lines that the frame has of a page.
+    pub fn mask(&self, page: u32) -> u64 {
+        let found = self.pages.binary_search_by_key(&page, |p| p.0);
+        found.map_or(0, |i| self.pages[i].1)
+    }
+
     /// A line of a page. Zeros if the frame does not have it. `None`: the data is damaged.
     pub fn line(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
         if let Ok(i) = self.pages.binary_search_by_key(&page, |p| p.0)
@@ -177,29 +197,51 @@ thread_local! {
 
 /// Packs a head, which is read as a whole, and parts that can be read piece by piece.
 pub fn parts(head: &[u8], rest: &[&[u8]], level: i32) -> Result<Arc<[u8]>> {
-    parts_with(head, None, rest, level)
-}
-
-/// The same, with a first part that is packed already.
-pub fn parts_with(
-    head: &[u8],
-    first: Option<&Packing>,
-    rest: &[&[u8]],
-    level: i32,
-) -> Result<Arc<[u8]>> {
     let head = pack(head, level)?;
     PARTS.with_borrow_mut(|out| {
         out.clear();
         put(out, head.len() as u64);
         out.extend_from_slice(&head);
-        if let Some(first) = first {
-            first.finish(out);
-        }
         for bytes in rest {
             pieces::pack(bytes, level, out)?;
         }
-        Ok(Arc::from(&out[..]))
+        let all = Arc::from(&out[..]);
+        if out.capacity() > SOME {
+            *out = Vec::new();
+        }
+        Ok(all)
     })
+}
+
+/// The same. The beginning of the first part is packed already.
+pub fn parts_begun(
+    head: &[u8],
+    mut begun: Packing,
+    rest: &[&[u8]],
+    level: i32,
+) -> Result<Arc<[u8]>> {
+    let Some((first, others)) = rest.split_first().filter(|_| !begun.is_empty()) else {
+        return parts(head, rest, level);
+    };
+    begun.add(first, level)?;
+    let head = pack(head, level)?;
+    let (mut start, mut end) = (Vec::new(), Vec::new());
+    put(&mut start, head.len() as u64);
+    start.extend_from_slice(&head);
+    let (lengths, pieces) = begun.finished();
+    start.extend_from_slice(&lengths);
+    for bytes in others {
+        pieces::pack(bytes, level, &mut end)?;
+    }
+    // The pieces are copied once, since there are many.
+    let len = start.len() + pieces.len() + end.len();
+    let mut all: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+    let (to, rest) = Arc::make_mut(&mut all).split_at_mut(start.len());
+    to.copy_from_slice(&start);
+    let (to, rest) = rest.split_at_mut(pieces.len());
+    to.copy_from_slice(pieces);
+    rest.copy_from_slice(&end);
+    Ok(all)
 }
 
 /// Inverse of [`parts`].

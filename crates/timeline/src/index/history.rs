@@ -23,6 +23,11 @@ impl History {
         }
     }
 
+    /// Makes room for more pages.
+    pub fn reserve(&mut self, pages: usize) {
+        self.pages.reserve(pages);
+    }
+
     pub fn push(&mut self, t: &PageAccess) {
         debug_assert!(self.pages.last().is_none_or(|p| p.0 < t.page));
         t.write(&mut self.bytes);

@@ -1,7 +1,7 @@
 //! Makes the summary of an interval, with one step or several.
 
 use super::codec::{LINE, Page, bits, put};
-use super::frame::{parts, parts_with, put_state};
+use super::frame::{parts_begun, put_state};
 use super::given::Given;
 use super::page_access::PageAccess;
 use super::pieces::Packing;
@@ -227,6 +227,11 @@ impl Maker {
         }
     }
 
+    /// Packs differences of a summary with one step, if there are many. More may follow.
+    pub fn relieve(&mut self, level: i32) -> Result<()> {
+        self.begun.relieve(&mut self.bytes, level)
+    }
+
     /// The summary, compressed.
     pub fn pack(&mut self, level: i32) -> Result<Arc<[u8]>> {
         if self.steps.is_empty() {
@@ -255,10 +260,7 @@ impl Maker {
                 }
             }
         }
-        if self.begun.is_empty() {
-            return parts(&head, &[&self.bytes, &self.masks], level);
-        }
-        self.begun.add(&self.bytes, level)?;
-        parts_with(&head, Some(&self.begun), &[&self.masks], level)
+        let begun = std::mem::take(&mut self.begun);
+        parts_begun(&head, begun, &[&self.bytes, &self.masks], level)
     }
 }

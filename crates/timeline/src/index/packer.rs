@@ -5,7 +5,7 @@ use super::by_page::{Generating, Generations};
 use super::coarse::{Change, Differences};
 use super::codec::{LEVEL, LINE, PAGE, bits};
 use super::draft::{Draft, Interval};
-use super::frame::IndexFrame;
+use super::frame::FrameMaker;
 use super::history::History;
 use super::maker::Maker;
 use super::page_access::PageAccess;
@@ -69,10 +69,11 @@ pub(super) struct Packer<'a> {
     pub(super) part: Draft,
     /// What pages held when they were last accessed or changed.
     shadow: HashMap<u32, SharedPage>,
-    /// The lines of a frame while it is made. Then the differences.
-    bodies: Vec<u8>,
-    differences: Vec<u8>,
-    /// Those of the interval of the coarse level that is being made.
+    /// The interval that is being made, if it has no steps.
+    frame: FrameMaker,
+    summary: Maker,
+    history: History,
+    /// The differences of the interval of the coarse level that is being made.
     begun: Packing,
     size: u64,
     budget: &'a Budget,
@@ -114,8 +115,9 @@ impl<'a> Packer<'a> {
                 generations: Generations::default(),
             },
             shadow,
-            bodies: Vec::new(),
-            differences: Vec::new(),
+            frame: FrameMaker::default(),
+            summary: Maker::default(),
+            history: History::default(),
             begun: Packing::default(),
             size: 0,
             budget,
@@ -264,13 +266,15 @@ impl Packer<'_> {
         [1.0, LONGER].map(|share| self.size as f64 + rest * share)
     }
 
-    /// Packs an interval, or keeps one of its steps.
+    /// Packs an interval or a portion of it, or keeps one of its steps.
     fn pack_marks(&mut self, raw: &mut Raw, scan: &Scan) -> Result<Option<Interval>> {
+        let Some(steps) = &mut self.steps else {
+            self.pack(raw)?;
+            let whole = raw.state.take().map(|s| self.interval(s, raw.to));
+            return whole.transpose();
+        };
         let Some(state) = raw.state.take() else {
             return Ok(None);
-        };
-        let Some(steps) = &mut self.steps else {
-            return self.pack(state, raw).map(Some);
         };
         steps.add(state, raw, scan, &mut self.shadow);
         match raw.last {
@@ -279,15 +283,10 @@ impl Packer<'_> {
         }
     }
 
-    /// Packs an interval: the frame with the lines that were read, as they were at the start; the history; the summary.
-    fn pack(&mut self, state: State, raw: &mut Raw) -> Result<Interval> {
-        let mut summary = Maker::default();
-        summary.bytes = std::mem::take(&mut self.differences);
-        summary.bytes.clear();
-        let mut history = History::of(raw.pages.len());
-        let mut framed = Vec::new();
-        let bodies = &mut self.bodies;
-        bodies.clear();
+    /// Packs a portion of an interval: for the frame the lines that were read, as they were at the start; the history; the
+    /// summary. What it makes does not depend on how many portions there are.
+    fn pack(&mut self, raw: &mut Raw) -> Result<()> {
+        self.history.reserve(raw.pages.len());
         let mut at = 0;
         for (page, lines) in raw.pages.iter().copied() {
             let n = lines.count_ones() as usize;
@@ -301,32 +300,42 @@ impl Packer<'_> {
                 let line = &old.as_chunks::<LINE>().0[i];
                 if words(line).iter().fold(0, |all, w| all | w) != 0 {
                     wanted |= 1 << i;
-                    bodies.extend_from_slice(line);
+                    self.frame.line(line);
                 }
             }
-            framed.push((page, wanted));
+            self.frame.page(page, wanted, LEVEL)?;
             let rank = |i: usize| (lines & ((1 << i) - 1)).count_ones() as usize;
-            summary.page(&mut touched, Some((wanted, &**old)), |i| FinalLine {
+            let base = Some((wanted, &**old));
+            self.summary.page(&mut touched, base, |i| FinalLine {
                 masks: marks[rank(i)].last,
                 bytes: cells[rank(i)],
             });
+            self.summary.relieve(LEVEL)?;
             for (i, now) in bits(lines).zip(cells) {
                 // Others may have the page, too. What does not change is not copied.
                 if old.as_chunks().0[i] != *now {
                     Arc::make_mut(old).as_chunks_mut().0[i] = *now;
                 }
             }
-            history.push(&touched);
+            self.history.push(&touched);
         }
         self.shadow.extend(raw.changed.drain(..));
+        Ok(())
+    }
+
+    /// The interval whose portions were packed. It began with `state`.
+    fn interval(&mut self, state: State, to: u64) -> Result<Interval> {
+        let mut summary = std::mem::take(&mut self.summary);
         let interval = Interval {
             from: state.position,
-            to: raw.to,
-            frame: IndexFrame::made(&state, &framed, bodies, LEVEL)?,
-            history: history.into(),
+            to,
+            frame: self.frame.finish(&state, LEVEL)?,
+            history: std::mem::take(&mut self.history).into(),
             summary: summary.pack(LEVEL)?,
         };
-        self.differences = summary.bytes;
+        // The buffer is used again.
+        self.summary.bytes = summary.bytes;
+        self.summary.bytes.clear();
         Ok(interval)
     }
 }

@@ -14,6 +14,8 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const PIECE: usize = 16 << 10;
 /// From this many pieces on, two threads unpack them.
 const MANY: usize = 64;
+/// Bytes that are packed while more come are packed when they are so many.
+pub const SOME: usize = 1024 * PIECE;
 /// A buffer that has grown beyond this is not used again.
 const MOST_KEPT: usize = 1 << 20;
 
@@ -90,11 +92,29 @@ impl Packing {
         Ok(())
     }
 
+    /// Packs bytes to which more will be added, if there are many. What does not make a whole piece yet is left.
+    pub fn relieve(&mut self, bytes: &mut Vec<u8>, level: i32) -> Result<()> {
+        if bytes.len() >= SOME {
+            let whole = bytes.len() / PIECE * PIECE;
+            self.add(&bytes[..whole], level)?;
+            bytes.drain(..whole);
+        }
+        Ok(())
+    }
+
     /// Appends what [`pack`] does.
     pub fn finish(&self, out: &mut Vec<u8>) {
-        put(out, self.len as u64);
-        out.extend_from_slice(&self.lengths);
-        out.extend_from_slice(&self.pieces);
+        let (head, pieces) = self.finished();
+        out.extend_from_slice(&head);
+        out.extend_from_slice(pieces);
+    }
+
+    /// What [`Packing::finish`] appends, in two parts: the first one is small.
+    pub fn finished(&self) -> (Vec<u8>, &[u8]) {
+        let mut head = Vec::new();
+        put(&mut head, self.len as u64);
+        head.extend_from_slice(&self.lengths);
+        (head, &self.pieces)
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 /// What an interval or a step left, as the machine tells it.
 #[derive(Default)]
 pub struct Raw {
+    /// Where it began. `None`: this is a portion, and more will follow.
     pub state: Option<State>,
     pub to: u64,
     /// The interval ends there.
@@ -32,8 +33,20 @@ pub struct Raw {
 
 /// A buffer is large if it has this many lines. Together with their marks they take 96 MiB.
 const LARGE: usize = 1 << 20;
+/// Where an interval has no steps, what it left goes to the packer in portions of this many lines: 48 MiB.
+pub const PORTION: usize = LARGE / 2;
 
 impl Raw {
+    /// Forgets all, but keeps the memory.
+    pub fn clear(&mut self) {
+        self.state = None;
+        self.last = false;
+        self.pages.clear();
+        self.marks.clear();
+        self.cells.clear();
+        self.changed.clear();
+    }
+
     /// Whether further buffers like this one would take much memory.
     pub fn is_large(&self) -> bool {
         self.cells.len() > LARGE

@@ -254,6 +254,11 @@ impl IntervalSummary {
         self.frame.has_lines()
     }
 
+    /// The mask of the lines that the frame has of a page.
+    pub fn framed(&self, page: u32) -> u64 {
+        self.frame.mask(page)
+    }
+
     /// The content of a line at its first access. Zeros if the frame does not have it.
     pub fn first(&self, page: u32, line: usize) -> Option<[u8; LINE]> {
         self.frame.line(page, line)

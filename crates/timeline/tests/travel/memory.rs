@@ -13,7 +13,11 @@ const CONSTANT: [u64; 2] = [320, 640];
 /// here accesses all of memory, and two or three of them wait with their marks.
 const TIMES: [u64; 2] = [6, 12];
 
-/// Writes at random into memory of some MiB, so many million times.
+/// The same for an index with one level, of a program that reads and writes all over its memory: cells, marks, what pages held,
+/// and two or three intervals, packed. Each has all of memory twice, as it was and how it changed.
+const ONE_LEVEL: [u64; 2] = [400, 10];
+
+/// Writes at random into memory of some MiB, so many million times. With a third argument it reads there, too.
 const PROGRAM: &str = r#"
 #include <stdlib.h>
 int main(int argc, char **argv) {
@@ -22,7 +26,7 @@ int main(int argc, char **argv) {
     for (unsigned long i = 0; i < n; i++) cells[i] = i;
     for (unsigned long i = 0; i < times; i++) {
         x = x * 6364136223846793005ul + 1442695040888963407ul;
-        cells[(x >> 33) % n] = x;
+        cells[(x >> 33) % n] = argc > 3 ? cells[(x >> 33) % n] + x : x;
     }
     return cells[5] == 7;
 }
@@ -31,10 +35,16 @@ int main(int argc, char **argv) {
 const TRACE: &str = "HINDSIGHT_TEST_MEMORY_OF";
 const TASK: &str = "HINDSIGHT_TEST_MEMORY_TASK";
 
-fn options() -> Options {
+fn options(task: &str) -> Options {
+    let (interval, coarse, index_size) = match task {
+        // No thread is long enough for levels, and the file has room for one interval that accesses all of memory.
+        "one level" => (16 << 20, 1 << 40, 160 << 20),
+        _ => (2 << 20, 8 << 20, 0),
+    };
     Options {
-        interval: 2 << 20,
-        coarse: 8 << 20,
+        interval,
+        coarse,
+        index_size,
         jobs: 2,
         ..Options::default()
     }
@@ -45,11 +55,20 @@ fn options() -> Options {
 #[ignore = "the other tests here run it"]
 fn child() {
     let trace = PathBuf::from(std::env::var_os(TRACE).unwrap());
-    let t = Timeline::open(&trace, options()).unwrap();
-    if std::env::var(TASK).unwrap() == "index" {
+    let task = std::env::var(TASK).unwrap();
+    let t = Timeline::open(&trace, options(&task)).unwrap();
+    if task != "travel" {
         let status = t.build_index(Depth::Coarse, &|_, _| {}, &Cancel::new());
         let status = status.unwrap();
-        assert!(status.fine > 8, "it has no levels: {status:?}");
+        let levels = task == "index";
+        assert!(
+            if levels {
+                status.fine > 8
+            } else {
+                status.fine == 0
+            },
+            "{status:?}"
+        );
     } else {
         let mut c = t.cursor().unwrap();
         let thread = ThreadId(t.trace().threads()[0]);
@@ -83,8 +102,8 @@ fn peak(trace: &Path, task: &str) -> u64 {
     kib >> 10
 }
 
-/// The peaks of the index, of travel without it, and of travel with it.
-fn peaks(s: &Scene, mib: u64, millions: u64) -> [u64; 3] {
+/// A recording of the program.
+fn recorded(s: &Scene, mib: u64, millions: u64, more: &[&str]) -> PathBuf {
     let source = s.path("memory.c");
     std::fs::write(&source, PROGRAM).unwrap();
     let program = s.path("memory");
@@ -92,9 +111,16 @@ fn peaks(s: &Scene, mib: u64, millions: u64) -> [u64; 3] {
     gcc.args(["-O2", "-o"]).arg(&program).arg(&source);
     assert!(gcc.status().unwrap().success());
     let trace = s.path(&format!("{mib}-{millions}.hst"));
-    let arguments = [program, mib.to_string().into(), millions.to_string().into()];
+    let mut arguments = vec![program, mib.to_string().into(), millions.to_string().into()];
+    arguments.extend(more.iter().map(PathBuf::from));
     let run = s.run(&mut s.recording(&trace, &arguments));
     assert_eq!(run.status.code(), Some(0), "{}", run.messages());
+    trace
+}
+
+/// The peaks of the index, of travel without it, and of travel with it.
+fn peaks(s: &Scene, mib: u64, millions: u64) -> [u64; 3] {
+    let trace = recorded(s, mib, millions, &[]);
     let cold = peak(&trace, "travel");
     let _ = std::fs::remove_file(index_path(&trace));
     let out = [peak(&trace, "index"), cold, peak(&trace, "travel")];
@@ -137,4 +163,14 @@ fn memory_grows_with_the_program_as_stated() {
             "{all:?}, not {may:?}"
         );
     }
+}
+
+#[test]
+fn memory_of_one_level_grows_with_the_program_as_stated() {
+    let (s, mib) = (Scene::new(), 128);
+    let trace = recorded(&s, mib, 20, &["read"]);
+    let is = peak(&trace, "one level");
+    let may = ONE_LEVEL[0] + ONE_LEVEL[1] * mib;
+    eprintln!("{is} MiB, stated {may}");
+    assert!(is <= may, "{is} MiB, not {may}");
 }
