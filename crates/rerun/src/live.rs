@@ -105,18 +105,11 @@ enum After {
     Restore(Box<Regs>),
 }
 
-/// A process that runs.
-struct Process {
+/// A thread of a process that runs.
+struct Task {
     thread: Thread,
-    memory: ProcessMemory,
-    /// The process id that it sees.
-    pid: i32,
-    script: Script,
-    image: Image,
-    table: Table,
-    /// Where open files are read next.
-    places: HashMap<FileId, u64>,
-    outputs: Compare,
+    /// The recorded thread that it stands for: 0 is the first one of its process.
+    lane: u32,
     after: Option<After>,
     /// The recorded wait that it makes again.
     held: Option<usize>,
@@ -126,13 +119,43 @@ struct Process {
     backlog: Vec<i32>,
     /// It has not run yet.
     is_new: bool,
+    /// Where its thread id is to stand in its memory when it begins.
+    id_at: Option<u64>,
+}
+
+impl Task {
+    fn new(thread: Thread, lane: u32) -> Task {
+        Task {
+            thread,
+            lane,
+            after: None,
+            held: None,
+            expected: Vec::new(),
+            backlog: Vec::new(),
+            is_new: true,
+            id_at: None,
+        }
+    }
+}
+
+/// A process that runs.
+struct Process {
+    /// The thread whose turn it is.
+    task: Task,
+    memory: ProcessMemory,
+    /// The process id that it sees.
+    pid: i32,
+    script: Script,
+    image: Image,
+    table: Table,
+    /// Where open files are read next.
+    places: HashMap<FileId, u64>,
+    outputs: Compare,
     /// The signal that ended the recorded process comes if it makes no more calls. So many instructions the recorded one
     /// made before that.
     overdue: Option<(i32, u64)>,
     /// How long it has made no call.
     quiet: Quiet,
-    /// Where its thread id is to stand in its memory when it begins.
-    id_at: Option<u64>,
     /// Calls before those of the present program image.
     calls_before: u64,
     /// What its registers for events (`epoll`) are: recorded, and now.
@@ -366,7 +389,7 @@ impl Rerun<'_> {
                 self.close(pid, end)
             }
             Halt::Other => {
-                self.process(pid).thread.go_on(0);
+                self.process(pid).task.thread.go_on(0);
                 Ok(())
             }
         }

@@ -55,7 +55,7 @@ impl Made {
             Some(id) if id < FOREIGN => File::Is(id),
             Some(id) => File::Foreign(id),
         };
-        let key = key(number, &args, &texts, &find);
+        let key = key(number, &args, &texts, &find).by(p.task.lane);
         Made {
             number,
             args,
@@ -83,15 +83,15 @@ impl Rerun<'_> {
         };
         p.overdue = None;
         p.quiet = Quiet::default();
-        let r = p.thread.regs()?;
+        let r = p.task.thread.regs()?;
         // A signal came before it was done, and the kernel makes it again.
-        let again = match &p.after {
+        let again = match &p.task.after {
             Some(After::Wait(before, _)) => before.orig_rax == r.orig_rax,
             Some(After::Fork(slot)) => p.script.slot(*slot).class == class(r.orig_rax, &[0; 6]),
             _ => false,
         };
         if again {
-            let after = p.after.take();
+            let after = p.task.after.take();
             return self.run_call(pid, after);
         }
         let made = Made::of(p, &r, &self.renamed);
@@ -120,13 +120,16 @@ impl Rerun<'_> {
             return self.read(pid, &made, r);
         }
         if made.class == Class::Wait
-            && let Some(slot) = self.process(pid).held.take()
+            && let Some(slot) = self.process(pid).task.held.take()
         {
             return self.wait_now(pid, &made, slot, r);
         }
         let found = match self.find(pid, &made.key, made.class)? {
             Found::Nothing => {
-                let vague = self.process(pid).script.vague(&made.key);
+                let vague = {
+                    let p = self.process(pid);
+                    p.script.vague(p.task.lane, &made.key)
+                };
                 vague.map_or(Found::Nothing, Found::Slot)
             }
             found => found,
@@ -185,7 +188,7 @@ impl Rerun<'_> {
             self.load(pid)?;
         }
         let p = self.process(pid);
-        let last = p.script.last();
+        let last = p.script.last(p.task.lane);
         let skipped = p.script.take(slot);
         let time = p.script.slot(slot).call.time;
         self.time = self.time.max(time);
@@ -207,7 +210,7 @@ impl Rerun<'_> {
         self.tally.added += 1;
         self.tally.lost += 1;
         let p = self.process(pid);
-        let (expected, last) = (p.script.expected(), p.script.last());
+        let (expected, last) = (p.script.expected(p.task.lane), p.script.last(p.task.lane));
         self.diverge(pid, made, (expected, last), then)?;
         if self.tally.lost > LOST {
             let why = format!("it made {LOST} calls in a row that are not recorded");
@@ -412,7 +415,7 @@ impl Rerun<'_> {
         }
         if self.send_some(pid, slot, true) {
             // The handler runs first, as it did.
-            self.process(pid).held = Some(slot);
+            self.process(pid).task.held = Some(slot);
             return self.make_again(pid, r);
         }
         self.wait_now(pid, made, slot, r)
@@ -446,7 +449,7 @@ impl Rerun<'_> {
             new.rdi = now as u64;
             new.rdx &= !(WNOHANG as u64);
         }
-        self.process(pid).thread.set_regs(&new)?;
+        self.process(pid).task.thread.set_regs(&new)?;
         self.pass_and(pid, After::Wait(Box::new(r), slot))
     }
 
@@ -495,9 +498,9 @@ impl Rerun<'_> {
                 "the recorded program was ended by a signal in this call, and this one is not";
             return Err(Trouble::Finish(Finish::TooFar(why.into())));
         }
-        p.expected.push(n);
-        p.thread.queue(n);
-        let r = p.thread.regs()?;
+        p.task.expected.push(n);
+        p.task.thread.queue(n);
+        let r = p.task.thread.regs()?;
         self.make_again(pid, r)?;
         Ok(true)
     }
@@ -507,7 +510,7 @@ impl Rerun<'_> {
         let mut again = r;
         (again.rax, again.orig_rax) = (r.orig_rax, u64::MAX);
         again.rip = r.rip.wrapping_sub(SYSCALL);
-        let thread = self.process(pid).thread;
+        let thread = self.process(pid).task.thread;
         thread.set_regs(&again)?;
         thread.go_on(0);
         Ok(())

@@ -161,7 +161,7 @@ impl Rerun<'_> {
             self.added(pid, made, "this machine's file was read on")?;
             let mut new = r;
             (new.orig_rax, new.r10) = (SYS_pread64 as u64, at);
-            self.process(pid).thread.set_regs(&new)?;
+            self.process(pid).task.thread.set_regs(&new)?;
             return match made.number as i64 {
                 SYS_read => self.pass_and(pid, After::Read(Box::new(r), file)),
                 _ => self.pass_and(pid, After::Restore(Box::new(r))),

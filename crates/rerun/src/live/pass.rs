@@ -137,7 +137,7 @@ impl Rerun<'_> {
             SYS_open => new.rsi = how,
             _ => new.rdx = how,
         }
-        self.process(pid).thread.set_regs(&new)?;
+        self.process(pid).task.thread.set_regs(&new)?;
         self.pass_and(pid, after)?;
         let halt = halt_of(pid)?;
         self.halted(pid, halt)
@@ -146,7 +146,7 @@ impl Rerun<'_> {
     /// Lets the kernel do the call that stands in the registers.
     pub fn run_call(&mut self, pid: i32, after: Option<After>) -> Done {
         let p = self.process(pid);
-        let r = p.thread.regs()?;
+        let r = p.task.thread.regs()?;
         let args = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
         if !may_run(r.orig_rax, &args, pid) {
             let name = hindsight_timeline::syscall_name(r.orig_rax);
@@ -154,10 +154,10 @@ impl Rerun<'_> {
             return Err(Error::Limit(what).into());
         }
         if after.is_some() {
-            p.after = after;
-            p.thread.step_call(0);
+            p.task.after = after;
+            p.task.thread.step_call(0);
         } else {
-            p.thread.go_on(0);
+            p.task.thread.go_on(0);
         }
         Ok(())
     }

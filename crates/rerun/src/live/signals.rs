@@ -31,26 +31,26 @@ impl Rerun<'_> {
     /// A signal is about to be delivered.
     pub fn signal(&mut self, pid: i32, s: SignalSent) -> Done {
         let p = self.process(pid);
-        if p.is_new {
+        if p.task.is_new {
             return self.begin_child(pid);
         }
-        let is_expected = p.expected.iter().position(|n| *n == s.number);
+        let is_expected = p.task.expected.iter().position(|n| *n == s.number);
         if let Some(n) = is_expected {
-            p.expected.remove(n);
-            if let Some(n) = p.backlog.iter().position(|n| *n == s.number) {
-                p.backlog.remove(n);
-                p.expected.push(s.number);
-                p.thread.queue(s.number);
+            p.task.expected.remove(n);
+            if let Some(n) = p.task.backlog.iter().position(|n| *n == s.number) {
+                p.task.backlog.remove(n);
+                p.task.expected.push(s.number);
+                p.task.thread.queue(s.number);
             }
         }
         let is_fault = FAULTS.contains(&s.number) && s.code > 0;
         let comes = is_expected.is_some() || is_fault;
         if comes && (is_fault || s.number == SIGABRT) {
-            let r = p.thread.regs()?;
+            let r = p.task.thread.regs()?;
             p.fault = Some(super::stack::stack(pid, &r, &p.memory));
         }
         let number = if comes { s.number } else { 0 };
-        p.thread.go_on(number);
+        p.task.thread.go_on(number);
         Ok(())
     }
 
@@ -87,11 +87,11 @@ impl Rerun<'_> {
         let real = |g: &&Signal| is_sent(g.number);
         for g in list.iter().filter(real) {
             // The kernel keeps one of a kind only.
-            match p.expected.contains(&g.number) {
-                true => p.backlog.push(g.number),
+            match p.task.expected.contains(&g.number) {
+                true => p.task.backlog.push(g.number),
                 false => {
-                    p.expected.push(g.number);
-                    p.thread.queue(g.number);
+                    p.task.expected.push(g.number);
+                    p.task.thread.queue(g.number);
                 }
             }
         }
@@ -105,7 +105,7 @@ impl Rerun<'_> {
             let p = self.process(pid);
             let behind = p
                 .image
-                .length
+                .length_of(p.task.lane)
                 .saturating_sub(p.script.slot(slot).call.count);
             p.overdue = Some((n, behind));
         }
@@ -126,7 +126,7 @@ impl Rerun<'_> {
     /// The program sends a signal. If it is to itself, the kernel sends it; what others got is recorded.
     pub fn kill(&mut self, pid: i32, made: &Made, slot: Option<usize>) -> Done {
         let p = self.process(pid);
-        let mut r = p.thread.regs()?;
+        let mut r = p.task.thread.regs()?;
         let whom = r.rdi as i32;
         let signal = match r.orig_rax as i64 {
             SYS_tgkill | SYS_rt_tgsigqueueinfo => r.rdx as i32,
@@ -148,13 +148,13 @@ impl Rerun<'_> {
             self.added(pid, made, "it was sent to itself")?;
         }
         let p = self.process(pid);
-        p.expected.push(signal);
+        p.task.expected.push(signal);
         let before = r;
         r.rdi = pid as u64;
         if matches!(r.orig_rax as i64, SYS_tgkill | SYS_rt_tgsigqueueinfo) {
             r.rsi = pid as u64;
         }
-        p.thread.set_regs(&r)?;
+        p.task.thread.set_regs(&r)?;
         self.pass_and(pid, After::Restore(Box::new(before)))
     }
 

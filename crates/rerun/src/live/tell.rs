@@ -52,7 +52,7 @@ impl Rerun<'_> {
     /// What the program does now.
     pub fn now(&mut self, pid: i32, made: &Made) -> Side {
         let p = self.process(pid);
-        let stack = match p.thread.regs() {
+        let stack = match p.task.thread.regs() {
             Ok(r) => super::stack::stack(pid, &r, &p.memory),
             Err(_) => Vec::new(),
         };
@@ -67,7 +67,11 @@ impl Rerun<'_> {
     /// What the recorded program did.
     fn recorded(&mut self, pid: i32, slot: usize) -> Result<Side, Error> {
         let p = self.process(pid);
-        let (call, thread, seen) = (&p.script.slot(slot).call, p.image.thread, p.pid);
+        let (call, thread, seen) = (
+            &p.script.slot(slot).call,
+            p.image.of_lane(p.script.slot(slot).call.lane),
+            p.pid,
+        );
         let text = words(call.number, &call.args, &call.texts);
         let count = call.count;
         let told = self.recording.stack(thread, count);
@@ -86,7 +90,7 @@ impl Rerun<'_> {
     /// Ends the run.
     pub fn end(mut self, finish: Result<Finish, Error>) -> Result<Report, Error> {
         let left: Vec<i32> = self.processes.keys().copied().collect();
-        self.processes.values().for_each(|p| p.thread.kill());
+        self.processes.values().for_each(|p| p.task.thread.kill());
         for pid in &self.early {
             Thread::of_child(*pid).kill();
         }
@@ -152,7 +156,7 @@ impl Rerun<'_> {
     fn report(mut self, finish: Finish) -> Result<Report, Error> {
         let image = self.recorded_last();
         let recorded = image.map_or(End::Unknown, |i| i.end);
-        let thread = image.map(|i| i.thread);
+        let thread = image.map(|i| i.ended_by);
         let failed_at = self.failed_at(recorded, thread)?;
         let main = self.finished.iter().find(|f| f.is_main);
         let fails_at = main.and_then(|m| place(m.fault.as_deref()?));

@@ -2,6 +2,7 @@
 //! reads the processor's counter, which the stream tells.
 
 use super::Error;
+use super::calls::Counter;
 use crate::wire::{Call, Written};
 use hindsight_timeline::regs::{RDI, RSI};
 use hindsight_timeline::{Cursor, ThreadId, Timeline};
@@ -48,7 +49,16 @@ impl Clocks {
 
     /// What the program asked of the clock where it read the processor's counter after so many instructions, as if it had made
     /// a system call. `None`: the program itself read the counter.
-    pub fn asked(&mut self, cursor: &mut Cursor, count: u64) -> Result<Option<Call>, Error> {
+    pub fn asked(&mut self, cursor: &mut Cursor, at: Counter) -> Result<Option<Call>, Error> {
+        let call = self.told(cursor, at.count)?;
+        Ok(call.map(|c| Call {
+            order: at.order,
+            from: at.from,
+            ..c
+        }))
+    }
+
+    fn told(&mut self, cursor: &mut Cursor, count: u64) -> Result<Option<Call>, Error> {
         let Some(code) = self.code.clone() else {
             return Ok(None);
         };
