@@ -22,7 +22,7 @@ impl Rerun<'_> {
         let mut r = p.task.thread.regs()?;
         (r.orig_rax, r.rax) = (u64::MAX, result);
         p.task.thread.set_regs(&r)?;
-        p.task.thread.go_on(0);
+        self.go_further(pid);
         Ok(())
     }
 
@@ -279,7 +279,7 @@ impl Rerun<'_> {
                 restore(p, *before, r.rax)?;
             }
         }
-        self.process(pid).task.thread.go_on(0);
+        self.go_further(pid);
         Ok(())
     }
 

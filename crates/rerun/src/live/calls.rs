@@ -15,8 +15,6 @@ use std::collections::HashMap;
 
 /// So many calls in a row that are not recorded are too many.
 const LOST: u32 = 2000;
-/// Length of the system call instruction.
-const SYSCALL: u64 = 2;
 /// A system call that a process is about to make.
 pub struct Made {
     pub number: u64,
@@ -105,10 +103,26 @@ impl Rerun<'_> {
             Class::Absent => return self.answer(pid, -ENOSYS as i64 as u64),
             Class::Descriptors => return self.descriptors(pid, &made),
             Class::Identity => {
-                let id = p.pid as u64;
-                return self.answer(pid, id);
+                let id = match made.number as i64 {
+                    SYS_getpid => p.pid,
+                    _ => p.task.tid,
+                };
+                if made.number as i64 == SYS_set_tid_address {
+                    p.task.clears = Some(made.args[0]).filter(|at| *at != 0);
+                }
+                return self.answer(pid, id as u64);
             }
+            Class::Futex => return self.futex(pid, &made),
+            Class::Exit => return self.exit_thread(pid, &made),
+            Class::Yield if p.is_shared() => {
+                self.give_way(pid);
+                return self.answer(pid, 0);
+            }
+            Class::Yield => return self.pass(pid),
             _ => {}
+        }
+        if self.is_early(pid, &made)? {
+            return Ok(());
         }
         if let Some(done) = self.of_this_machine(pid, &made, r)? {
             return Ok(done);
@@ -137,6 +151,9 @@ impl Rerun<'_> {
         let slot = match found {
             Found::Slot(slot) => {
                 self.agree(pid, slot, &made)?;
+                if self.stays(pid, slot) {
+                    return Ok(());
+                }
                 Some(slot)
             }
             Found::Again(slot) => {
@@ -159,6 +176,7 @@ impl Rerun<'_> {
             Class::Make => self.make(pid, &made, slot, r),
             Class::Write => self.write(pid, &made, slot),
             Class::Fork => self.fork(pid, &made, slot),
+            Class::Thread => self.start_thread(pid, &made, slot),
             Class::Exec => self.exec(pid, &made, slot),
             Class::Wait => self.wait(pid, &made, slot, r),
             Class::Suspend => self.suspend(pid, &made, slot),
@@ -189,6 +207,7 @@ impl Rerun<'_> {
         }
         let p = self.process(pid);
         let last = p.script.last(p.task.lane);
+        p.progress();
         let skipped = p.script.take(slot);
         let time = p.script.slot(slot).call.time;
         self.time = self.time.max(time);
@@ -371,7 +390,8 @@ impl Rerun<'_> {
             _ => 0,
         };
         if flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM {
-            return Err(self.refused(pid, made, "it starts a second thread"));
+            let why = "it starts a process that shares its memory";
+            return Err(self.refused(pid, made, why));
         }
         if flags & CLONE_FILES != 0 {
             return Err(self.refused(pid, made, "it starts a process that shares its descriptors"));
@@ -400,6 +420,10 @@ impl Rerun<'_> {
         let result = self.process(pid).script.slot(slot).call.result;
         match result {
             Some(r) if r != 0 => self.answer(pid, r),
+            _ if self.process(pid).is_shared() => {
+                let why = "it loads another program while it has several threads";
+                Err(self.refused(pid, made, why))
+            }
             _ if !self.is_settled(pid, made) => self.answer(pid, -EACCES as i64 as u64),
             _ => self.pass(pid),
         }
@@ -503,16 +527,5 @@ impl Rerun<'_> {
         let r = p.task.thread.regs()?;
         self.make_again(pid, r)?;
         Ok(true)
-    }
-
-    /// The kernel does not do a call. The program makes it again, behind what has been sent to it.
-    fn make_again(&mut self, pid: i32, r: Regs) -> Done {
-        let mut again = r;
-        (again.rax, again.orig_rax) = (r.orig_rax, u64::MAX);
-        again.rip = r.rip.wrapping_sub(SYSCALL);
-        let thread = self.process(pid).task.thread;
-        thread.set_regs(&again)?;
-        thread.go_on(0);
-        Ok(())
     }
 }

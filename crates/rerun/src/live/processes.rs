@@ -3,7 +3,7 @@
 use super::memory::ProcessMemory;
 use super::watch::Quiet;
 use super::{After, Done, Error, Finish, Finished, Process, Rerun, Task, Trouble};
-use crate::plan::class::{LIMITS, UNSEEN};
+use crate::plan::class::{Class, LIMITS, UNSEEN};
 use crate::plan::compare::Compare;
 use crate::plan::script::Script;
 use crate::plan::table::Table;
@@ -44,6 +44,8 @@ const INTERPRETER: usize = 3;
 const WAITING: usize = if cfg!(test) { 1 << 20 } else { 1 << 28 };
 /// A recording may have so many processes, with each program that they loaded.
 const PROCESSES: usize = 10_000;
+/// So many threads a process may have had.
+const THREADS: usize = 512;
 /// Recorded calls may take so many bytes of memory, besides what they moved.
 const CALLS: usize = if cfg!(test) { 1 << 22 } else { 3 << 28 };
 
@@ -180,10 +182,10 @@ impl Rerun<'_> {
             let what = "the recording has nothing of a process";
             return Err(Error::Limit(what.into()));
         }
-        match image.others.len() + 1 {
-            1 => Ok(()),
-            n => Err(Error::Limit(format!(
-                "the recorded program had {n} threads: only programs with one thread can be run again"
+        match image.others.len() < THREADS {
+            true => Ok(()),
+            false => Err(Error::Limit(format!(
+                "a recorded process had more than {THREADS} threads"
             ))),
         }
     }
@@ -192,7 +194,10 @@ impl Rerun<'_> {
         let memory = ProcessMemory::of(pid).map_err(Error::Trace)?;
         self.pids.insert(image.pid, pid);
         let process = Process {
-            task: Task::new(Thread::of_child(pid), 0),
+            task: Task::new(Thread::of_child(pid), image.pid),
+            others: Vec::new(),
+            turns: 0,
+            was_ended: false,
             memory,
             pid: image.pid,
             script,
@@ -207,6 +212,7 @@ impl Rerun<'_> {
             fault: None,
         };
         self.processes.insert(pid, process);
+        self.owners.insert(pid, pid);
         Ok(())
     }
 
@@ -216,6 +222,9 @@ impl Rerun<'_> {
         let Some(After::Fork(slot)) = p.task.after else {
             return Err(Error::Limit("a process was made unexpectedly".into()).into());
         };
+        if p.script.slot(slot).class == Class::Thread {
+            return self.made_thread(pid, child, slot);
+        }
         let (slot, parent, table) = (p.script.slot(slot), p.image.number, p.table.clone());
         let recorded = slot.call.result.unwrap_or(0) as i32;
         let its = slot.table.clone().unwrap_or_default();
@@ -265,7 +274,7 @@ impl Rerun<'_> {
         let p = self.process(pid);
         p.task.is_new = false;
         if let Some(at) = p.task.id_at {
-            p.memory.write(at, &p.pid.to_le_bytes())?;
+            p.memory.write(at, &p.task.tid.to_le_bytes())?;
         }
         p.task.thread.go_on(0);
         Ok(())
@@ -332,6 +341,8 @@ impl Rerun<'_> {
         let Some(mut p) = self.processes.remove(&pid) else {
             return Ok(());
         };
+        self.owners.retain(|_, owner| *owner != pid);
+        self.free.remove(&pid);
         p.outputs.now_is_over();
         let recorded = p.image.end;
         let gone = !matches!(recorded, End::Status(0) | End::Exec) && end != recorded;
@@ -423,8 +434,7 @@ impl Rerun<'_> {
         }
         too_much(&p.outputs)?;
         self.keep_few()?;
-        let late: Vec<_> = late.into_iter().map(|l| l.1).collect();
-        self.send_all(pid, &late);
+        self.send_late(pid, &late);
         Ok(())
     }
 

@@ -15,6 +15,9 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Standard output and standard error.
 const STANDARD: [FileId; 2] = [1, 2];
+/// What is told of programs with several threads that do not agree.
+const ORDER: &str = "it has several threads: they follow the recorded order at system calls only, so a lock that was free may \
+    have gone to another thread than recorded. Whether the recorded program itself agrees shows that";
 /// So many differences are told.
 const DIFFERENCES: usize = 100;
 
@@ -91,8 +94,8 @@ impl Rerun<'_> {
     pub fn end(mut self, finish: Result<Finish, Error>) -> Result<Report, Error> {
         let left: Vec<i32> = self.processes.keys().copied().collect();
         self.processes.values().for_each(|p| p.task.thread.kill());
-        for pid in &self.early {
-            Thread::of_child(*pid).kill();
+        for tid in &self.early {
+            Thread::of_child(*tid).kill();
         }
         let finish = finish?;
         for pid in left {
@@ -189,6 +192,22 @@ impl Rerun<'_> {
             .iter()
             .fold(0u64, |n, (_, s)| n.saturating_add(s.uncompared));
         let mut t = self.tally;
+        let (mut verdict, mut why) = (verdict, why);
+        if t.threads
+            && verdict != Verdict::SameFailure
+            && (verdict != Verdict::Same || t.divergence.is_some())
+        {
+            t.notes.push(ORDER.into());
+            let other = matches!(verdict, Verdict::OtherFailure | Verdict::OtherOutput);
+            if other && t.divergence.is_some() {
+                let what = "threads made other calls than the recorded ones";
+                verdict = Verdict::TooFar;
+                why = Some(match why {
+                    Some(why) => format!("{what}: {why}"),
+                    None => what.into(),
+                });
+            }
+        }
         if t.more > 0 {
             t.notes.push(format!("{} more of the kind", t.more));
         }

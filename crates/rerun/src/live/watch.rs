@@ -38,9 +38,14 @@ impl Quiet {
         };
     }
 
+    /// Whether it has computed for long, if the recorded program made so many instructions there.
+    pub fn is_long(&self, recorded: u64) -> bool {
+        self.computed >= COMPUTES.saturating_add(recorded / PER_TICK)
+    }
+
     /// Whether it goes on no more, if the recorded program made so many instructions there.
     fn is_over(&self, recorded: u64) -> bool {
-        self.slept >= SLEEP || self.computed >= COMPUTES.saturating_add(recorded / PER_TICK)
+        self.slept >= SLEEP || self.is_long(recorded)
     }
 }
 
@@ -56,6 +61,7 @@ impl Rerun<'_> {
             }
         }
         self.send_overdue();
+        self.interrupt_long();
         if self.ended.is_some() {
             self.end_quiet();
         } else if self.processes.values().all(|p| p.quiet.slept >= STUCK) {

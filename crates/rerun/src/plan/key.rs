@@ -99,6 +99,7 @@ fn same(number: u64, args: &[u64; 6]) -> u64 {
         Class::Read if number as i64 != SYS_getrandom => SYS_read,
         Class::Open => SYS_openat,
         Class::Fork => SYS_fork,
+        Class::Thread => SYS_clone,
         Class::Wait => SYS_wait4,
         _ => match number as i64 {
             SYS_pipe2 => SYS_pipe,
