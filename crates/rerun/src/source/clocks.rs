@@ -2,7 +2,6 @@
 //! reads the processor's counter, which the stream tells.
 
 use super::Error;
-use super::calls::Counter;
 use crate::wire::{Call, Written};
 use hindsight_timeline::regs::{RDI, RSI};
 use hindsight_timeline::{Cursor, ThreadId, Timeline};
@@ -12,6 +11,17 @@ use std::ops::Range;
 const LONGEST: u64 = 400;
 /// Smaller numbers are those of clocks.
 const CLOCKS: u64 = 64;
+
+/// The processor's counter was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Counter {
+    /// After so many instructions.
+    pub count: u64,
+    /// Behind what has this place in the order of all threads.
+    pub order: u64,
+    /// The place of what the thread did first behind the call before.
+    pub from: u64,
+}
 
 /// The clock of a thread.
 pub struct Clocks {
