@@ -170,21 +170,26 @@ impl Rerun<'_> {
             _ if made.class == Class::Open => self.renamed(pid, &made)?,
             _ => None,
         };
+        self.done_about(pid, &made, (slot, r))
+    }
+
+    /// What is done about a call, if it is this recorded one or none.
+    fn done_about(&mut self, pid: i32, made: &Made, (slot, r): (Option<usize>, Regs)) -> Done {
         match made.class {
-            Class::Time => self.time(pid, &made, slot),
-            Class::Open => self.open(pid, &made, slot, r),
-            Class::Make => self.make(pid, &made, slot, r),
-            Class::Write => self.write(pid, &made, slot),
-            Class::Fork => self.fork(pid, &made, slot),
-            Class::Thread => self.start_thread(pid, &made, slot),
-            Class::Exec => self.exec(pid, &made, slot),
-            Class::Wait => self.wait(pid, &made, slot, r),
-            Class::Suspend => self.suspend(pid, &made, slot),
-            Class::Kill => self.kill(pid, &made, slot),
-            Class::Effect => self.effect(pid, &made, slot),
+            Class::Time => self.time(pid, made, slot),
+            Class::Open => self.open(pid, made, slot, r),
+            Class::Make => self.make(pid, made, slot, r),
+            Class::Write => self.write(pid, made, slot),
+            Class::Fork => self.fork(pid, made, slot),
+            Class::Thread => self.start_thread(pid, made, slot),
+            Class::Exec => self.exec(pid, made, slot),
+            Class::Wait => self.wait(pid, made, slot, r),
+            Class::Suspend => self.suspend(pid, made, slot),
+            Class::Kill => self.kill(pid, made, slot),
+            Class::Effect => self.effect(pid, made, slot),
             _ => match slot {
-                Some(slot) => self.input(pid, &made, slot),
-                None => self.unrecorded(pid, &made),
+                Some(slot) => self.input(pid, made, slot),
+                None => self.unrecorded(pid, made),
             },
         }
     }
