@@ -344,6 +344,33 @@ impl Thread {
         Thread::traced(pid, pid)
     }
 
+    /// Another thread of a traced process, which one of its threads has made.
+    pub fn of_process(pid: i32, tid: i32) -> Thread {
+        Thread::traced(pid, tid)
+    }
+
+    /// Whether a traced thread stands still. It does so no more once something ends its process.
+    pub fn stands(&self) -> bool {
+        let text = std::fs::read(format!("/proc/{}/stat", self.tid())).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        (text.rsplit_once(") ")).is_some_and(|(_, behind)| behind.starts_with('t'))
+    }
+
+    /// The list of locks that others get if a traced thread ends while it holds them (`set_robust_list`).
+    pub fn robust_list(&self) -> Option<u64> {
+        let (mut head, mut len) = (0u64, 0usize);
+        // SAFETY: the kernel writes a pointer and a length to where these pointers lead, which is memory of their sizes.
+        let r = unsafe {
+            libc::syscall(
+                libc::SYS_get_robust_list,
+                self.tid(),
+                &raw mut head,
+                &raw mut len,
+            )
+        };
+        (r == 0 && head != 0).then_some(head)
+    }
+
     /// What the kernel says of a traced process: whether it sleeps, and how much processor time it has used, in ticks.
     /// `None`: it is gone.
     pub fn activity(&self) -> Option<(bool, u64)> {

@@ -3,6 +3,7 @@
 mod answer;
 mod calls;
 mod files;
+mod futex;
 mod memory;
 mod moved;
 mod pass;
@@ -11,6 +12,7 @@ mod recording;
 mod signals;
 mod stack;
 mod tell;
+mod threads;
 mod watch;
 
 use crate::plan::compare::Compare;
@@ -21,11 +23,12 @@ use crate::wire::{Begin, End, Image};
 use hindsight_remote::{Ended, Halt, Regs, Thread};
 use memory::ProcessMemory;
 use recording::Recording;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use threads::State;
 use watch::Quiet;
 
 /// Why a program cannot be run again.
@@ -105,18 +108,22 @@ enum After {
     Restore(Box<Regs>),
 }
 
-/// A process that runs.
-struct Process {
+/// A thread of a process that runs.
+struct Task {
     thread: Thread,
-    memory: ProcessMemory,
-    /// The process id that it sees.
-    pid: i32,
-    script: Script,
-    image: Image,
-    table: Table,
-    /// Where open files are read next.
-    places: HashMap<FileId, u64>,
-    outputs: Compare,
+    /// The recorded thread that it stands for: 0 is the first one of its process.
+    lane: u32,
+    /// The thread id that it sees.
+    tid: i32,
+    state: State,
+    /// It has its turn at the call at which it stands.
+    granted: bool,
+    /// It lets others go on: those with lower numbers, and 0, come first.
+    gave_way: u64,
+    /// It was told to stand still, because it ran for long.
+    interrupted: bool,
+    /// Where the kernel writes zero when it ends.
+    clears: Option<u64>,
     after: Option<After>,
     /// The recorded wait that it makes again.
     held: Option<usize>,
@@ -126,13 +133,56 @@ struct Process {
     backlog: Vec<i32>,
     /// It has not run yet.
     is_new: bool,
+    /// Where its thread id is to stand in its memory when it begins.
+    id_at: Option<u64>,
+}
+
+impl Task {
+    /// The first thread of a process, or one that takes another lane.
+    fn new(thread: Thread, tid: i32) -> Task {
+        Task {
+            thread,
+            lane: 0,
+            tid,
+            state: State::Runs,
+            granted: false,
+            gave_way: 0,
+            interrupted: false,
+            clears: None,
+            after: None,
+            held: None,
+            expected: Vec::new(),
+            backlog: Vec::new(),
+            is_new: true,
+            id_at: None,
+        }
+    }
+}
+
+/// A process that runs.
+struct Process {
+    /// The thread whose turn it is.
+    task: Task,
+    /// All other threads.
+    others: Vec<Task>,
+    /// Numbers waits, and turns that were given up.
+    turns: u64,
+    /// All threads waited, and it got the signal that ended the recorded process.
+    was_ended: bool,
+    memory: ProcessMemory,
+    /// The process id that it sees.
+    pid: i32,
+    script: Script,
+    image: Image,
+    table: Table,
+    /// Where open files are read next.
+    places: HashMap<FileId, u64>,
+    outputs: Compare,
     /// The signal that ended the recorded process comes if it makes no more calls. So many instructions the recorded one
     /// made before that.
     overdue: Option<(i32, u64)>,
     /// How long it has made no call.
     quiet: Quiet,
-    /// Where its thread id is to stand in its memory when it begins.
-    id_at: Option<u64>,
     /// Calls before those of the present program image.
     calls_before: u64,
     /// What its registers for events (`epoll`) are: recorded, and now.
@@ -163,6 +213,10 @@ struct Rerun<'a> {
     /// Open files of which what is written goes nowhere outside: they are only memory, or counters, or `/dev/null`.
     memory: HashSet<FileId>,
     processes: BTreeMap<i32, Process>,
+    /// From threads to processes.
+    owners: HashMap<i32, i32>,
+    /// Processes of which no thread has its turn.
+    free: BTreeSet<i32>,
     /// Processes that stand still before it is known who made them.
     early: HashSet<i32>,
     /// Recorded threads that a process stands for.
@@ -212,6 +266,8 @@ struct Tally {
     /// Calls in a row that were not recorded.
     lost: u32,
     divergence: Option<Divergence>,
+    /// A process had several threads.
+    threads: bool,
     notes: Vec<String>,
     /// Recorded calls that the processes came to, and all of them.
     reached: (u64, u64),
@@ -287,6 +343,8 @@ pub fn rerun(options: Options, setup: Setup) -> Result<Report, Error> {
         real: HashSet::new(),
         memory: HashSet::new(),
         processes: BTreeMap::new(),
+        owners: HashMap::new(),
+        free: BTreeSet::new(),
         early: HashSet::new(),
         taken: HashSet::new(),
         not_made: HashMap::new(),
@@ -315,13 +373,19 @@ impl Rerun<'_> {
             if self.processes.is_empty() {
                 return Ok(Finish::Ended(self.ended.unwrap_or(End::Unknown)));
             }
-            let (pid, halt) = match self.next() {
-                Ok(Some(all)) => all,
-                Ok(None) => continue,
-                Err(Trouble::Error(e)) => return Err(e),
-                Err(Trouble::Finish(f)) => return Ok(f),
+            let (pid, done) = match self.free.pop_first() {
+                Some(pid) => (pid, self.hand_over(pid)),
+                None => match self.next() {
+                    Ok(Some((tid, halt))) => {
+                        let pid = self.owners.get(&tid).copied().unwrap_or(tid);
+                        (pid, self.halted(tid, halt))
+                    }
+                    Ok(None) => continue,
+                    Err(Trouble::Error(e)) => return Err(e),
+                    Err(Trouble::Finish(f)) => return Ok(f),
+                },
             };
-            match self.halted(pid, halt) {
+            match done {
                 Ok(()) => {}
                 // It was killed while it stood still: its end will be told.
                 Err(Trouble::Error(e)) if self.is_gone(pid, &e) => {}
@@ -340,16 +404,20 @@ impl Rerun<'_> {
         code == Some(libc::ESRCH) && self.processes.contains_key(&pid)
     }
 
-    /// Deals with a process that stands still.
-    fn halted(&mut self, pid: i32, halt: Halt) -> Done {
-        if !self.processes.contains_key(&pid) {
+    /// Deals with a thread that stands still, or has ended.
+    fn halted(&mut self, tid: i32, halt: Halt) -> Done {
+        let Some(pid) = self.owners.get(&tid).copied() else {
             match halt {
-                Halt::Ended(_) => drop(self.early.remove(&pid)),
-                _ => drop(self.early.insert(pid)),
+                Halt::Ended(_) => drop(self.early.remove(&tid)),
+                _ => drop(self.early.insert(tid)),
             }
             return Ok(());
+        };
+        if tid != self.process(pid).task.thread.tid() {
+            return self.other_halted(pid, tid, halt);
         }
         match halt {
+            Halt::Ended(_) if tid != pid => self.thread_over(pid, tid),
             Halt::Call => self.call(pid),
             Halt::Returned => self.returned(pid),
             Halt::Made(child) => self.made(pid, child),
@@ -366,7 +434,7 @@ impl Rerun<'_> {
                 self.close(pid, end)
             }
             Halt::Other => {
-                self.process(pid).thread.go_on(0);
+                self.process(pid).task.thread.go_on(0);
                 Ok(())
             }
         }

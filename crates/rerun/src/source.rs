@@ -2,12 +2,13 @@
 
 mod calls;
 mod clocks;
+mod lanes;
 
-use crate::wire::{self, Begin, Call, End, Guest, Image, Question};
+use crate::wire::{self, Begin, Call, End, Guest, Image, Member, Question};
 use calls::{Calls, Next};
-use clocks::Clocks;
 use hindsight_inspect::{Inspector, auxiliary_vector};
 use hindsight_timeline::{Cursor, Ending, Process, ThreadId, Timeline};
+use lanes::Lanes;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
@@ -70,7 +71,7 @@ struct Source {
     timeline: Timeline,
     cursor: Cursor,
     inspector: Inspector,
-    readers: HashMap<ThreadId, (Calls, Clocks)>,
+    readers: HashMap<ThreadId, Lanes>,
 }
 
 impl Source {
@@ -102,6 +103,7 @@ impl Source {
             pid: p.pid,
             ..Image::default()
         };
+        let mut ends = Vec::new();
         for id in &p.threads {
             let thread = self.timeline.thread(*id)?;
             let end = match thread.ending {
@@ -110,7 +112,7 @@ impl Source {
                 Ending::Exec => End::Exec,
                 _ => End::Unknown,
             };
-            let calls = Calls::new(*id).count(&self.timeline)?;
+            let (calls, last) = Calls::new(*id).count(&self.timeline)?;
             if thread.pid != p.pid {
                 image.guests.push(Guest {
                     pid: thread.pid,
@@ -121,12 +123,19 @@ impl Source {
                 });
                 continue;
             }
-            image.threads += 1;
-            if image.threads == 1 {
-                (image.thread, image.calls, image.end) = (id.0, calls, end);
-                image.length = thread.to;
+            image.calls += calls;
+            ends.push((id.0, end, last == Some(libc::SYS_exit_group as u64)));
+            if image.thread == 0 {
+                (image.thread, image.length) = (id.0, thread.to);
+                continue;
             }
+            image.others.push(Member {
+                thread: id.0,
+                tid: thread.tid,
+                length: thread.to,
+            });
         }
+        (image.ended_by, image.end) = end_of(&ends);
         if p.is_whole {
             image.random = self.random(p)?;
         }
@@ -145,26 +154,30 @@ impl Source {
     }
 
     fn calls(&mut self, thread: ThreadId) -> Result<Vec<Call>, Error> {
-        let (reader, clocks) = match self.readers.entry(thread) {
+        let lanes = match self.readers.entry(thread) {
             std::collections::hash_map::Entry::Occupied(e) => e.into_mut(),
             std::collections::hash_map::Entry::Vacant(e) => {
-                e.insert((Calls::new(thread), Clocks::new(&self.timeline, thread)?))
+                e.insert(Lanes::new(&self.timeline, thread)?)
             }
         };
         let (mut out, mut bytes) = (Vec::new(), 0);
         while out.len() < AT_A_TIME && bytes < LARGE {
-            let raw = match reader.next(&self.timeline)? {
-                Some(Next::Call(raw)) => raw,
-                Some(Next::Counter(count)) => {
-                    out.extend(clocks.asked(&mut self.cursor, count)?);
-                    continue;
-                }
-                None => break,
+            let Some((lane, next)) = lanes.next(&self.timeline)? else {
+                break;
             };
-            let mut call = reader.whole(&mut self.cursor, raw)?;
-            call.time = clocks.time(call.count);
-            bytes += call.size();
-            out.push(call);
+            let call = match next {
+                Next::Call(raw) => {
+                    let mut call = lane.calls.whole(&mut self.cursor, raw)?;
+                    call.time = lane.clocks.time(call.count);
+                    Some(call)
+                }
+                Next::Counter(counter) => lane.clocks.asked(&mut self.cursor, counter)?,
+            };
+            if let Some(mut call) = call {
+                call.lane = lane.number;
+                bytes += call.size();
+                out.push(call);
+            }
         }
         Ok(out)
     }
@@ -196,5 +209,41 @@ impl Source {
             }
         }
         Ok(None)
+    }
+}
+
+/// How a process ended whose threads ended so, and the thread whose end that was. With each thread it is said whether its last
+/// call ends the whole process.
+fn end_of(threads: &[(u32, End, bool)]) -> (u32, End) {
+    let whole = |t: &&(u32, End, bool)| t.2 || matches!(t.1, End::Signal(_) | End::Exec);
+    let known = |t: &&(u32, End, bool)| t.1 != End::Unknown;
+    if let Some(t) = threads.iter().filter(known).find(whole) {
+        return (t.0, t.1);
+    }
+    // All have ended by themselves. The first one's status is that of the process.
+    match (threads.first(), threads.iter().all(|t| known(&t))) {
+        (Some(t), true) => (t.0, t.1),
+        (first, _) => (first.map_or(0, |t| t.0), End::Unknown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_ends_as_the_thread_says_that_ends_it() {
+        let zero = End::Status(0);
+        assert_eq!(end_of(&[(2, End::Status(3), false)]), (2, End::Status(3)));
+        let other = [(2, End::Unknown, false), (3, End::Status(4), true)];
+        assert_eq!(end_of(&other), (3, End::Status(4)));
+        let killed = [(2, zero, false), (3, End::Signal(6), false)];
+        assert_eq!(end_of(&killed), (3, End::Signal(6)));
+        let singly = [(2, End::Status(5), false), (3, zero, false)];
+        assert_eq!(end_of(&singly), (2, End::Status(5)));
+        // The recording was cut: one thread's end says nothing about the others.
+        let cut = [(2, End::Unknown, false), (3, zero, false)];
+        assert_eq!(end_of(&cut), (2, End::Unknown));
+        assert_eq!(end_of(&[]), (0, End::Unknown));
     }
 }

@@ -53,20 +53,33 @@ pub struct Image {
     pub is_whole: bool,
     /// The process id.
     pub pid: i32,
-    /// How many threads it had.
-    pub threads: u32,
-    /// Its first thread.
+    /// Its first thread. 0: it has none.
     pub thread: u32,
-    /// How many system calls the first thread made.
+    /// Its other threads, in the order in which they began.
+    pub others: Vec<Member>,
+    /// How many system calls all of them made.
     pub calls: u64,
-    /// How many instructions it had completed at its end.
+    /// How many instructions its first thread had completed at its end.
     pub length: u64,
     /// How it ended.
     pub end: End,
+    /// The thread whose end was that of the process.
+    pub ended_by: u32,
     /// Processes that ran in its memory, until they loaded programs of their own (`vfork`).
     pub guests: Vec<Guest>,
     /// The sixteen random bytes that the kernel gave it, if they are known.
     pub random: Option<[u8; 16]>,
+}
+
+/// A thread besides the first one of a process.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Member {
+    /// Its number.
+    pub thread: u32,
+    /// Its thread id.
+    pub tid: i32,
+    /// How many instructions it had completed at its end.
+    pub length: u64,
 }
 
 /// A process that runs in the memory of another one.
@@ -85,6 +98,17 @@ pub struct Guest {
 }
 
 impl Image {
+    /// The number of the thread that has a lane.
+    pub fn of_lane(&self, lane: u32) -> u32 {
+        if lane == 0 { self.thread } else { lane }
+    }
+
+    /// How many instructions a thread had completed at its end.
+    pub fn length_of(&self, lane: u32) -> u64 {
+        let other = self.others.iter().find(|m| m.thread == lane);
+        other.map_or(self.length, |m| m.length)
+    }
+
     /// The processes that ran in its memory, as if they were images of their own.
     pub fn of_guests(&self) -> impl Iterator<Item = Image> {
         self.guests.iter().map(|g| Image {
@@ -92,8 +116,9 @@ impl Image {
             calls: g.calls,
             length: g.length,
             end: g.end,
+            ended_by: g.thread,
             pid: g.pid,
-            threads: 1,
+            others: Vec::new(),
             guests: Vec::new(),
             number: self.number,
             parent: self.parent,
@@ -132,6 +157,12 @@ impl std::fmt::Display for End {
 /// A recorded system call.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Call {
+    /// The thread that made it: 0 is the first one of its process, and all others have their numbers.
+    pub lane: u32,
+    /// Its place in the order of the calls of all threads.
+    pub order: u64,
+    /// The place in this order of what its thread did first behind the call before.
+    pub from: u64,
     /// The number of instructions that the thread had completed.
     pub count: u64,
     /// Its number.
@@ -253,10 +284,11 @@ macro_rules! structures {
 
 structures! {
     Begin { program, args, env, folder, started, images }
-    Image { number, parent, by_exec, is_whole, pid, threads, thread, calls, length, end, guests, random }
+    Image { number, parent, by_exec, is_whole, pid, thread, others, calls, length, end, ended_by, guests, random }
+    Member { thread, tid, length }
     Guest { pid, thread, calls, length, end }
     Call {
-        count, number, args, result, time, texts, given, sent, unsure, received, unknown, written, signals, library
+        lane, order, from, count, number, args, result, time, texts, given, sent, unsure, received, unknown, written, signals, library
     }
     Written { address, bytes }
     Signal { number, code, during }

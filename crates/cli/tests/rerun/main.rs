@@ -3,6 +3,7 @@
 mod any;
 mod fixes;
 mod same;
+mod threads;
 mod verdicts;
 mod wrong;
 

@@ -33,19 +33,6 @@ fn what_is_not_there_is_named() {
 }
 
 #[test]
-fn threads_are_refused() {
-    let s = Scene::new();
-    let program = s.compile("threads.c", &[]);
-    let (_, trace) = s.record(&[&program]);
-    let said = refused(&s, &trace, &[]);
-    assert!(said.contains("thread"), "{said}");
-    // Also those that only the changed program has.
-    let (_, trace) = s.record(&["true"]);
-    let said = refused(&s, &trace, &[program.to_str().unwrap()]);
-    assert!(said.contains("it starts a second thread: clone"), "{said}");
-}
-
-#[test]
 fn another_program_goes_too_far_away() {
     let s = Scene::new();
     fs::write(s.path("numbers"), "3\n1\n2\n").unwrap();

@@ -19,10 +19,10 @@ impl Rerun<'_> {
     /// Answers a call: the kernel does not do it.
     pub fn answer(&mut self, pid: i32, result: u64) -> Done {
         let p = self.process(pid);
-        let mut r = p.thread.regs()?;
+        let mut r = p.task.thread.regs()?;
         (r.orig_rax, r.rax) = (u64::MAX, result);
-        p.thread.set_regs(&r)?;
-        p.thread.go_on(0);
+        p.task.thread.set_regs(&r)?;
+        self.go_further(pid);
         Ok(())
     }
 
@@ -224,15 +224,15 @@ impl Rerun<'_> {
     /// A call has returned.
     pub fn returned(&mut self, pid: i32) -> Done {
         let p = self.process(pid);
-        let mut r = p.thread.regs()?;
-        let Some(after) = p.after.take() else {
-            p.thread.go_on(0);
+        let mut r = p.task.thread.regs()?;
+        let Some(after) = p.task.after.take() else {
+            p.task.thread.go_on(0);
             return Ok(());
         };
         if (-RESTARTED.1..=-RESTARTED.0).contains(&(r.rax as i64)) {
             // A signal came. The kernel makes the call again.
-            p.after = Some(after);
-            p.thread.go_on(0);
+            p.task.after = Some(after);
+            p.task.thread.go_on(0);
             return Ok(());
         }
         let args = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
@@ -253,7 +253,7 @@ impl Rerun<'_> {
                         p.memory.write(r.rdx, &(recorded as i32).to_le_bytes())?;
                     }
                 }
-                p.thread.set_regs(&r)?;
+                p.task.thread.set_regs(&r)?;
                 self.send(pid, slot);
             }
             After::Wait(before, slot) => {
@@ -262,7 +262,7 @@ impl Rerun<'_> {
             }
             After::Result(slot) => {
                 r.rax = p.script.slot(slot).call.result.unwrap_or(r.rax);
-                p.thread.set_regs(&r)?;
+                p.task.thread.set_regs(&r)?;
             }
             After::Read(before, file) => {
                 if (r.rax as i64) > 0 {
@@ -279,7 +279,7 @@ impl Rerun<'_> {
                 restore(p, *before, r.rax)?;
             }
         }
-        self.process(pid).thread.go_on(0);
+        self.go_further(pid);
         Ok(())
     }
 
@@ -317,10 +317,10 @@ impl Rerun<'_> {
     /// Makes a descriptor in place of a call that would make one of another kind.
     pub fn placeholder(&mut self, pid: i32, on_exec: bool, after: After) -> Done {
         let p = self.process(pid);
-        let mut r = p.thread.regs()?;
+        let mut r = p.task.thread.regs()?;
         r.orig_rax = SYS_eventfd2 as u64;
         (r.rdi, r.rsi) = (0, if on_exec { EFD_CLOEXEC as u64 } else { 0 });
-        p.thread.set_regs(&r)?;
+        p.task.thread.set_regs(&r)?;
         self.pass_and(pid, after)
     }
 
@@ -347,6 +347,6 @@ pub fn restore(
 ) -> std::io::Result<()> {
     let mut r = before;
     (r.rax, r.orig_rax) = (result, u64::MAX);
-    r.rip = p.thread.regs()?.rip;
-    p.thread.set_regs(&r)
+    r.rip = p.task.thread.regs()?.rip;
+    p.task.thread.set_regs(&r)
 }

@@ -15,8 +15,6 @@ use std::collections::HashMap;
 
 /// So many calls in a row that are not recorded are too many.
 const LOST: u32 = 2000;
-/// Length of the system call instruction.
-const SYSCALL: u64 = 2;
 /// A system call that a process is about to make.
 pub struct Made {
     pub number: u64,
@@ -55,7 +53,7 @@ impl Made {
             Some(id) if id < FOREIGN => File::Is(id),
             Some(id) => File::Foreign(id),
         };
-        let key = key(number, &args, &texts, &find);
+        let key = key(number, &args, &texts, &find).by(p.task.lane);
         Made {
             number,
             args,
@@ -83,15 +81,15 @@ impl Rerun<'_> {
         };
         p.overdue = None;
         p.quiet = Quiet::default();
-        let r = p.thread.regs()?;
+        let r = p.task.thread.regs()?;
         // A signal came before it was done, and the kernel makes it again.
-        let again = match &p.after {
+        let again = match &p.task.after {
             Some(After::Wait(before, _)) => before.orig_rax == r.orig_rax,
             Some(After::Fork(slot)) => p.script.slot(*slot).class == class(r.orig_rax, &[0; 6]),
             _ => false,
         };
         if again {
-            let after = p.after.take();
+            let after = p.task.after.take();
             return self.run_call(pid, after);
         }
         let made = Made::of(p, &r, &self.renamed);
@@ -105,10 +103,26 @@ impl Rerun<'_> {
             Class::Absent => return self.answer(pid, -ENOSYS as i64 as u64),
             Class::Descriptors => return self.descriptors(pid, &made),
             Class::Identity => {
-                let id = p.pid as u64;
-                return self.answer(pid, id);
+                let id = match made.number as i64 {
+                    SYS_getpid => p.pid,
+                    _ => p.task.tid,
+                };
+                if made.number as i64 == SYS_set_tid_address {
+                    p.task.clears = Some(made.args[0]).filter(|at| *at != 0);
+                }
+                return self.answer(pid, id as u64);
             }
+            Class::Futex => return self.futex(pid, &made),
+            Class::Exit => return self.exit_thread(pid, &made),
+            Class::Yield if p.is_shared() => {
+                self.give_way(pid);
+                return self.answer(pid, 0);
+            }
+            Class::Yield => return self.pass(pid),
             _ => {}
+        }
+        if self.is_early(pid, &made)? {
+            return Ok(());
         }
         if let Some(done) = self.of_this_machine(pid, &made, r)? {
             return Ok(done);
@@ -120,13 +134,16 @@ impl Rerun<'_> {
             return self.read(pid, &made, r);
         }
         if made.class == Class::Wait
-            && let Some(slot) = self.process(pid).held.take()
+            && let Some(slot) = self.process(pid).task.held.take()
         {
             return self.wait_now(pid, &made, slot, r);
         }
         let found = match self.find(pid, &made.key, made.class)? {
             Found::Nothing => {
-                let vague = self.process(pid).script.vague(&made.key);
+                let vague = {
+                    let p = self.process(pid);
+                    p.script.vague(p.task.lane, &made.key)
+                };
                 vague.map_or(Found::Nothing, Found::Slot)
             }
             found => found,
@@ -134,6 +151,9 @@ impl Rerun<'_> {
         let slot = match found {
             Found::Slot(slot) => {
                 self.agree(pid, slot, &made)?;
+                if self.stays(pid, slot) {
+                    return Ok(());
+                }
                 Some(slot)
             }
             Found::Again(slot) => {
@@ -150,20 +170,26 @@ impl Rerun<'_> {
             _ if made.class == Class::Open => self.renamed(pid, &made)?,
             _ => None,
         };
+        self.done_about(pid, &made, (slot, r))
+    }
+
+    /// What is done about a call, if it is this recorded one or none.
+    fn done_about(&mut self, pid: i32, made: &Made, (slot, r): (Option<usize>, Regs)) -> Done {
         match made.class {
-            Class::Time => self.time(pid, &made, slot),
-            Class::Open => self.open(pid, &made, slot, r),
-            Class::Make => self.make(pid, &made, slot, r),
-            Class::Write => self.write(pid, &made, slot),
-            Class::Fork => self.fork(pid, &made, slot),
-            Class::Exec => self.exec(pid, &made, slot),
-            Class::Wait => self.wait(pid, &made, slot, r),
-            Class::Suspend => self.suspend(pid, &made, slot),
-            Class::Kill => self.kill(pid, &made, slot),
-            Class::Effect => self.effect(pid, &made, slot),
+            Class::Time => self.time(pid, made, slot),
+            Class::Open => self.open(pid, made, slot, r),
+            Class::Make => self.make(pid, made, slot, r),
+            Class::Write => self.write(pid, made, slot),
+            Class::Fork => self.fork(pid, made, slot),
+            Class::Thread => self.start_thread(pid, made, slot),
+            Class::Exec => self.exec(pid, made, slot),
+            Class::Wait => self.wait(pid, made, slot, r),
+            Class::Suspend => self.suspend(pid, made, slot),
+            Class::Kill => self.kill(pid, made, slot),
+            Class::Effect => self.effect(pid, made, slot),
             _ => match slot {
-                Some(slot) => self.input(pid, &made, slot),
-                None => self.unrecorded(pid, &made),
+                Some(slot) => self.input(pid, made, slot),
+                None => self.unrecorded(pid, made),
             },
         }
     }
@@ -185,7 +211,8 @@ impl Rerun<'_> {
             self.load(pid)?;
         }
         let p = self.process(pid);
-        let last = p.script.last();
+        let last = p.script.last(p.task.lane);
+        p.progress();
         let skipped = p.script.take(slot);
         let time = p.script.slot(slot).call.time;
         self.time = self.time.max(time);
@@ -207,7 +234,7 @@ impl Rerun<'_> {
         self.tally.added += 1;
         self.tally.lost += 1;
         let p = self.process(pid);
-        let (expected, last) = (p.script.expected(), p.script.last());
+        let (expected, last) = (p.script.expected(p.task.lane), p.script.last(p.task.lane));
         self.diverge(pid, made, (expected, last), then)?;
         if self.tally.lost > LOST {
             let why = format!("it made {LOST} calls in a row that are not recorded");
@@ -368,7 +395,8 @@ impl Rerun<'_> {
             _ => 0,
         };
         if flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM {
-            return Err(self.refused(pid, made, "it starts a second thread"));
+            let why = "it starts a process that shares its memory";
+            return Err(self.refused(pid, made, why));
         }
         if flags & CLONE_FILES != 0 {
             return Err(self.refused(pid, made, "it starts a process that shares its descriptors"));
@@ -397,6 +425,10 @@ impl Rerun<'_> {
         let result = self.process(pid).script.slot(slot).call.result;
         match result {
             Some(r) if r != 0 => self.answer(pid, r),
+            _ if self.process(pid).is_shared() => {
+                let why = "it loads another program while it has several threads";
+                Err(self.refused(pid, made, why))
+            }
             _ if !self.is_settled(pid, made) => self.answer(pid, -EACCES as i64 as u64),
             _ => self.pass(pid),
         }
@@ -412,7 +444,7 @@ impl Rerun<'_> {
         }
         if self.send_some(pid, slot, true) {
             // The handler runs first, as it did.
-            self.process(pid).held = Some(slot);
+            self.process(pid).task.held = Some(slot);
             return self.make_again(pid, r);
         }
         self.wait_now(pid, made, slot, r)
@@ -446,7 +478,7 @@ impl Rerun<'_> {
             new.rdi = now as u64;
             new.rdx &= !(WNOHANG as u64);
         }
-        self.process(pid).thread.set_regs(&new)?;
+        self.process(pid).task.thread.set_regs(&new)?;
         self.pass_and(pid, After::Wait(Box::new(r), slot))
     }
 
@@ -495,21 +527,10 @@ impl Rerun<'_> {
                 "the recorded program was ended by a signal in this call, and this one is not";
             return Err(Trouble::Finish(Finish::TooFar(why.into())));
         }
-        p.expected.push(n);
-        p.thread.queue(n);
-        let r = p.thread.regs()?;
+        p.task.expected.push(n);
+        p.task.thread.queue(n);
+        let r = p.task.thread.regs()?;
         self.make_again(pid, r)?;
         Ok(true)
-    }
-
-    /// The kernel does not do a call. The program makes it again, behind what has been sent to it.
-    fn make_again(&mut self, pid: i32, r: Regs) -> Done {
-        let mut again = r;
-        (again.rax, again.orig_rax) = (r.orig_rax, u64::MAX);
-        again.rip = r.rip.wrapping_sub(SYSCALL);
-        let thread = self.process(pid).thread;
-        thread.set_regs(&again)?;
-        thread.go_on(0);
-        Ok(())
     }
 }

@@ -108,7 +108,7 @@ impl Rerun<'_> {
                 })
         };
         let p = self.process(pid);
-        let Some(slot) = p.script.like(&is_like) else {
+        let Some(slot) = p.script.like(p.task.lane, &is_like) else {
             return Ok(None);
         };
         if let Some(Some(name)) = p.script.slot(slot).call.texts.first().cloned() {
@@ -317,7 +317,7 @@ impl Rerun<'_> {
         new.r10 =
             ((flags & !(MAP_SHARED | MAP_SHARED_VALIDATE)) | MAP_PRIVATE | MAP_ANONYMOUS) as u64;
         (new.r8, new.r9) = (u64::MAX, 0);
-        self.process(pid).thread.set_regs(&new)?;
+        self.process(pid).task.thread.set_regs(&new)?;
         self.pass_and(pid, After::Map(Box::new(r), bytes))
     }
 

@@ -2,6 +2,7 @@
 
 use super::calls::Made;
 use super::processes::too_much;
+use super::threads::State;
 use super::{After, Done, Error, Rerun};
 use crate::plan::compare::Move;
 use crate::plan::key::File;
@@ -46,6 +47,9 @@ impl Rerun<'_> {
                 Bytes::More => self.load(pid)?,
                 Bytes::Returned(slot) => {
                     self.agree(pid, slot, made)?;
+                    if self.stays(pid, slot) {
+                        return Ok(());
+                    }
                     return self.replay(pid, made, slot, true);
                 }
                 Bytes::Are(bytes, used) => {
@@ -57,9 +61,26 @@ impl Rerun<'_> {
                     return self.deliver(pid, made, &buffers, (bytes, used));
                 }
                 Bytes::Nothing if !self.is_all(pid)? => {}
+                Bytes::Nothing if self.stays_in_read(pid)? => return Ok(()),
                 Bytes::Nothing => return self.read_on(pid, made, (file, at), (r, buffers)),
             }
         }
+    }
+
+    /// Whether the recorded thread read, and nothing came before its process ended. All of the recording is loaded then.
+    fn stays_in_read(&mut self, pid: i32) -> Done<bool> {
+        if !self.process(pid).is_shared() {
+            return Ok(false);
+        }
+        while !self.process(pid).script.is_loaded() {
+            self.load(pid)?;
+        }
+        let p = self.process(pid);
+        let stays = p.script.ends_in_read(p.task.lane);
+        if stays {
+            self.stand(pid, State::Stays);
+        }
+        Ok(stays)
     }
 
     /// Where a read wants its bytes.
@@ -161,7 +182,7 @@ impl Rerun<'_> {
             self.added(pid, made, "this machine's file was read on")?;
             let mut new = r;
             (new.orig_rax, new.r10) = (SYS_pread64 as u64, at);
-            self.process(pid).thread.set_regs(&new)?;
+            self.process(pid).task.thread.set_regs(&new)?;
             return match made.number as i64 {
                 SYS_read => self.pass_and(pid, After::Read(Box::new(r), file)),
                 _ => self.pass_and(pid, After::Restore(Box::new(r))),

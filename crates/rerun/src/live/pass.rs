@@ -99,7 +99,8 @@ impl Rerun<'_> {
 
     /// Whether a call is one that the kernel may do.
     pub fn may_pass(&mut self, pid: i32, made: &Made) -> bool {
-        may_run(made.number, &made.args, pid)
+        let tid = self.process(pid).task.thread.tid();
+        may_run(made.number, &made.args, (pid, tid))
     }
 
     /// The kernel does a call.
@@ -137,27 +138,28 @@ impl Rerun<'_> {
             SYS_open => new.rsi = how,
             _ => new.rdx = how,
         }
-        self.process(pid).thread.set_regs(&new)?;
+        self.process(pid).task.thread.set_regs(&new)?;
         self.pass_and(pid, after)?;
-        let halt = halt_of(pid)?;
-        self.halted(pid, halt)
+        let tid = self.process(pid).task.thread.tid();
+        let halt = halt_of(tid)?;
+        self.halted(tid, halt)
     }
 
     /// Lets the kernel do the call that stands in the registers.
     pub fn run_call(&mut self, pid: i32, after: Option<After>) -> Done {
         let p = self.process(pid);
-        let r = p.thread.regs()?;
+        let r = p.task.thread.regs()?;
         let args = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
-        if !may_run(r.orig_rax, &args, pid) {
+        if !may_run(r.orig_rax, &args, (pid, p.task.thread.tid())) {
             let name = hindsight_timeline::syscall_name(r.orig_rax);
             let what = format!("the program would have made a call that may not be made: {name}");
             return Err(Error::Limit(what).into());
         }
         if after.is_some() {
-            p.after = after;
-            p.thread.step_call(0);
+            p.task.after = after;
+            p.task.thread.step_call(0);
         } else {
-            p.thread.go_on(0);
+            p.task.thread.go_on(0);
         }
         Ok(())
     }
@@ -176,7 +178,7 @@ mod tests {
             let class = class_now(*n, &[0; 6]);
             let asked =
                 class.is_matched() && here(*n, &[0; 6], class, (false, false)) == Here::Pass;
-            asked && may_run(*n, &[0; 6], 1)
+            asked && may_run(*n, &[0; 6], (1, 1))
         };
         let other = |name: &str| {
             let n = syscall_number(name).unwrap();

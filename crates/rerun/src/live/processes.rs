@@ -2,8 +2,8 @@
 
 use super::memory::ProcessMemory;
 use super::watch::Quiet;
-use super::{After, Done, Error, Finish, Finished, Process, Rerun, Trouble};
-use crate::plan::class::{LIMITS, UNSEEN};
+use super::{After, Done, Error, Finish, Finished, Process, Rerun, Task, Trouble};
+use crate::plan::class::{Class, LIMITS, UNSEEN};
 use crate::plan::compare::Compare;
 use crate::plan::script::Script;
 use crate::plan::table::Table;
@@ -44,6 +44,8 @@ const INTERPRETER: usize = 3;
 const WAITING: usize = if cfg!(test) { 1 << 20 } else { 1 << 28 };
 /// A recording may have so many processes, with each program that they loaded.
 const PROCESSES: usize = 10_000;
+/// So many threads a process may have had.
+const THREADS: usize = 512;
 /// Recorded calls may take so many bytes of memory, besides what they moved.
 const CALLS: usize = if cfg!(test) { 1 << 22 } else { 3 << 28 };
 
@@ -113,9 +115,9 @@ impl Rerun<'_> {
             self.names.insert(id as u32, name.into());
         }
         let p = self.process(pid);
-        p.is_new = false;
+        p.task.is_new = false;
         self.prepare(pid)?;
-        self.process(pid).thread.go_on(0);
+        self.process(pid).task.thread.go_on(0);
         Ok(())
     }
 
@@ -176,13 +178,14 @@ impl Rerun<'_> {
 
     /// Whether the calls of an image are those of one thread.
     fn check(&self, image: &Image) -> Result<(), Error> {
-        match image.threads {
-            1 => Ok(()),
-            0 => Err(Error::Limit(
-                "the recording has nothing of a process".into(),
-            )),
-            n => Err(Error::Limit(format!(
-                "the recorded program had {n} threads: only programs with one thread can be run again"
+        if image.thread == 0 {
+            let what = "the recording has nothing of a process";
+            return Err(Error::Limit(what.into()));
+        }
+        match image.others.len() < THREADS {
+            true => Ok(()),
+            false => Err(Error::Limit(format!(
+                "a recorded process had more than {THREADS} threads"
             ))),
         }
     }
@@ -191,7 +194,10 @@ impl Rerun<'_> {
         let memory = ProcessMemory::of(pid).map_err(Error::Trace)?;
         self.pids.insert(image.pid, pid);
         let process = Process {
-            thread: Thread::of_child(pid),
+            task: Task::new(Thread::of_child(pid), image.pid),
+            others: Vec::new(),
+            turns: 0,
+            was_ended: false,
             memory,
             pid: image.pid,
             script,
@@ -199,28 +205,26 @@ impl Rerun<'_> {
             table,
             places: HashMap::new(),
             outputs: Compare::default(),
-            after: None,
-            held: None,
-            expected: Vec::new(),
-            backlog: Vec::new(),
-            is_new: true,
             overdue: None,
             quiet: Quiet::default(),
-            id_at: None,
             calls_before: 0,
             events: HashMap::new(),
             fault: None,
         };
         self.processes.insert(pid, process);
+        self.owners.insert(pid, pid);
         Ok(())
     }
 
     /// A process has made another one.
     pub fn made(&mut self, pid: i32, child: i32) -> Done {
         let p = self.process(pid);
-        let Some(After::Fork(slot)) = p.after else {
+        let Some(After::Fork(slot)) = p.task.after else {
             return Err(Error::Limit("a process was made unexpectedly".into()).into());
         };
+        if p.script.slot(slot).class == Class::Thread {
+            return self.made_thread(pid, child, slot);
+        }
         let (slot, parent, table) = (p.script.slot(slot), p.image.number, p.table.clone());
         let recorded = slot.call.result.unwrap_or(0) as i32;
         let its = slot.table.clone().unwrap_or_default();
@@ -245,18 +249,18 @@ impl Rerun<'_> {
         let id_at = self.child_id(pid)?;
         let p = self.process(child);
         p.events = events;
-        p.id_at = id_at;
+        p.task.id_at = id_at;
         if self.early.remove(&child) {
             self.begin_child(child)?;
         }
-        self.process(pid).thread.step_call(0);
+        self.process(pid).task.thread.step_call(0);
         Ok(())
     }
 
     /// Where the kernel writes the id of a process that this one makes, in the new one's memory.
     fn child_id(&mut self, pid: i32) -> std::io::Result<Option<u64>> {
         let p = self.process(pid);
-        let r = p.thread.regs()?;
+        let r = p.task.thread.regs()?;
         let (flags, at) = match r.orig_rax as i64 {
             libc::SYS_clone => (r.rdi, Some(r.r10)),
             _ => (0, None),
@@ -268,11 +272,11 @@ impl Rerun<'_> {
     /// A new process runs for the first time.
     pub fn begin_child(&mut self, pid: i32) -> Done {
         let p = self.process(pid);
-        p.is_new = false;
-        if let Some(at) = p.id_at {
-            p.memory.write(at, &p.pid.to_le_bytes())?;
+        p.task.is_new = false;
+        if let Some(at) = p.task.id_at {
+            p.memory.write(at, &p.task.tid.to_le_bytes())?;
         }
-        p.thread.go_on(0);
+        p.task.thread.go_on(0);
         Ok(())
     }
 
@@ -296,7 +300,7 @@ impl Rerun<'_> {
         p.image = next;
         p.script.next_program();
         self.prepare(pid)?;
-        self.process(pid).thread.go_on(0);
+        self.process(pid).task.thread.go_on(0);
         Ok(())
     }
 
@@ -304,7 +308,7 @@ impl Rerun<'_> {
     /// the kernel for the time, and it has the recorded random bytes.
     fn prepare(&mut self, pid: i32) -> Result<(), Error> {
         let p = self.process(pid);
-        let at = p.thread.regs()?.rsp;
+        let at = p.task.thread.regs()?.rsp;
         let words = (0..WORDS).map_while(|n| p.memory.word(at.wrapping_add(8 * n)));
         // The number of arguments, the arguments, and the environment. Behind each list stands a zero.
         let mut zeros = words.enumerate().skip(1).filter(|w| w.1 == 0);
@@ -337,6 +341,8 @@ impl Rerun<'_> {
         let Some(mut p) = self.processes.remove(&pid) else {
             return Ok(());
         };
+        self.owners.retain(|_, owner| *owner != pid);
+        self.free.remove(&pid);
         p.outputs.now_is_over();
         let recorded = p.image.end;
         let gone = !matches!(recorded, End::Status(0) | End::Exec) && end != recorded;
@@ -353,7 +359,7 @@ impl Rerun<'_> {
         }
         let reached = p.script.reached();
         let all = p.calls_before.saturating_add(p.image.calls);
-        let fully = end == p.image.end && p.script.expected().is_none() && p.script.is_loaded();
+        let fully = end == p.image.end && p.script.is_done() && p.script.is_loaded();
         let came = if fully {
             all
         } else {
@@ -428,7 +434,7 @@ impl Rerun<'_> {
         }
         too_much(&p.outputs)?;
         self.keep_few()?;
-        self.send_all(pid, &late);
+        self.send_late(pid, &late);
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! Signals come where they came in the recording. Others do not come at all, but for those that the program raises itself.
 
 use super::calls::Made;
-use super::{After, Done, Rerun};
+use super::threads::State;
+use super::{After, Done, Rerun, Task};
 use crate::plan::class::Class;
 use crate::wire::{End, Signal};
 use hindsight_remote::SignalSent;
@@ -27,30 +28,58 @@ pub fn is_fatal(n: i32) -> bool {
     is_sent(n) && !IGNORED.contains(&n)
 }
 
+impl Task {
+    /// Sends a signal. Returns whether it is one that comes.
+    fn send(&mut self, g: &Signal) -> bool {
+        if !is_sent(g.number) {
+            return false;
+        }
+        // The kernel keeps one of a kind only.
+        match self.expected.contains(&g.number) {
+            true => self.backlog.push(g.number),
+            false => {
+                self.expected.push(g.number);
+                self.thread.queue(g.number);
+            }
+        }
+        true
+    }
+}
+
 impl Rerun<'_> {
     /// A signal is about to be delivered.
     pub fn signal(&mut self, pid: i32, s: SignalSent) -> Done {
         let p = self.process(pid);
-        if p.is_new {
+        if p.task.is_new {
             return self.begin_child(pid);
         }
-        let is_expected = p.expected.iter().position(|n| *n == s.number);
+        if s.number == SIGSTOP && std::mem::take(&mut p.task.interrupted) {
+            match p.is_shared() {
+                true => {
+                    self.give_way(pid);
+                    self.stand(pid, State::Ready);
+                }
+                false => p.task.thread.go_on(0),
+            }
+            return Ok(());
+        }
+        let is_expected = p.task.expected.iter().position(|n| *n == s.number);
         if let Some(n) = is_expected {
-            p.expected.remove(n);
-            if let Some(n) = p.backlog.iter().position(|n| *n == s.number) {
-                p.backlog.remove(n);
-                p.expected.push(s.number);
-                p.thread.queue(s.number);
+            p.task.expected.remove(n);
+            if let Some(n) = p.task.backlog.iter().position(|n| *n == s.number) {
+                p.task.backlog.remove(n);
+                p.task.expected.push(s.number);
+                p.task.thread.queue(s.number);
             }
         }
         let is_fault = FAULTS.contains(&s.number) && s.code > 0;
         let comes = is_expected.is_some() || is_fault;
         if comes && (is_fault || s.number == SIGABRT) {
-            let r = p.thread.regs()?;
+            let r = p.task.thread.regs()?;
             p.fault = Some(super::stack::stack(pid, &r, &p.memory));
         }
         let number = if comes { s.number } else { 0 };
-        p.thread.go_on(number);
+        p.task.thread.go_on(number);
         Ok(())
     }
 
@@ -83,19 +112,18 @@ impl Rerun<'_> {
 
     /// Sends signals. Returns whether there are any.
     pub fn send_all(&mut self, pid: i32, list: &[Signal]) -> bool {
+        let task = &mut self.process(pid).task;
+        list.iter().fold(false, |any, g| task.send(g) || any)
+    }
+
+    /// Sends signals that the threads with these lanes got, as far as they live.
+    pub fn send_late(&mut self, pid: i32, list: &[(u32, Signal)]) {
         let p = self.process(pid);
-        let real = |g: &&Signal| is_sent(g.number);
-        for g in list.iter().filter(real) {
-            // The kernel keeps one of a kind only.
-            match p.expected.contains(&g.number) {
-                true => p.backlog.push(g.number),
-                false => {
-                    p.expected.push(g.number);
-                    p.thread.queue(g.number);
-                }
+        for (lane, signal) in list {
+            if let Some(t) = p.tasks_mut().find(|t| t.lane == *lane) {
+                t.send(signal);
             }
         }
-        list.iter().any(|g| real(&g))
     }
 
     /// If somebody else ended the process by a signal behind the last call, that comes if it makes no more calls for a
@@ -105,7 +133,7 @@ impl Rerun<'_> {
             let p = self.process(pid);
             let behind = p
                 .image
-                .length
+                .length_of(p.task.lane)
                 .saturating_sub(p.script.slot(slot).call.count);
             p.overdue = Some((n, behind));
         }
@@ -126,7 +154,7 @@ impl Rerun<'_> {
     /// The program sends a signal. If it is to itself, the kernel sends it; what others got is recorded.
     pub fn kill(&mut self, pid: i32, made: &Made, slot: Option<usize>) -> Done {
         let p = self.process(pid);
-        let mut r = p.thread.regs()?;
+        let mut r = p.task.thread.regs()?;
         let whom = r.rdi as i32;
         let signal = match r.orig_rax as i64 {
             SYS_tgkill | SYS_rt_tgsigqueueinfo => r.rdx as i32,
@@ -134,7 +162,17 @@ impl Rerun<'_> {
         };
         let failed = slot.and_then(|s| p.script.slot(s).call.result);
         let failed = failed.filter(|r| (*r as i64) < 0);
-        if whom != p.pid || failed.is_some() || !is_sent(signal) {
+        let mine = match r.orig_rax as i64 {
+            SYS_tkill => whom == p.task.tid,
+            SYS_tgkill | SYS_rt_tgsigqueueinfo => whom == p.pid && r.rsi as i32 == p.task.tid,
+            // Of several threads any may get it. The recording says which.
+            _ if p.is_shared() => {
+                let got = slot.map(|s| &p.script.slot(s).call.signals);
+                whom == p.pid && got.is_some_and(|g| g.iter().any(|g| g.number == signal))
+            }
+            _ => whom == p.pid,
+        };
+        if !mine || failed.is_some() || !is_sent(signal) {
             let Some(slot) = slot else {
                 self.lasting(made);
                 self.added(pid, made, "it was not sent")?;
@@ -148,13 +186,19 @@ impl Rerun<'_> {
             self.added(pid, made, "it was sent to itself")?;
         }
         let p = self.process(pid);
-        p.expected.push(signal);
+        p.task.expected.push(signal);
         let before = r;
-        r.rdi = pid as u64;
-        if matches!(r.orig_rax as i64, SYS_tgkill | SYS_rt_tgsigqueueinfo) {
-            r.rsi = pid as u64;
+        let tid = p.task.thread.tid() as u64;
+        match r.orig_rax as i64 {
+            SYS_tkill => r.rdi = tid,
+            SYS_tgkill | SYS_rt_tgsigqueueinfo => (r.rdi, r.rsi) = (pid as u64, tid),
+            SYS_kill if p.is_shared() => {
+                (r.rdx, r.rdi, r.rsi) = (r.rsi, pid as u64, tid);
+                r.orig_rax = SYS_tgkill as u64;
+            }
+            _ => r.rdi = pid as u64,
         }
-        p.thread.set_regs(&r)?;
+        p.task.thread.set_regs(&r)?;
         self.pass_and(pid, After::Restore(Box::new(before)))
     }
 

@@ -15,6 +15,9 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Standard output and standard error.
 const STANDARD: [FileId; 2] = [1, 2];
+/// What is told of programs with several threads that do not agree.
+const ORDER: &str = "it has several threads: they follow the recorded order at system calls only, so a lock that was free may \
+    have gone to another thread than recorded. Whether the recorded program itself agrees shows that";
 /// So many differences are told.
 const DIFFERENCES: usize = 100;
 
@@ -52,7 +55,7 @@ impl Rerun<'_> {
     /// What the program does now.
     pub fn now(&mut self, pid: i32, made: &Made) -> Side {
         let p = self.process(pid);
-        let stack = match p.thread.regs() {
+        let stack = match p.task.thread.regs() {
             Ok(r) => super::stack::stack(pid, &r, &p.memory),
             Err(_) => Vec::new(),
         };
@@ -67,7 +70,11 @@ impl Rerun<'_> {
     /// What the recorded program did.
     fn recorded(&mut self, pid: i32, slot: usize) -> Result<Side, Error> {
         let p = self.process(pid);
-        let (call, thread, seen) = (&p.script.slot(slot).call, p.image.thread, p.pid);
+        let (call, thread, seen) = (
+            &p.script.slot(slot).call,
+            p.image.of_lane(p.script.slot(slot).call.lane),
+            p.pid,
+        );
         let text = words(call.number, &call.args, &call.texts);
         let count = call.count;
         let told = self.recording.stack(thread, count);
@@ -86,9 +93,9 @@ impl Rerun<'_> {
     /// Ends the run.
     pub fn end(mut self, finish: Result<Finish, Error>) -> Result<Report, Error> {
         let left: Vec<i32> = self.processes.keys().copied().collect();
-        self.processes.values().for_each(|p| p.thread.kill());
-        for pid in &self.early {
-            Thread::of_child(*pid).kill();
+        self.processes.values().for_each(|p| p.task.thread.kill());
+        for tid in &self.early {
+            Thread::of_child(*tid).kill();
         }
         let finish = finish?;
         for pid in left {
@@ -152,7 +159,7 @@ impl Rerun<'_> {
     fn report(mut self, finish: Finish) -> Result<Report, Error> {
         let image = self.recorded_last();
         let recorded = image.map_or(End::Unknown, |i| i.end);
-        let thread = image.map(|i| i.thread);
+        let thread = image.map(|i| i.ended_by);
         let failed_at = self.failed_at(recorded, thread)?;
         let main = self.finished.iter().find(|f| f.is_main);
         let fails_at = main.and_then(|m| place(m.fault.as_deref()?));
@@ -185,6 +192,22 @@ impl Rerun<'_> {
             .iter()
             .fold(0u64, |n, (_, s)| n.saturating_add(s.uncompared));
         let mut t = self.tally;
+        let (mut verdict, mut why) = (verdict, why);
+        if t.threads
+            && verdict != Verdict::SameFailure
+            && (verdict != Verdict::Same || t.divergence.is_some())
+        {
+            t.notes.push(ORDER.into());
+            let other = matches!(verdict, Verdict::OtherFailure | Verdict::OtherOutput);
+            if other && t.divergence.is_some() {
+                let what = "threads made other calls than the recorded ones";
+                verdict = Verdict::TooFar;
+                why = Some(match why {
+                    Some(why) => format!("{what}: {why}"),
+                    None => what.into(),
+                });
+            }
+        }
         if t.more > 0 {
             t.notes.push(format!("{} more of the kind", t.more));
         }

@@ -23,8 +23,8 @@ impl Hostile {
             number: 1,
             is_whole: true,
             pid: 4711,
-            threads: 1,
             thread: 1,
+            ended_by: 1,
             calls: calls.len() as u64,
             end,
             ..Image::default()

@@ -38,9 +38,14 @@ impl Quiet {
         };
     }
 
+    /// Whether it has computed for long, if the recorded program made so many instructions there.
+    pub fn is_long(&self, recorded: u64) -> bool {
+        self.computed >= COMPUTES.saturating_add(recorded / PER_TICK)
+    }
+
     /// Whether it goes on no more, if the recorded program made so many instructions there.
     fn is_over(&self, recorded: u64) -> bool {
-        self.slept >= SLEEP || self.computed >= COMPUTES.saturating_add(recorded / PER_TICK)
+        self.slept >= SLEEP || self.is_long(recorded)
     }
 }
 
@@ -51,11 +56,12 @@ impl Rerun<'_> {
             return Ok(Some(halt));
         }
         for p in self.processes.values_mut() {
-            if let Some((sleeps, ticks)) = p.thread.activity() {
+            if let Some((sleeps, ticks)) = p.task.thread.activity() {
                 p.quiet.look(sleeps, ticks);
             }
         }
         self.send_overdue();
+        self.interrupt_long();
         if self.ended.is_some() {
             self.end_quiet();
         } else if self.processes.values().all(|p| p.quiet.slept >= STUCK) {
@@ -73,8 +79,8 @@ impl Rerun<'_> {
                 continue;
             };
             p.overdue = None;
-            p.expected.push(n);
-            p.thread.queue(n);
+            p.task.expected.push(n);
+            p.task.thread.queue(n);
             notes.push(format!(
                 "process {} made no more calls, like the recorded one: it got the signal that ended that one ({})",
                 p.pid,
@@ -88,7 +94,7 @@ impl Rerun<'_> {
     fn end_quiet(&mut self) {
         let over = |p: &&super::Process| p.quiet.is_over(0) && p.overdue.is_none();
         let list: Vec<i32> = (self.processes.values().filter(over))
-            .map(|p| p.thread.tid())
+            .map(|p| p.task.thread.tid())
             .collect();
         list.into_iter()
             .for_each(|pid| self.end_left(pid, "it made no more calls"));
@@ -99,7 +105,7 @@ impl Rerun<'_> {
         let Some(p) = self.processes.get(&pid) else {
             return;
         };
-        p.thread.kill();
+        p.task.thread.kill();
         let seen = p.pid;
         if !self.left.insert(pid) {
             return;

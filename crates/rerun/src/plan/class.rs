@@ -34,8 +34,16 @@ pub enum Class {
     Open,
     /// It makes descriptors of another kind.
     Make,
-    /// It makes a process or a thread.
+    /// It makes a process.
     Fork,
+    /// It makes a thread.
+    Thread,
+    /// It waits for other threads, or wakes them.
+    Futex,
+    /// It lets other threads go on.
+    Yield,
+    /// It ends the thread.
+    Exit,
     /// It loads another program.
     Exec,
     /// It waits for a child.
@@ -58,7 +66,7 @@ impl Class {
     pub fn is_matched(self) -> bool {
         !matches!(
             self,
-            Own | Descriptors | Identity | Map | Absent | Refused(_)
+            Own | Descriptors | Identity | Map | Futex | Yield | Exit | Absent | Refused(_)
         )
     }
 }
@@ -85,7 +93,7 @@ pub fn class(number: u64, a: &[u64; 6]) -> Class {
         SYS_socketpair if a[0] as i32 != AF_UNIX => {
             Refused("it connects two sockets that are not local")
         }
-        SYS_clone if a[0] as i32 & CLONE_THREAD != 0 => Refused("it starts a second thread"),
+        SYS_clone if a[0] as i32 & CLONE_THREAD != 0 => Thread,
         SYS_prctl => prctl_class(a[0] as i32),
         SYS_prlimit64 if a[2] != 0 => Effect,
         // Another number than this one changes something.
@@ -199,9 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_refused_and_processes_are_not() {
+    fn threads_are_no_processes() {
         let of = |flags: i32| class(SYS_clone as u64, &[flags as u64, 0, 0, 0, 0, 0]);
         assert_eq!(of(SIGCHLD), Class::Fork);
-        assert!(matches!(of(CLONE_VM | CLONE_THREAD), Class::Refused(_)));
+        assert_eq!(of(CLONE_VM | CLONE_THREAD), Class::Thread);
     }
 }

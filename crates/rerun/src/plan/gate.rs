@@ -114,17 +114,33 @@ const INNER: &[i64] = &[
     SYS_chdir,
     SYS_fchdir,
     SYS_umask,
+    SYS_futex,
+    SYS_sched_yield,
+    SYS_exit,
 ];
 
-/// Whether the kernel may do this call for the process `pid`.
-pub fn may_run(number: u64, a: &[u64; 6], pid: i32) -> bool {
+/// What must be said of a new thread: it shares all with the one that makes it.
+const SHARES: u64 = (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD) as u64;
+/// What else may be said of it.
+const THREADS: u64 = SHARES
+    | (CLONE_SYSVSEM
+        | CLONE_SETTLS
+        | CLONE_PARENT_SETTID
+        | CLONE_CHILD_SETTID
+        | CLONE_CHILD_CLEARTID
+        | CLONE_DETACHED) as u64;
+
+/// Whether the kernel may do this call for a thread: its process, and itself.
+pub fn may_run(number: u64, a: &[u64; 6], (pid, tid): (i32, i32)) -> bool {
     let is_own = |id: u64| id as i32 == pid;
+    let is_self = |id: u64| id as i32 == tid;
     match number as i64 {
         SYS_madvise => (a[2] as u32 as u64) < ADVICE,
         n if UNSEEN.contains(&n) || ASKING.contains(&n) || INNER.contains(&n) => true,
         SYS_open | SYS_openat => !opens_to_change(number, a),
         SYS_socketpair => a[0] as i32 == AF_UNIX,
         // The kernel takes the low half only.
+        SYS_clone if a[0] & SHARES == SHARES => a[0] as u32 as u64 & !THREADS == 0,
         SYS_clone => a[0] as u32 as u64 & !FORKS == 0 && !shares(a[0]),
         SYS_fcntl => matches!(
             a[1] as i32,
@@ -144,8 +160,9 @@ pub fn may_run(number: u64, a: &[u64; 6], pid: i32) -> bool {
         SYS_prctl => matches!(class(number, a), Class::Own | Class::Query),
         SYS_prlimit64 => a[2] == 0,
         SYS_personality => a[0] as u32 == u32::MAX,
-        SYS_kill | SYS_tkill | SYS_rt_sigqueueinfo => is_own(a[0]),
-        SYS_tgkill | SYS_rt_tgsigqueueinfo => is_own(a[0]) && is_own(a[1]),
+        SYS_kill | SYS_rt_sigqueueinfo => is_own(a[0]),
+        SYS_tkill => is_self(a[0]),
+        SYS_tgkill | SYS_rt_tgsigqueueinfo => is_own(a[0]) && is_self(a[1]),
         _ => false,
     }
 }
@@ -163,7 +180,7 @@ mod tests {
     const PID: i32 = 77;
 
     fn may(name: &str, a: [u64; 6]) -> bool {
-        may_run(syscall_number(name).unwrap(), &a, PID)
+        may_run(syscall_number(name).unwrap(), &a, (PID, PID))
     }
 
     /// Whoever lets one more call run says so here.
@@ -171,7 +188,7 @@ mod tests {
     fn these_calls_may_run_and_no_others() {
         let own = [PID as u64, PID as u64, 0, 0, 0, 0];
         let some = [[0; 6], [1, 0, 0, 0, 0, 0], [u64::MAX; 6], own];
-        let may = |n: &u64| some.iter().any(|a| may_run(*n, a, PID));
+        let may = |n: &u64| some.iter().any(|a| may_run(*n, a, (PID, PID)));
         let names: Vec<String> = (0..1000).filter(may).map(syscall_name).collect();
         assert_eq!(names.join("\n"), include_str!("gate/calls.txt").trim_end());
     }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 /// What a call is about.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
+    /// The thread that makes it: 0 is the first one of its process.
+    lane: u32,
     /// The call's number, or that of a call that does the same.
     number: u64,
     /// The paths that it was given.
@@ -33,6 +35,11 @@ pub enum File {
 }
 
 impl Key {
+    /// The same call, made by another thread.
+    pub fn by(self, lane: u32) -> Key {
+        Key { lane, ..self }
+    }
+
     /// The open file that the call is about.
     pub fn file(&self) -> File {
         self.files[0]
@@ -40,7 +47,8 @@ impl Key {
 
     /// Whether only the paths differ.
     pub fn is_like(&self, other: &Key) -> bool {
-        (self.number, self.files, self.detail) == (other.number, other.files, other.detail)
+        let all = |k: &Key| (k.lane, k.number, k.files, k.detail);
+        all(self) == all(other)
     }
 }
 
@@ -76,6 +84,7 @@ pub fn key(
         files = [File::None; 2];
     }
     Key {
+        lane: 0,
         number: same(number, args),
         paths: paths.into(),
         files,
@@ -90,6 +99,7 @@ fn same(number: u64, args: &[u64; 6]) -> u64 {
         Class::Read if number as i64 != SYS_getrandom => SYS_read,
         Class::Open => SYS_openat,
         Class::Fork => SYS_fork,
+        Class::Thread => SYS_clone,
         Class::Wait => SYS_wait4,
         _ => match number as i64 {
             SYS_pipe2 => SYS_pipe,

@@ -3,6 +3,8 @@
 //! Calls are looked for by their keys, not by their order, so one more call or one fewer puts nothing out of step. Bytes are
 //! looked for by their place in the file or stream, so sizes of buffers may differ.
 
+mod lanes;
+
 use super::class::{Class, class, is_lasting};
 use super::compare::{Compare, Move};
 use super::key::{File, Key, key};
@@ -39,6 +41,8 @@ pub struct Slot {
     pub table: Option<Table>,
     /// Calls that are made now are compared with it.
     pub counts: bool,
+    /// How many calls its thread made before.
+    nth: usize,
     used: bool,
 }
 
@@ -117,7 +121,25 @@ impl Files {
     }
 }
 
-/// The calls of a recorded process.
+/// How far a thread has come.
+#[derive(Debug, Default)]
+struct Lane {
+    /// Behind its last call that agreed.
+    reached: usize,
+    /// How many calls of it lie before that.
+    passed: usize,
+    /// Its last call that agreed.
+    last: Option<usize>,
+    /// The last call that counts of those that are loaded.
+    newest: Option<usize>,
+    /// The last one of all.
+    latest: Option<usize>,
+    /// Its calls that are loaded.
+    calls: Vec<usize>,
+}
+
+/// The calls of a recorded process, in the order in which its threads made them. Each thread has a lane. It is that of the
+/// recorded thread which the thread stands for.
 #[derive(Debug, Default)]
 pub struct Script {
     slots: Vec<Slot>,
@@ -125,12 +147,12 @@ pub struct Script {
     answered: HashMap<Key, usize>,
     streams: HashMap<FileId, Stream>,
     table: Table,
+    lanes: HashMap<u32, Lane>,
     /// Behind the last call that agreed.
     reached: usize,
-    last: Option<usize>,
     /// All calls are loaded.
     ended: bool,
-    late: Vec<Signal>,
+    late: Vec<(u32, Signal)>,
     /// The last call that counts.
     newest: Option<usize>,
     kept: usize,
@@ -146,13 +168,14 @@ impl Script {
         }
     }
 
-    /// Adds the next calls. No calls are the end. Returns signals that came behind calls that have been made now.
+    /// Adds the next calls. No calls are the end. Returns signals that came behind calls that have been made now, with the
+    /// lanes of the threads that got them.
     pub fn load(
         &mut self,
         calls: Vec<Call>,
         files: &mut Files,
         outputs: &mut Compare,
-    ) -> Vec<Signal> {
+    ) -> Vec<(u32, Signal)> {
         self.ended = calls.is_empty();
         calls.into_iter().for_each(|c| self.add(c, files, outputs));
         std::mem::take(&mut self.late)
@@ -168,9 +191,10 @@ impl Script {
             .signals
             .drain(..)
             .map(|s| Signal { during: false, ..s });
-        match self.newest.map(|n| &mut self.slots[n]) {
+        let newest = self.lanes.get(&call.lane).and_then(|l| l.newest);
+        match newest.map(|n| &mut self.slots[n]) {
             Some(s) if !s.used => s.call.signals.extend(signals),
-            _ => self.late.extend(signals),
+            _ => self.late.extend(signals.map(|s| (call.lane, s))),
         }
     }
 
@@ -189,7 +213,7 @@ impl Script {
         let class = class(call.number, &call.args);
         let table = &self.table;
         let find = |fd: i32| table.find(fd).map_or(File::Closed, File::Is);
-        let key = key(call.number, &call.args, &call.texts, &find);
+        let key = key(call.number, &call.args, &call.texts, &find).by(call.lane);
         let is_own = |f: File| matches!(f, File::Is(id) if files.own.contains(&id));
         let is_here = is_asked_by_path(class)
             && (call.texts.iter().flatten()).any(|t| !t.is_empty() && files.is_here(t));
@@ -232,8 +256,12 @@ impl Script {
         // They have been compared, or are waited for there.
         (call.sent, call.unsure) = Default::default();
         let forks = class == Class::Fork;
+        let lane = self.lanes.entry(call.lane).or_default();
+        let nth = lane.calls.len();
+        lane.calls.push(index);
+        lane.latest = Some(index);
         if counts {
-            self.newest = Some(index);
+            (self.newest, lane.newest) = (Some(index), Some(index));
             self.waiting
                 .entry(key.clone())
                 .or_default()
@@ -246,6 +274,7 @@ impl Script {
             key,
             made,
             counts,
+            nth,
             used: false,
         });
     }
@@ -295,9 +324,24 @@ impl Script {
         }
     }
 
-    /// Whether it is known which signals came behind a call.
+    /// Whether it is known which signals came behind a call. A thread may make no call for long while others make many, so
+    /// of several threads any later call will do.
     pub fn is_settled(&self, index: usize) -> bool {
-        self.ended || self.newest > Some(index)
+        let lane = self.lane(self.slots[index].call.lane);
+        let later = match self.lanes.len() {
+            0 | 1 => lane.and_then(|l| l.newest),
+            _ => lane.and_then(|l| l.latest),
+        };
+        self.ended || later > Some(index)
+    }
+
+    fn lane(&self, lane: u32) -> Option<&Lane> {
+        self.lanes.get(&lane)
+    }
+
+    /// Behind the last call of a thread that agreed.
+    fn reached_by(&self, lane: u32) -> usize {
+        self.lane(lane).map_or(0, |l| l.reached)
     }
 
     /// Whether no call follows.
@@ -315,9 +359,9 @@ impl Script {
         self.reached
     }
 
-    /// The last call that agreed.
-    pub fn last(&self) -> Option<usize> {
-        self.last
+    /// The last call of a thread that agreed.
+    pub fn last(&self, lane: u32) -> Option<usize> {
+        self.lane(lane)?.last
     }
 
     /// Looks for a call.
@@ -325,7 +369,7 @@ impl Script {
         let waiting = self.waiting.get(key).and_then(|w| w.front().copied());
         let before = self.answered.get(key).copied();
         match (waiting, before) {
-            (Some(i), Some(before)) if class == Class::Query && i > self.reached + FAR => {
+            (Some(i), Some(before)) if class == Class::Query && self.is_far(i) => {
                 Found::Again(before)
             }
             (Some(i), _) => Found::Slot(i),
@@ -335,17 +379,18 @@ impl Script {
         }
     }
 
-    /// The next call that is left, and that is like this.
-    pub fn like(&self, is: &dyn Fn(&Call) -> bool) -> Option<usize> {
-        let near = self.reached..self.slots.len().min(self.reached + NEAR);
-        near.into_iter()
+    /// The next call of a thread that is left, and that is like this.
+    pub fn like(&self, lane: u32, is: &dyn Fn(&Call) -> bool) -> Option<usize> {
+        let of_lane = |i: &usize| self.slots[*i].call.lane == lane;
+        let near = (self.reached_by(lane)..self.slots.len()).filter(of_lane);
+        near.take(NEAR)
             .find(|i| self.is_left_out(*i) && is(&self.slots[*i].call))
     }
 
     /// The next call that is left, if it may be one with this key, because its path is not known.
-    pub fn vague(&self, key: &Key) -> Option<usize> {
+    pub fn vague(&self, lane: u32, key: &Key) -> Option<usize> {
         let slot = |i: &usize| &self.slots[*i];
-        let next = self.expected().filter(|i| slot(i).key.is_like(key));
+        let next = self.expected(lane).filter(|i| slot(i).key.is_like(key));
         next.filter(|i| slot(i).call.texts.iter().any(Option::is_none))
     }
 
@@ -367,10 +412,14 @@ impl Script {
             }
         }
         self.answered.insert(slot.key.clone(), index);
-        self.last = Some(index);
-        let from = self.reached;
-        self.reached = from.max(index + 1);
-        (from..index).find(|i| self.is_left_out(*i))
+        let (number, nth) = (slot.call.lane, slot.nth);
+        let lane = self.lanes.entry(number).or_default();
+        let from = lane.reached;
+        lane.last = Some(index);
+        lane.reached = from.max(index + 1);
+        lane.passed = lane.passed.max(nth + 1);
+        self.reached = self.reached.max(index + 1);
+        (from..index).find(|i| self.slots[*i].call.lane == number && self.is_left_out(*i))
     }
 
     fn is_left_out(&self, index: usize) -> bool {
@@ -383,9 +432,15 @@ impl Script {
         (0..before.min(self.slots.len())).filter(|i| self.is_left_out(*i))
     }
 
-    /// The first call from here on that the program is expected to make.
-    pub fn expected(&self) -> Option<usize> {
-        (self.reached..self.slots.len()).find(|i| self.is_left_out(*i))
+    /// The first call from here on that a thread is expected to make.
+    pub fn expected(&self, lane: u32) -> Option<usize> {
+        let own = |i: &usize| self.slots[*i].call.lane == lane && self.is_left_out(*i);
+        (self.reached_by(lane)..self.slots.len()).find(own)
+    }
+
+    /// Whether every thread has made all calls that were expected of it, as far as they are loaded.
+    pub fn is_done(&self) -> bool {
+        self.lanes.keys().all(|l| self.expected(*l).is_none())
     }
 
     /// What `want` bytes of a file are at a place. With `exact`, a call says the place itself.

@@ -3,6 +3,7 @@
 //! What calls took in stands in the stream, where the recording is quiet. All else is looked up in the recorded memory.
 
 use super::Error;
+use super::clocks::Counter;
 use crate::plan::class::{Class, class};
 use crate::wire::{Blob, Call, LARGEST, Signal, Written};
 use hindsight_events::{Decoder, Event};
@@ -23,6 +24,9 @@ const BUFFERS: u64 = 1024;
 #[derive(Debug, Default)]
 pub struct RawCall {
     pub count: u64,
+    /// Its place in the order of all threads, and that of what its thread did first behind the call before.
+    pub order: u64,
+    from: u64,
     number: u64,
     args: [u64; 6],
     result: Option<u64>,
@@ -33,8 +37,18 @@ pub struct RawCall {
 /// What comes next.
 pub enum Next {
     Call(RawCall),
-    /// The processor's counter was read after so many instructions.
-    Counter(u64),
+    /// The processor's counter was read.
+    Counter(Counter),
+}
+
+impl Next {
+    /// Its place in the order of all threads.
+    pub fn order(&self) -> u64 {
+        match self {
+            Next::Call(c) => c.order,
+            Next::Counter(c) => c.order,
+        }
+    }
 }
 
 /// Registers that change where the counter is read: rax and rdx, and perhaps rcx; and the lengths of the instructions.
@@ -52,6 +66,10 @@ pub struct Calls {
     /// The call that was interrupted. If it is not made again, the process has ended in it.
     interrupted: Option<RawCall>,
     restating: bool,
+    /// The last place in the order of all threads that the stream has told.
+    order: u64,
+    /// The first one behind the call before.
+    first: Option<u64>,
     /// Numbers of the calls that opened files that were mapped as code.
     libraries: Option<HashSet<u64>>,
 }
@@ -66,17 +84,22 @@ impl Calls {
             carried: Vec::new(),
             interrupted: None,
             restating: false,
+            order: 0,
+            first: None,
             libraries: None,
         }
     }
 
-    /// How many there are. Nothing is left to read then.
-    pub fn count(mut self, timeline: &Timeline) -> Result<u64, Error> {
-        let mut n = 0;
+    /// How many there are, and the number of the last one. Nothing is left to read then.
+    pub fn count(mut self, timeline: &Timeline) -> Result<(u64, Option<u64>), Error> {
+        let (mut n, mut last) = (0, None);
         while let Some(next) = self.advance(timeline)? {
-            n += u64::from(matches!(next, Next::Call(_)));
+            if let Next::Call(c) = next {
+                n += 1;
+                last = Some(c.number);
+            }
         }
-        Ok(n)
+        Ok((n, last))
     }
 
     pub fn next(&mut self, timeline: &Timeline) -> Result<Option<Next>, Error> {
@@ -128,11 +151,20 @@ impl Calls {
                     self.interrupted = None;
                     self.open = Some(RawCall {
                         count: pos,
+                        order: self.order,
+                        from: self.first.take().unwrap_or(self.order),
                         number: nr,
                         args,
                         signals: std::mem::take(&mut self.carried),
                         ..RawCall::default()
                     });
+                }
+                Event::Seq { number } => {
+                    self.order = number;
+                    // It belongs to the open call, or to what follows.
+                    if self.open.as_ref().is_none_or(|c| c.count != pos) {
+                        self.first.get_or_insert(number);
+                    }
                 }
                 Event::SyscallRet { ret } => {
                     if let Some(c) = self.open.as_mut().filter(|c| c.count == pos) {
@@ -148,7 +180,12 @@ impl Calls {
                 }
                 Event::Regs { mask, ilen, .. } if COUNTER.contains(&(mask, ilen)) => {
                     self.close();
-                    self.ready.push_back(Next::Counter(pos));
+                    let from = self.first.take().unwrap_or(self.order);
+                    self.ready.push_back(Next::Counter(Counter {
+                        count: pos,
+                        order: self.order,
+                        from,
+                    }));
                 }
                 Event::Signal { signo, code, addr } => {
                     self.signal(pos, (signo, code, addr), before)
@@ -217,6 +254,8 @@ impl Calls {
     pub fn whole(&self, cursor: &mut Cursor, raw: RawCall) -> Result<Call, Error> {
         let libraries = self.libraries.as_ref();
         let mut call = Call {
+            order: raw.order,
+            from: raw.from,
             count: raw.count,
             number: raw.number,
             args: raw.args,
@@ -479,10 +518,29 @@ impl Around<'_> {
         let (at, len) = match call.number as i64 {
             SYS_epoll_ctl => (a[3], 12),
             SYS_poll | SYS_ppoll => (a[0], 8 * a[1].min(1 << 16) as usize),
+            SYS_clone3 => return self.older(call),
             _ => return,
         };
         let bytes = self.bytes(at, len);
         call.given = bytes.into_iter().map_while(|b| b).collect();
+    }
+
+    /// What `clone3` makes stands in memory. The call becomes the older one that makes the same.
+    fn older(&self, call: &mut Call) {
+        let field = |n: u64| self.word(call.args[0].wrapping_add(8 * n));
+        let all = (0..8).map(field).collect::<Option<Vec<u64>>>();
+        let Some(&[flags, _, child, parent, signal, stack, size, tls]) = all.as_deref() else {
+            return;
+        };
+        call.number = SYS_clone as u64;
+        call.args = [
+            flags | signal,
+            stack.wrapping_add(size),
+            parent,
+            child,
+            tls,
+            0,
+        ];
     }
 
     /// What a call received, and what else it wrote.
@@ -533,36 +591,4 @@ impl Around<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_that_cannot_be_looked_up_is_asked_for_once() {
-        let asked = Cell::new(0);
-        let nothing = |_, _| {
-            asked.set(asked.get() + 1);
-            assert!(asked.get() < 10);
-            Vec::new()
-        };
-        assert_eq!(text(0x1000, nothing), None);
-        let memory = |at: u64, len: usize| -> Vec<Option<u8>> {
-            let all = [b"a".repeat(100), vec![0; 100]].concat();
-            let from = (at - 0x1000) as usize;
-            all[from..from + len].iter().map(|b| Some(*b)).collect()
-        };
-        assert_eq!(text(0x1000, memory), Some(b"a".repeat(100)));
-        assert_eq!(text(0x1001, memory), Some(b"a".repeat(99)));
-        assert_eq!(text(0, memory), None);
-        assert_eq!(text(0x1000, |_, len| vec![Some(1); len]), None);
-    }
-
-    #[test]
-    fn holes_are_told_up_to_a_number() {
-        let bytes: Vec<_> = (0..4 * HOLES).map(|n| (n % 2 == 0).then_some(1)).collect();
-        let (blob, holes) = known(bytes);
-        assert_eq!(blob.len(), 4 * HOLES);
-        assert_eq!(holes.len(), HOLES + 1);
-        let (at, len) = holes[HOLES];
-        assert_eq!(at + len, 4 * HOLES as u64);
-    }
-}
+mod tests;

@@ -12,6 +12,17 @@ const LONGEST: u64 = 400;
 /// Smaller numbers are those of clocks.
 const CLOCKS: u64 = 64;
 
+/// The processor's counter was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Counter {
+    /// After so many instructions.
+    pub count: u64,
+    /// Behind what has this place in the order of all threads.
+    pub order: u64,
+    /// The place of what the thread did first behind the call before.
+    pub from: u64,
+}
+
 /// The clock of a thread.
 pub struct Clocks {
     timeline: Timeline,
@@ -48,7 +59,16 @@ impl Clocks {
 
     /// What the program asked of the clock where it read the processor's counter after so many instructions, as if it had made
     /// a system call. `None`: the program itself read the counter.
-    pub fn asked(&mut self, cursor: &mut Cursor, count: u64) -> Result<Option<Call>, Error> {
+    pub fn asked(&mut self, cursor: &mut Cursor, at: Counter) -> Result<Option<Call>, Error> {
+        let call = self.told(cursor, at.count)?;
+        Ok(call.map(|c| Call {
+            order: at.order,
+            from: at.from,
+            ..c
+        }))
+    }
+
+    fn told(&mut self, cursor: &mut Cursor, count: u64) -> Result<Option<Call>, Error> {
         let Some(code) = self.code.clone() else {
             return Ok(None);
         };

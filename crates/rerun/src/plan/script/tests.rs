@@ -88,7 +88,7 @@ fn one_call_more_or_fewer_puts_nothing_out_of_step() {
     assert_eq!(l.ask(&recorded[2]), Found::Again(2));
     assert_eq!(l.ask(&recorded[4]), Found::Slot(4));
     assert_eq!(l.script.reached(), 5);
-    assert_eq!(l.script.expected(), Some(5));
+    assert_eq!(l.script.expected(0), Some(5));
 }
 
 #[test]

@@ -1,0 +1,69 @@
+//! Programs with several threads.
+
+use super::rerun;
+use hindsight_lab::Scene;
+use serde_json::Value;
+use std::path::Path;
+
+/// The recorded program is run again, and agrees to its end.
+fn agrees(s: &Scene, trace: &Path, verdict: &str) {
+    let (_, report) = rerun::<&str>(s, trace, &[]);
+    assert_eq!(report["agrees"], true, "{report:#}");
+    assert_eq!(report["verdict"], verdict, "{report:#}");
+}
+
+#[test]
+fn a_thread_is_made_and_joined() {
+    let s = Scene::new();
+    let program = s.compile("threads.c", &[]);
+    let (_, trace) = s.record(&[&program]);
+    agrees(&s, &trace, "no-failure");
+}
+
+/// Threads wait for conditions and at a barrier. Who does which job makes no call, so it does not matter.
+#[test]
+fn two_threads_share_a_queue() {
+    let s = Scene::new();
+    let program = s.compile("rerun/threads/jobs.c", &[]);
+    let program = program.to_str().unwrap();
+    let (done, trace) = s.record(&[program, "2", "100"]);
+    assert_eq!(done.text(), "5050 5050\n");
+    let (_, report) = rerun::<&str>(&s, &trace, &[]);
+    assert_eq!(report["verdict"], "no-failure", "{report:#}");
+    // More jobs are other output.
+    let (_, report) = rerun(&s, &trace, &[program, "2", "101"]);
+    assert_eq!(report["outputs"][0]["now"], "5151 5151", "{report:#}");
+    let notes = report["notes"].as_array().unwrap();
+    let is_told = |n: &Value| n.as_str().unwrap().contains("several threads");
+    assert!(notes.iter().any(is_told), "{report:#}");
+}
+
+#[test]
+fn threads_end_and_wait_in_many_ways() {
+    let s = Scene::new();
+    let program = s.compile("rerun/threads/ends.c", &[]);
+    for (how, verdict) in [
+        // A thread that waits, or reads, is left when the process ends.
+        ("waits", "same-failure"),
+        ("reads", "same-failure"),
+        ("fails", "same-failure"),
+        ("late", "no-failure"),
+        ("child", "no-failure"),
+        ("spins", "no-failure"),
+    ] {
+        let (_, trace) = s.record(&[program.to_str().unwrap(), how]);
+        agrees(&s, &trace, verdict);
+    }
+}
+
+/// Nobody knows what a thread does that is not recorded.
+#[test]
+fn a_thread_that_is_not_recorded_goes_too_far() {
+    let s = Scene::new();
+    let program = s.compile("threads.c", &[]);
+    let (_, trace) = s.record(&["true"]);
+    let (done, report) = rerun(&s, &trace, &[program.to_str().unwrap()]);
+    assert_eq!(done.status.code(), Some(5), "{report:#}");
+    let why = report["why"].as_str().unwrap();
+    assert!(why.contains("starts a thread"), "{why}");
+}

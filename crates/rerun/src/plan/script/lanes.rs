@@ -1,0 +1,58 @@
+//! What a thread of the recorded process does next.
+
+use super::{FAR, Script, Slot};
+use crate::plan::class::Class;
+use crate::wire::Call;
+
+impl Script {
+    /// The next call of a thread, counted or not, behind those that were made.
+    fn next_call(&self, lane: u32) -> Option<&Call> {
+        let lane = self.lane(lane)?;
+        lane.calls.get(lane.passed).map(|i| &self.slots[*i].call)
+    }
+
+    /// Whether it is known what a thread does next.
+    pub fn is_known(&self, lane: u32) -> bool {
+        self.next_call(lane).is_some()
+    }
+
+    /// The place, in the order of all threads, of what a thread does next. Behind its last call that is the end.
+    pub fn next_of(&self, lane: u32) -> u64 {
+        self.next_call(lane).map_or(u64::MAX, |c| c.from)
+    }
+
+    /// How many instructions a thread made between the last call that was made and the next one.
+    pub fn span(&self, lane: u32) -> u64 {
+        let next = self.next_call(lane).map_or(0, |c| c.count);
+        let lane = self.lane(lane);
+        let before = lane.and_then(|l| l.calls.get(l.passed.checked_sub(1)?));
+        next.saturating_sub(before.map_or(0, |i| self.slots[*i].call.count))
+    }
+
+    /// Whether the last recorded call of a thread is a read that did not return.
+    pub fn ends_in_read(&self, lane: u32) -> bool {
+        let last = self.lane(lane).and_then(|l| l.calls.last());
+        let read = |s: &Slot| s.class == Class::Read && s.call.result.is_none();
+        self.ended && last.is_some_and(|i| read(&self.slots[*i]))
+    }
+
+    /// Passes the next recorded call of a thread with this number and second argument, if no call that counts comes before
+    /// it. Returns its result. Such a call is not compared: whether a thread has to wait depends on others.
+    pub fn take_aside(&mut self, lane: u32, number: u64, how: u64) -> Option<u64> {
+        let slots = &self.slots;
+        let lane = self.lanes.get_mut(&lane)?;
+        let rest = lane.calls.get(lane.passed..)?.iter();
+        let near = rest.take_while(|i| !slots[**i].counts || slots[**i].used);
+        let is_it = |i: &usize| (slots[*i].call.number, slots[*i].call.args[1]) == (number, how);
+        let found = near.copied().find(is_it)?;
+        lane.passed = slots[found].nth + 1;
+        slots[found].call.result
+    }
+
+    /// Whether a call lies far ahead of the last one of its thread that agreed.
+    pub(super) fn is_far(&self, index: usize) -> bool {
+        let slot = &self.slots[index];
+        let passed = self.lane(slot.call.lane).map_or(0, |l| l.passed);
+        slot.nth > passed + FAR
+    }
+}
