@@ -123,6 +123,7 @@ pub fn take(t: &mut Thread, addr: u64) -> Option<Old> {
         }
         // A large page would take 2 MiB for it.
         sys::madvise_no_huge_page(cells, BLOCK);
+        sys::madvise_populate(cells, BLOCK);
         if let Some(h) = ring::header() {
             h.commons.fetch_add(BLOCK, AcqRel);
         }
@@ -172,7 +173,8 @@ impl Old {
         if sys::resident(start, BLOCK).ok()?.iter().all(|r| *r) {
             return None;
         }
-        // A page that is not in memory may have been swapped out, so all are read.
+        // A page that is not in memory may have been swapped out, so all are read. One call is cheaper than a fault for each.
+        sys::madvise_populate_read(start, BLOCK);
         let mut pages = [const { None }; (BLOCK / PAGE) as usize];
         for (i, old) in pages.iter_mut().enumerate() {
             // SAFETY: the window is readable, aligned to pages, and only this thread writes to it.
