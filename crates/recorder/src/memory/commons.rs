@@ -16,11 +16,10 @@ use crate::thread::{SHARED, Thread};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::*};
 use hindsight_events::event::LINE;
 use hindsight_events::ring::commons;
+pub use hindsight_events::ring::commons::BLOCK;
 use hindsight_isa::Predictor;
 use linux_raw_sys::general::*;
 
-/// Bytes of a block. Its pages are mapped at once where the kernel maps several pages for one fault.
-pub const BLOCK: u64 = 64 << 10;
 const BLOCKS: usize = (Predictor::WINDOW.size() / BLOCK) as usize;
 
 /// What is in the file at a block's place.

@@ -1,11 +1,11 @@
 //! Fills lines of the shadow memory before a thread comes to them (see [`crate::thread::ahead`]).
 
 use crate::memory::commons::{self, BLOCK, Old};
-use crate::run::lines::{self, Changes};
+use crate::run::lines::{self, Changes, Page};
 use crate::run::shadow::Shadow;
 use crate::sys::{self, PAGE};
 use crate::thread::Thread;
-use hindsight_events::event::LINE;
+use hindsight_events::event::{LINE, LINES};
 use hindsight_isa::Predictor;
 
 /// A common block of which more lines differ from memory is given to nobody any more.
@@ -67,8 +67,33 @@ fn take(t: &mut Thread, addr: u64) -> bool {
     let Some(old) = commons::take(t, addr) else {
         return false;
     };
-    if say(t, addr, addr + BLOCK, Some(&old)).differ > MOST_DIFFER {
+    let mut differ = 0;
+    for page in (addr..addr + BLOCK).step_by(PAGE as usize) {
+        if !refer(t, page, &old) {
+            differ += say(t, page, page + PAGE, Some(&old)).differ;
+        }
+    }
+    if differ > MOST_DIFFER {
         commons::let_go(addr);
+    }
+    true
+}
+
+/// Records how the cells of a page have changed from `old` to those that threads have in common, by a reference to these. Returns
+/// false, and does nothing, if memory does not hold the same.
+fn refer(t: &mut Thread, page: u64, old: &Old) -> bool {
+    let mut now = [[0; 8]; LINES];
+    // SAFETY: the window is readable and aligned to pages, and only this thread writes to it.
+    let cells = unsafe { &*t.cell(page).cast::<Page>() };
+    if lines::load_page(page, &mut now).is_err() || now != *cells {
+        return false;
+    }
+    let mut masks = [0; LINES];
+    for (i, (mask, now)) in masks.iter_mut().zip(&now).enumerate() {
+        *mask = lines::difference(&old.line(page % BLOCK + i as u64 * LINE), now);
+    }
+    if masks != [0; LINES] {
+        t.emit.refer(t.pos, page, &masks);
     }
     true
 }
