@@ -75,7 +75,8 @@ fn place(t: &Thread) -> Option<(i32, u64)> {
     Some((fd, at))
 }
 
-/// Lets the thread's cells of the block of memory at `addr` be the common ones. That block is mapped whole, and readable. Returns
+/// Lets the thread's cells of the block of memory at `addr` be the common ones. The first read of them maps all of the block, where
+/// the kernel maps the pages around a fault that it has in memory. That block is mapped whole, and readable. Returns
 /// what the cells held. The caller makes them agree with memory, and says how they differ from that. `None`: nothing has changed.
 pub fn take(t: &mut Thread, addr: u64) -> Option<Old> {
     let cell = t.window.predictor().cell(addr);
@@ -144,7 +145,6 @@ pub fn take(t: &mut Thread, addr: u64) -> Option<Old> {
         return None;
     }
     sys::madvise_dontdump(cells, BLOCK);
-    sys::madvise_populate_read(cells, BLOCK);
     t.shared_pages.add_cells(cell..cell + BLOCK);
     Some(old)
 }
