@@ -7,6 +7,7 @@ mod reap;
 mod summons;
 
 use crate::collected::{Collected, Requests};
+use crate::commons::Commons;
 use crate::images::Images;
 use crate::lane::{Lane, MOST_HELD, Open};
 use crate::locks::Locks;
@@ -106,6 +107,7 @@ pub struct Collector<'c, W: Write> {
     pruned: Instant,
     locks: Locks,
     modules: Modules,
+    commons: Commons,
     /// Files of which the user was told that their content could not be read.
     missed: HashSet<Vec<u8>>,
     requests: Requests,
@@ -201,6 +203,7 @@ impl<'c, W: Write> Collector<'c, W> {
             pruned: Instant::now(),
             locks: Locks::default(),
             modules: Modules::default(),
+            commons: Commons::default(),
             missed: HashSet::new(),
             requests: Requests::default(),
             asking: None,

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
@@ -308,6 +308,16 @@ impl Control {
         let given = before.saturating_sub(self.blocks());
         let less = |n: u64| Some(n.saturating_sub(given));
         let _ = self.header().commons.fetch_update(AcqRel, Relaxed, less);
+    }
+
+    /// Reads common cells of an image, from cell `cell` on. `None`: it has none there, or they cannot be read.
+    pub(crate) fn read_commons(&self, image: u32, cell: u64, to: &mut [u8]) -> Option<()> {
+        let at = commons::offset(image)?;
+        let end = cell.checked_add(to.len() as u64)?;
+        if end > commons::BYTES {
+            return None;
+        }
+        self.file.read_exact_at(to, at + cell).ok()
     }
 
     /// Bytes of memory that the file takes, without common cells.

@@ -292,6 +292,7 @@ impl Open {
             unpredicted_reads: counts.mispredictions,
             translated: counts.translated,
             cache_flushes: counts.flushes,
+            ring_bytes: counts.carried,
             exits: counts.exits.to_vec(),
             end: self.end.as_ref().map(|(kind, code, message)| StreamEnd {
                 kind: format!("{kind:?}").to_lowercase(),

@@ -19,6 +19,7 @@
 mod alive;
 mod collect;
 mod collected;
+mod commons;
 mod control;
 mod discard;
 mod futex;

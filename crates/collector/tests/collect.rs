@@ -5,9 +5,12 @@ mod common;
 use common::*;
 use hindsight_collector::Control;
 use hindsight_events::copied::stage;
-use hindsight_events::ring::RING_BYTES;
+use hindsight_events::event::tag;
+use hindsight_events::ring::{RING_BYTES, commons};
 use hindsight_events::{Decoder, EndKind, Event};
 use hindsight_trace::{Completeness, Summary, Trace};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
@@ -62,6 +65,94 @@ fn what_is_held_back_comes_without_a_key_frame_too() {
     });
     assert_eq!(positions(&o.trace(), 1), (0..N).collect::<Vec<_>>());
     assert!(o.told.is_empty(), "{:?}", o.told);
+}
+
+/// The bytes of a trace's stream, without times, which the collector writes.
+fn said(t: &Trace, stream: u32) -> Vec<(u64, String)> {
+    let mut all = Vec::new();
+    for c in t.chunks(stream) {
+        let b = t.load(c).unwrap();
+        let (mut dec, mut at) = (Decoder::default(), 0);
+        while let Some((pos, e, n)) = dec.decode(&b[at..]) {
+            at += n;
+            if !matches!(e, Event::Time { .. }) {
+                all.push((pos, format!("{e:?}")));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn references_to_common_cells_become_what_these_hold() {
+    const BLOCKS: u64 = 50;
+    const FAR: u64 = 0x7fff_0000_0000;
+    let byte = |i: u64| (i * 7 + (i >> 8) * 13) as u8;
+    let cells: Vec<u8> = (0..BLOCKS * commons::BLOCK).map(byte).collect();
+    let masks = |i: u64| (0..64).map(move |l| [0xff, 0xff, 0x81, 0][((l + i / 5) % 4) as usize]);
+    let pages = |i: u64| (3 * i, FAR + 4096 * i, masks(i).collect());
+    let mut changes: Vec<(u64, u64, Vec<u8>)> = (0..BLOCKS * 16).map(pages).collect();
+    // Some lines within a page.
+    changes.push((90_000, FAR + 4096 + 192, vec![0xf0, 0xff]));
+    let mut o = collect(Disk::default(), |control, _| {
+        let file = File::from(control.fd().try_clone_to_owned().unwrap());
+        let at = commons::offset(1).unwrap() + FAR % commons::BYTES;
+        file.write_all_at(&cells, at).unwrap();
+        let (mut refers, mut says) = (Producer::new(control, 1), Producer::new(control, 2));
+        for (pos, line, masks) in &changes {
+            let (pos, line) = (*pos, *line);
+            refers.emit(pos, &Event::Common { line, masks });
+            let mut words = Vec::new();
+            let lines = cells[(line - FAR) as usize..].as_chunks::<64>().0;
+            for (mask, line) in masks.iter().zip(lines) {
+                let chosen = line.as_chunks::<8>().0.iter().enumerate();
+                words.extend(chosen.filter(|(i, _)| mask >> i & 1 != 0).map(|(_, w)| *w));
+            }
+            let words = words.as_flattened();
+            says.emit(pos, &Event::Lines { line, masks, words });
+            refers.emit(pos, &patch(pos));
+            says.emit(pos, &patch(pos));
+        }
+        refers.end();
+        says.end();
+    });
+    let t = o.trace();
+    assert_eq!(t.completeness(), Completeness::Complete);
+    assert!(o.told.is_empty(), "{:?}", o.told);
+    let both = [said(&t, 1), said(&t, 2)];
+    assert_eq!(both[0].len() as u64, 2 * (BLOCKS * 16 + 1));
+    assert!(both[0] == both[1]);
+    // Chunks end at the same events, so that the file does not depend on who has referred.
+    let ends = |s| t.chunks(s).iter().map(|c| c.last_pos).collect::<Vec<_>>();
+    assert!(ends(1).len() > 1);
+    assert_eq!(ends(1), ends(2));
+}
+
+#[test]
+fn references_to_cells_that_cannot_be_there_end_a_stream() {
+    let mut o = collect(Disk::default(), |control, _| {
+        let masks = &[0xff; 64];
+        let mut p = Producer::of(
+            control,
+            1,
+            Who {
+                image: 4097,
+                ..Who::thread()
+            },
+        );
+        p.emit(1, &patch(1));
+        p.emit(2, &Event::Common { line: 4096, masks });
+        p.emit(3, &patch(3));
+        p.end();
+        // Half of one, as of a thread that was killed.
+        let mut p = Producer::new(control, 2);
+        p.emit(1, &patch(1));
+        p.raw(&[tag::COMMON, 1, 0x80]);
+        p.end();
+    });
+    let t = o.trace();
+    assert_eq!((positions(&t, 1), positions(&t, 2)), (vec![1], vec![1]));
+    assert_eq!(o.told.len(), 1, "{:?}", o.told);
 }
 
 /// However much comes at once, a recording that is cut later says how long it took, since replay

@@ -57,13 +57,15 @@ pub struct Who {
     pub command: Vec<u8>,
 }
 
-/// What a producer counts. These numbers are only shown; nothing depends on them.
+/// What is counted of a producer. These numbers are only shown; nothing depends on them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counts {
     pub mispredictions: u64,
     pub translated: u64,
     pub flushes: u64,
     pub exits: [u64; 16],
+    /// Bytes that came through the ring.
+    pub carried: u64,
 }
 
 /// A key frame that a copy of the process makes (see [`crate::copied`]), as the ring says.
@@ -193,6 +195,7 @@ impl Consumer {
             translated: c.translated.load(Relaxed),
             flushes: c.flushes.load(Relaxed),
             exits,
+            carried: self.tail,
         }
     }
 

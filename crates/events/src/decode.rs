@@ -38,18 +38,16 @@ impl Decoder {
                 Event::Patch { line, mask, words }
             }
             tag::LINES => {
-                let line = r.int()?;
-                let n = usize::try_from(r.int()?).ok()?;
-                let first = (line / LINE) as usize % LINES;
-                if line % LINE != 0 || n == 0 || n > LINES - first {
-                    return None;
-                }
-                let masks = r.take(n)?;
+                let (line, masks) = r.lines()?;
                 Event::Lines {
                     line,
                     masks,
                     words: r.take(selected(masks))?,
                 }
+            }
+            tag::COMMON => {
+                let (line, masks) = r.lines()?;
+                Event::Common { line, masks }
             }
             tag::PATCH_BYTES => {
                 let addr = r.int()?;
@@ -276,6 +274,16 @@ impl<'a> Reader<'a> {
     fn word(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
+    /// The first one of some lines of one page, and a mask for each.
+    fn lines(&mut self) -> Option<(u64, &'a [u8])> {
+        let line = self.int()?;
+        let n = usize::try_from(self.int()?).ok()?;
+        let first = (line / LINE) as usize % LINES;
+        if line % LINE != 0 || n == 0 || n > LINES - first {
+            return None;
+        }
+        Some((line, self.take(n)?))
+    }
     fn bytes(&mut self) -> Option<&'a [u8]> {
         let n = self.int()?;
         if n > MAX_BYTES as u64 {
@@ -301,7 +309,11 @@ mod tests {
         registers: &[9; 10],
     };
 
-    const OF_MEMORY: [Event; 18] = [
+    const OF_MEMORY: [Event; 19] = [
+        Event::Common {
+            line: 0x1fc0,
+            masks: &[0xfe],
+        },
         Event::Lines {
             line: 0x7fff_ffff_ffc0,
             masks: &[0xff],

@@ -25,6 +25,7 @@ impl Encoder {
         let tag = match ev {
             Event::Patch { .. } => tag::PATCH,
             Event::Lines { .. } => tag::LINES,
+            Event::Common { .. } => tag::COMMON,
             Event::PatchBytes { .. } => tag::PATCH_BYTES,
             Event::Syscall { .. } => tag::SYSCALL,
             Event::SyscallRet { .. } => tag::SYSCALL_RET,
@@ -83,6 +84,13 @@ impl Encoder {
                     out[at..at + bytes.len()].copy_from_slice(bytes);
                     at += bytes.len();
                 }
+            }
+            Event::Common { line, masks } => {
+                debug_assert!(masks.len() <= LINES);
+                int(&mut at, line);
+                int(&mut at, masks.len() as u64);
+                out[at..at + masks.len()].copy_from_slice(masks);
+                at += masks.len();
             }
             Event::PatchBytes { addr, len, value } => {
                 int(&mut at, addr);

@@ -103,6 +103,9 @@ pub enum Event<'a> {
         masks: &'a [u8],
         words: &'a [u8],
     },
+    /// In rings only: an [`Event::Lines`] whose words the image's [common cells](crate::ring::commons) hold at the cells of these
+    /// lines. The collector writes [`Event::Lines`] in its place.
+    Common { line: u64, masks: &'a [u8] },
     /// `len` (1 to 8) bytes at guest address `addr` hold the low bytes of `value`.
     PatchBytes { addr: u64, len: u8, value: u64 },
     /// The instruction is a system call with this number and these arguments.
@@ -285,6 +288,8 @@ pub mod tag {
     pub const RESTATE: u8 = 30;
     pub const X87: u8 = 31;
     pub const LINES: u8 = 32;
+    /// In rings only.
+    pub const COMMON: u8 = 33;
     /// Number of tags.
-    pub const COUNT: usize = 33;
+    pub const COUNT: usize = 34;
 }

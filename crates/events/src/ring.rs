@@ -77,6 +77,9 @@ pub mod commons {
     /// Bytes of each part: those of a thread's window.
     pub const BYTES: u64 = 1 << 32;
 
+    /// Bytes of a block of cells. A block is there as a whole, or not yet.
+    pub const BLOCK: u64 = 64 << 10;
+
     /// Images that have a part.
     const IMAGES: u32 = 4096;
 

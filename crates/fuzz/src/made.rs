@@ -128,7 +128,7 @@ impl Made {
             match how {
                 Pushed::Full => {}
                 Pushed::More => return sequence,
-                Pushed::Bad => panic!("these are no events"),
+                Pushed::Common | Pushed::Bad => panic!("these are no events"),
             }
         }
     }

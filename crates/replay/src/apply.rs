@@ -188,6 +188,7 @@ impl Machine<'_> {
             }
             Event::Patch { .. }
             | Event::PatchBytes { .. }
+            | Event::Common { .. }
             | Event::Seq { .. }
             | Event::Time { .. }
             | Event::Code { .. }

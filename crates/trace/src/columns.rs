@@ -8,8 +8,10 @@ use hindsight_events::{Decoder, Encoder, Event};
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use std::ops::Range;
 
+mod common;
 mod outline;
 
+pub use common::PAGE;
 pub use outline::outline;
 
 /// A chunk ends when its events have at least this many bytes in wire form.
@@ -135,6 +137,8 @@ pub enum Pushed {
     More,
     /// The chunk is complete. Take it with [`ChunkBuilder::take`] and push the remaining bytes.
     Full,
+    /// The next event is an [`Event::Common`]. Push it with [`ChunkBuilder::push_common`].
+    Common,
     /// The next bytes are not an event.
     Bad,
 }
@@ -218,8 +222,9 @@ impl ChunkBuilder {
                 return (at, Pushed::Full);
             }
             let n = match t {
+                tag::COMMON => return (at, Pushed::Common),
                 tag::PATCH => self.patch(&wire[at..]),
-                tag::LINES => self.lines(&wire[at..]),
+                tag::LINES => self.whole_lines(&wire[at..]),
                 tag::SEQ => self.sequence(&wire[at..]),
                 tag::SYSCALL => self.integers(t, &wire[at..], 7),
                 tag::SYSCALL_RET => self.integers(t, &wire[at..], 1),
@@ -415,21 +420,28 @@ impl ChunkBuilder {
         Some(words.end)
     }
 
-    /// Takes a [`Event::Lines`]. Its words are a run of their own.
-    fn lines(&mut self, b: &[u8]) -> Option<usize> {
+    /// Takes a [`Event::Lines`].
+    fn whole_lines(&mut self, b: &[u8]) -> Option<usize> {
         let (delta, ints) = get(b, 1)?;
         let (_, _, len) = Decoder::default().decode(b)?;
         let pos = self.place(delta)?;
         let (n, masks) = get(b, varint::skip(b, ints, 1)?)?;
-        let words = masks + n as usize..len;
+        let words = masks + n as usize;
+        self.lines(pos, &b[ints..masks], &b[masks..words], |to| {
+            to.extend_from_slice(&b[words..len]);
+        });
+        Some(len)
+    }
+
+    /// Adds an [`Event::Lines`] with these integers and masks. `words` appends its words, which are a run of their own.
+    fn lines(&mut self, pos: u64, ints: &[u8], masks: &[u8], words: impl FnOnce(&mut Vec<u8>)) {
         self.begin_event(tag::LINES, pos);
-        append(&mut self.columns[col::INT], b, ints..masks);
-        append(&mut self.columns[col::MASK], b, masks..words.start);
+        self.columns[col::INT].extend_from_slice(ints);
+        self.columns[col::MASK].extend_from_slice(masks);
         self.end_run();
-        append(&mut self.columns[col::WORD], b, words);
+        words(&mut self.columns[col::WORD]);
         self.run.end = self.columns[col::WORD].len();
         self.end_run();
-        Some(len)
     }
 
     /// Begins another run of patches.

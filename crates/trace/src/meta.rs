@@ -408,6 +408,8 @@ pub struct StreamSummary {
     pub raw_bytes: u64,
     /// Bytes of the chunks in the file.
     pub stored_bytes: u64,
+    /// Bytes that came through the ring. 0: not known.
+    pub ring_bytes: u64,
     /// Number of guest instructions that were translated.
     pub translated: u64,
     /// How often the translation cache was emptied.

@@ -191,6 +191,7 @@ impl Report {
             "memory restated",
             "x87 results",
             "patches of lines",
+            "common cells",
         ];
         NAMES
             .into_iter()

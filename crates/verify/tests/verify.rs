@@ -64,7 +64,7 @@ fn write_stream<W: std::io::Write>(w: &mut Writer<W>, stream: u32, mut wire: &[u
         match pushed {
             Pushed::Full => {}
             Pushed::More => break assert!(wire.is_empty()),
-            Pushed::Bad => panic!("not events"),
+            Pushed::Common | Pushed::Bad => panic!("not events"),
         }
     }
 }

@@ -31,6 +31,13 @@ fn threads_that_read_the_same_memory_take_it_once() {
         let added = share() - natively;
         assert!((24 * MIB..64 * MIB).contains(&added), "{} MiB", added / MIB);
     }
+    // A ring has 64 bytes for each page of common cells. With their content, the rings together would carry 96 MiB.
+    if is_usual {
+        let info = scene.info(&trace);
+        let streams = info["streams"].as_array().unwrap().iter();
+        let carried: u64 = streams.map(|s| s["ring_bytes"].as_u64().unwrap()).sum();
+        assert!(carried < 8 * MIB, "{} MiB", carried / MIB);
+    }
     // Each thread comes to the recorder about once for each block of 64 KiB. Each has 393,216 lines.
     let unpredicted = scene.info(&trace)["images"][0]["unpredicted_reads"]
         .as_u64()

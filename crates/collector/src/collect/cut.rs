@@ -190,8 +190,13 @@ impl<W: Write> Collector<'_, W> {
             if let Some(e) = failure {
                 self.fail(e);
             }
+            let pushed = match pushed {
+                Pushed::Common => self.expand(i, &mut at),
+                _ => pushed,
+            };
             match pushed {
                 Pushed::More => break,
+                Pushed::Common => {}
                 Pushed::Full => {
                     if let Some(open) = &mut self.lanes[i].open {
                         open.full(self.origin);
@@ -205,6 +210,25 @@ impl<W: Write> Collector<'_, W> {
             }
         }
         self.lanes[i].done(at, self.thrifty);
+    }
+
+    /// Takes an event that refers to common cells, at `at` of what is pending. Returns [`Pushed::Common`] if it has done so.
+    fn expand(&mut self, i: usize, at: &mut usize) -> Pushed {
+        let Lane { pending, open, .. } = &mut self.lanes[i];
+        let Some(open) = open else {
+            return Pushed::Bad;
+        };
+        let (image, commons, control) = (open.info.image, &mut self.commons, self.control);
+        let taken =
+            (open.builder).push_common(&pending[*at..], |page| commons.page(control, image, page));
+        match taken {
+            Ok(n) => {
+                *at += n;
+                open.events += 1;
+                Pushed::Common
+            }
+            Err(why) => why,
+        }
     }
 
     /// The thread of ring `i` has files in its memory whose content cannot be read. Tells the
@@ -412,6 +436,7 @@ impl<W: Write> Collector<'_, W> {
         self.images.end(&open.info);
         if self.images.open(image) == 0 {
             self.control.forget_commons(image);
+            self.commons.forget(image);
         }
         if let Some(out) = &mut self.out.output
             && let Err(e) = out.end(summary)

@@ -16,11 +16,10 @@ use crate::thread::{SHARED, Thread};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::*};
 use hindsight_events::event::LINE;
 use hindsight_events::ring::commons;
+pub use hindsight_events::ring::commons::BLOCK;
 use hindsight_isa::Predictor;
 use linux_raw_sys::general::*;
 
-/// Bytes of a block. Its pages are mapped at once where the kernel maps several pages for one fault.
-pub const BLOCK: u64 = 64 << 10;
 const BLOCKS: usize = (Predictor::WINDOW.size() / BLOCK) as usize;
 
 /// What is in the file at a block's place.
@@ -76,7 +75,8 @@ fn place(t: &Thread) -> Option<(i32, u64)> {
     Some((fd, at))
 }
 
-/// Lets the thread's cells of the block of memory at `addr` be the common ones. That block is mapped whole, and readable. Returns
+/// Lets the thread's cells of the block of memory at `addr` be the common ones. The first read of them maps all of the block, where
+/// the kernel maps the pages around a fault that it has in memory. That block is mapped whole, and readable. Returns
 /// what the cells held. The caller makes them agree with memory, and says how they differ from that. `None`: nothing has changed.
 pub fn take(t: &mut Thread, addr: u64) -> Option<Old> {
     let cell = t.window.predictor().cell(addr);
@@ -123,6 +123,7 @@ pub fn take(t: &mut Thread, addr: u64) -> Option<Old> {
         }
         // A large page would take 2 MiB for it.
         sys::madvise_no_huge_page(cells, BLOCK);
+        sys::madvise_populate(cells, BLOCK);
         if let Some(h) = ring::header() {
             h.commons.fetch_add(BLOCK, AcqRel);
         }
@@ -144,7 +145,6 @@ pub fn take(t: &mut Thread, addr: u64) -> Option<Old> {
         return None;
     }
     sys::madvise_dontdump(cells, BLOCK);
-    sys::madvise_populate_read(cells, BLOCK);
     t.shared_pages.add_cells(cell..cell + BLOCK);
     Some(old)
 }
@@ -172,7 +172,8 @@ impl Old {
         if sys::resident(start, BLOCK).ok()?.iter().all(|r| *r) {
             return None;
         }
-        // A page that is not in memory may have been swapped out, so all are read.
+        // A page that is not in memory may have been swapped out, so all are read. One call is cheaper than a fault for each.
+        sys::madvise_populate_read(start, BLOCK);
         let mut pages = [const { None }; (BLOCK / PAGE) as usize];
         for (i, old) in pages.iter_mut().enumerate() {
             // SAFETY: the window is readable, aligned to pages, and only this thread writes to it.

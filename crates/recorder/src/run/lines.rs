@@ -23,6 +23,19 @@ pub fn as_words(line: &[u8; LINE as usize]) -> Words {
     words
 }
 
+/// A page as lines.
+pub type Page = [Words; LINES];
+
+/// Copies what memory holds in the page at `page`.
+pub fn load_page(page: u64, to: &mut Page) -> Result<(), Fault> {
+    let bytes = to.as_flattened_mut();
+    // SAFETY: the words of a page are as many bytes, and any bytes are words.
+    let bytes = unsafe {
+        core::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast::<u8>(), size_of::<Page>())
+    };
+    guard::read(page, bytes)
+}
+
 /// Bit `i`: word `i` differs.
 pub fn difference(a: &Words, b: &Words) -> u8 {
     let differs = |(i, (a, b)): (usize, (&u64, &u64))| ((a != b) as u8) << i;

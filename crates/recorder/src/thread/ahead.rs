@@ -13,7 +13,7 @@ const SHOWN_MOST: u32 = 256;
 /// Bytes filled ahead the first time.
 const LEAST: u64 = 256;
 /// Bytes filled ahead at most.
-pub const MOST: u64 = 64 << 10;
+pub const MOST: u64 = 256 << 10;
 
 #[derive(Clone, Copy, Debug)]
 struct Way {

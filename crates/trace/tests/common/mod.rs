@@ -257,7 +257,7 @@ pub fn write_stream(w: &mut Writer<Vec<u8>>, id: u32, wire: &[u8]) {
         match pushed {
             Pushed::Full => {}
             Pushed::More => break,
-            Pushed::Bad => panic!("bad event at {at}"),
+            Pushed::Common | Pushed::Bad => panic!("bad event at {at}"),
         }
     }
     assert_eq!(at, wire.len());

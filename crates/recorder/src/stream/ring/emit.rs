@@ -6,6 +6,7 @@ use crate::sys;
 use core::ops::ControlFlow;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::*;
+use hindsight_events::event::selected;
 use hindsight_events::producer;
 use hindsight_events::ring::{self, Ctl, LEAST_ROOM, RING_BYTES, kind, state, wish};
 use hindsight_events::{Encoder, Event, MAX_EVENT, Pen};
@@ -44,6 +45,8 @@ pub struct Emitter {
     ready: u64,
     /// The ring's head at the last key frame.
     framed: u64,
+    /// Bytes of common cells to which it has referred since then: they come to the recording as if the ring had carried them.
+    referred: u64,
     /// So much has been written since then that a circular recording needs another key frame.
     long: bool,
     /// Nanoseconds for which this emitter has waited for room.
@@ -65,6 +68,7 @@ impl Emitter {
             looked: 0,
             ready: 0,
             framed: 0,
+            referred: 0,
             long: false,
             waited: 0,
         }
@@ -84,6 +88,7 @@ impl Emitter {
             looked: c.head.load(Relaxed),
             ready: 0,
             framed: c.head.load(Relaxed),
+            referred: 0,
             long: false,
             waited: 0,
         })
@@ -222,7 +227,7 @@ impl Emitter {
     /// Notes that a key frame was written, or cannot be now.
     pub fn framed(&mut self) {
         let head = self.ctl.map_or(0, |c| c.head.load(Relaxed));
-        (self.framed, self.long) = (head, false);
+        (self.framed, self.referred, self.long) = (head, 0, false);
     }
 
     /// Whether the collector could not get the content of a file of which it was told.
@@ -302,6 +307,19 @@ impl Emitter {
         }
     }
 
+    /// Whether a circular recording needs another key frame, with the ring's head here.
+    fn is_due(&self, head: u64) -> bool {
+        head - self.framed + self.referred >= self.interval()
+    }
+
+    /// Appends [`Event::Common`], which says that these lines changed to what the common cells hold.
+    pub fn refer(&mut self, pos: u64, line: u64, masks: &[u8]) {
+        self.emit(pos, &Event::Common { line, masks });
+        self.referred += selected(masks) as u64;
+        let head = self.ctl.map_or(0, |c| c.head.load(Relaxed));
+        self.long |= self.is_due(head);
+    }
+
     /// Finds room for an eighth of the ring, or less before the end of its data. Waits while there
     /// is none. False if the next event may reach the end of the data.
     #[cold]
@@ -324,7 +342,7 @@ impl Emitter {
         self.pen.at = self.data as u64 + at;
         let free = (most - SPARE + 1).saturating_sub(used);
         let part = self.make_ready(at).min(self.interval());
-        self.long = head - self.framed >= self.interval();
+        self.long = self.is_due(head);
         self.pen.limit = self.pen.at + room.min(free).min(part);
         room > 0
     }
