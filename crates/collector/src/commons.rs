@@ -1,7 +1,7 @@
 //! The common cells of program images, to which threads refer in place of their content (`Event::Common`).
 
 use crate::Control;
-use hindsight_events::ring::commons::BLOCK;
+use hindsight_events::ring::commons::{BLOCK, BYTES};
 use hindsight_trace::columns::PAGE;
 
 /// Reads common cells. A block of them does not change from when somebody refers to it until its image ends, so the last one is
@@ -17,7 +17,7 @@ impl Commons {
     /// The common cells of `image` for the page at `addr`, which lies at the beginning of a page. `None`: the image has none, or
     /// they cannot be read.
     pub fn page(&mut self, control: &Control, image: u32, addr: u64) -> Option<&[u8; PAGE]> {
-        let of = (image, addr / BLOCK * BLOCK % (1 << 32));
+        let of = (image, addr / BLOCK * BLOCK % BYTES);
         if self.of != Some(of) {
             self.of = None;
             self.block.resize(BLOCK as usize, 0);

@@ -8,7 +8,7 @@ use hindsight_events::copied::stage;
 use hindsight_events::event::tag;
 use hindsight_events::ring::{RING_BYTES, commons};
 use hindsight_events::{Decoder, EndKind, Event};
-use hindsight_trace::{Completeness, Summary, Trace};
+use hindsight_trace::{Completeness, Header, Summary, Trace};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -126,6 +126,32 @@ fn references_to_common_cells_become_what_these_hold() {
     let ends = |s| t.chunks(s).iter().map(|c| c.last_pos).collect::<Vec<_>>();
     assert!(ends(1).len() > 1);
     assert_eq!(ends(1), ends(2));
+}
+
+#[test]
+fn a_thread_that_wrote_nothing_leaves_common_cells_to_others() {
+    let cells: Vec<u8> = (0..commons::BLOCK).map(|i| (i * 7) as u8).collect();
+    let produce = |control: &Control| {
+        let file = File::from(control.fd().try_clone_to_owned().unwrap());
+        let at = commons::offset(1).unwrap();
+        file.write_all_at(&cells, at).unwrap();
+        // It was killed as it began. The collector comes to it first.
+        Producer::new(control, 1).end();
+        Producer::of(control, 2, Who::image(1, 0)).end();
+        let mut p = Producer::new(control, 3);
+        let masks = &[0xff; 64];
+        p.emit(1, &Event::Common { line: 0, masks });
+        p.end();
+    };
+    let mut o = collect_behind(Disk::default(), &Header::default(), produce, |_, _| {});
+    let t = o.trace();
+    let lines = Event::Lines {
+        line: 0,
+        masks: &[0xff; 64],
+        words: &cells[..4096],
+    };
+    assert!(o.told.is_empty(), "{:?}", o.told);
+    assert!(said(&t, 3) == [(1, format!("{lines:?}"))]);
 }
 
 #[test]

@@ -433,6 +433,10 @@ impl<W: Write> Collector<'_, W> {
         self.put(&open.info, &mut open.builder, &told);
         let own = pid == self.program;
         self.out.see(&summary, own);
+        if open.info.kind == StreamKind::Thread {
+            // Threads that nobody has seen yet may refer to common cells. The image's ring leads to them, and may be unseen, too.
+            self.image_ring(image);
+        }
         self.images.end(&open.info);
         if self.images.open(image) == 0 {
             self.control.forget_commons(image);

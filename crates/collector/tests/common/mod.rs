@@ -192,9 +192,20 @@ pub fn collect(disk: Disk, produce: impl FnOnce(&Control, &Disk)) -> Outcome {
 
 /// [`collect`] into a trace that begins with `header`.
 pub fn collect_with(disk: Disk, header: &Header, produce: impl FnOnce(&Control, &Disk)) -> Outcome {
+    collect_behind(disk, header, |_| {}, produce)
+}
+
+/// [`collect_with`]. All of what `before` produces is there when the collector first looks.
+pub fn collect_behind(
+    disk: Disk,
+    header: &Header,
+    before: impl FnOnce(&Control),
+    produce: impl FnOnce(&Control, &Disk),
+) -> Outcome {
     let control = Control::new().unwrap();
     let me = std::process::id() as i32;
     control.header().guest_pid.store(me, Relaxed);
+    before(&control);
     let told = Mutex::new(Vec::new());
     let tell = |m: &str| told.lock().unwrap().push(m.to_string());
     let collector = Collector::new(&control, disk.clone(), header, tell).unwrap();
