@@ -209,10 +209,11 @@ fn play(
             None => {
                 raw = buffers.take();
                 let mut full = |raw: &mut Raw| {
-                    buffers.away += 1;
-                    let portion = std::mem::replace(raw, buffers.take());
                     // If nobody receives any more, that shows below.
-                    _ = send(Left::Marks(Box::new(portion)));
+                    _ = send(Left::Marks(Box::new(std::mem::take(raw))));
+                    buffers.away += 1;
+                    // Only behind that, since it may wait for this one to come back.
+                    *raw = buffers.take();
                 };
                 let most = if stepped { usize::MAX } else { PORTION };
                 harvest(&mut m, &mut known, &mut raw, (most, &mut full)).map_err(fail)?;
