@@ -167,8 +167,8 @@ fn memory_grows_with_the_program_as_stated() {
 
 #[test]
 fn memory_of_one_level_grows_with_the_program_as_stated() {
-    let (s, mib) = (Scene::new(), 128);
-    let trace = recorded(&s, mib, 20, &["read"]);
+    let (s, mib) = (Scene::new(), 96);
+    let trace = recorded(&s, mib, 8, &["read"]);
     let is = peak(&trace, "one level");
     let may = ONE_LEVEL[0] + ONE_LEVEL[1] * mib;
     eprintln!("{is} MiB, stated {may}");
