@@ -15,6 +15,7 @@ mod mapped;
 mod memory;
 mod names;
 mod open;
+mod progress;
 mod signals;
 mod threads;
 
@@ -24,17 +25,14 @@ pub use names::plain;
 pub use open::{Open, OpenKind, Stat};
 pub use signals::Action;
 pub use threads::Threads;
-use threads::Waiting;
 
 use crate::coredump::threads;
 use crate::{Error, Result, auxiliary_vector};
-use calls::may_begin_again;
-use hindsight_timeline::regs::RAX;
 use hindsight_timeline::{
     Cancel, Cursor, Mapping, ModuleHash, Position, Process, Thread, ThreadId, Timeline, VecState,
-    syscall_name,
 };
 use history::History;
+use progress::InCall;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -199,25 +197,14 @@ pub fn process_state(cursor: &mut Cursor, cancel: &Cancel) -> Result<(ProcessSta
     }
     let names = timeline.names(own.image)?;
     let live = timeline.threads()?;
-    let (mut there, mut waiting) = (BTreeSet::new(), Vec::new());
+    let (mut there, mut in_calls) = (BTreeSet::new(), Vec::new());
     for t in &all {
         let thread = found(&timeline, &live, &own, t.tid, here)?;
         let mut made = registers(t.tid, t.cpu.words().to_vec(), &t.vectors);
-        if let Some(call) = call_in_progress(&mut looker, thread.id, here)? {
-            // It begins again.
-            waiting.push(Waiting::at(&mut looker)?);
-            made = registers(
-                t.tid,
-                looker.registers()?.words().to_vec(),
-                &looker.vectors()?,
-            );
-            if !may_begin_again(call) {
-                state.refused.push(format!(
-                    "thread {} is in `{}`, which may be half done, and does not begin again; it has returned a few calls further on",
-                    t.tid,
-                    syscall_name(call)
-                ));
-            }
+        if let Some(call) = InCall::of(&mut looker, (thread.id, t.tid), here)? {
+            let general = looker.registers()?.words().to_vec();
+            made = registers(t.tid, general, &looker.vectors()?);
+            in_calls.push(call);
         }
         made.name = names.of(&timeline, thread, here)?;
         made.blocked = match signals::blocked(&history, &mut looker, thread.id)? {
@@ -243,7 +230,8 @@ pub fn process_state(cursor: &mut Cursor, cancel: &Cancel) -> Result<(ProcessSta
             .push("the process's first thread has ended".into()),
     }
     let files = files::opened(&timeline, &own, here, &mut state)?;
-    let threads = Threads::new(&own, &state, ended, waiting);
+    progress::check(cursor, &in_calls, &mut state)?;
+    let threads = Threads::new(&state, ended, &in_calls);
     Ok((state, Stored { threads, files }))
 }
 
@@ -341,18 +329,4 @@ fn call_of(
     cursor.seek_count(thread, count)?;
     let call = cursor.system_call_here()?;
     Ok(call.map(|c| c.to_string()))
-}
-
-/// The number of the system call in which another thread is at an instant. The cursor then stands before it.
-fn call_in_progress(cursor: &mut Cursor, thread: ThreadId, at: Position) -> Result<Option<u64>> {
-    let timeline = cursor.timeline().clone();
-    let (done, returned) = (
-        timeline.count_at(thread, at)?,
-        timeline.returned_at(thread, at)?,
-    );
-    if done == returned {
-        return Ok(None);
-    }
-    cursor.seek_count(thread, returned.unwrap_or(0))?;
-    Ok(Some(cursor.registers()?.gpr[RAX]))
 }

@@ -1,5 +1,6 @@
 // Goes on from a place: the call of getppid. What it prints behind that must not depend on whether it was made again there.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -143,6 +144,30 @@ static int descriptors(void) {
     return 4;
 }
 
+// Waits until so many other threads sleep in the kernel, and no more live.
+static void settle(int others) {
+    struct timespec nap = {.tv_nsec = 5000000};
+    for (int steady = 0; steady < 4; steady++) {
+        nanosleep(&nap, NULL);
+        int asleep = 0, all = 0;
+        DIR *tasks = opendir("/proc/self/task");
+        for (struct dirent *d; (d = readdir(tasks));) {
+            char path[300], text[200] = "";
+            if (d->d_name[0] == '.' || atoi(d->d_name) == getpid())
+                continue;
+            snprintf(path, sizeof path, "/proc/self/task/%s/stat", d->d_name);
+            int f = open(path, O_RDONLY);
+            read(f, text, sizeof text - 1);
+            close(f);
+            all++;
+            asleep += strstr(text, ") S ") != NULL;
+        }
+        closedir(tasks);
+        if (all != others || asleep != others)
+            steady = -1;
+    }
+}
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int turn;
@@ -167,8 +192,7 @@ static int threads(void) {
     turn = -1;
     for (long n = 0; n < 4; n++)
         pthread_create(&all[n], NULL, work, (void *)n);
-    struct timespec nap = {.tv_nsec = 50000000};
-    nanosleep(&nap, NULL);
+    settle(4);
     printf("before\n");
     place();
     pthread_mutex_lock(&lock);
@@ -227,8 +251,7 @@ static int ended(void) {
     for (long n = 1; n < 3; n++)
         pthread_create(&all[n], NULL, ends, (void *)n);
     pthread_create(&all[0], NULL, waits, NULL);
-    struct timespec nap = {.tv_nsec = 100000000};
-    nanosleep(&nap, NULL);
+    settle(1);
     place();
     write(pipe_of[1], "abc", 3);
     for (int n = 0; n < 3; n++) {

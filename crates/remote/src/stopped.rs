@@ -18,6 +18,8 @@ const TOGETHER: i32 = libc::CLONE_VM
     | libc::CLONE_SIGHAND
     | libc::CLONE_THREAD
     | libc::CLONE_SYSVSEM;
+/// It may not choose the id, or the id is taken, or this kernel has no `clone3`: another way is there.
+const OTHERWISE: [i32; 4] = [libc::EPERM, libc::EEXIST, libc::EINVAL, libc::ENOSYS];
 /// Longest time until the program is loaded.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -153,6 +155,7 @@ impl Process {
         let made = self.call(maker, at, (libc::SYS_clone3, with_id));
         let made = match made {
             Ok(made) => made,
+            Err(e) if !OTHERWISE.contains(&e.raw_os_error().unwrap_or(0)) => return Err(e),
             Err(_) => self.call(maker, at, (libc::SYS_clone, [flags, 0, 0, 0, 0, 0]))?,
         };
         let new = Thread::traced(self.pid(), made as i32);

@@ -131,7 +131,7 @@ impl Prepared {
         };
         if p.received.left > 0 {
             p.notes.push(format!(
-                "{} bytes below the ends of stacks, or left on theirs by threads that have ended, are not known, and are zero. No program may rely on them",
+                "{} bytes on stacks are not known, and are zero: they lie below a stack's end, or a thread that has ended has left them",
                 p.received.left
             ));
         }

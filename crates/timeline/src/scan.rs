@@ -255,7 +255,7 @@ impl Scan {
                 Event::Zero { addr, len } => self.zero(pos, addr, len),
                 Event::Changed { addr, len } => {
                     self.changed.push((pos, addr, len));
-                    self.source(pos, addr, len, self.changed_by(pos));
+                    self.source(pos, addr, len, self.changed_by(pos, addr, len));
                 }
                 Event::Memory { addr, bytes } => {
                     self.report(pos, addr, bytes);

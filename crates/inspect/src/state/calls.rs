@@ -59,45 +59,6 @@ pub fn telling() -> Vec<u64> {
     (0..MOST).filter(|n| !passes(n)).collect()
 }
 
-/// Calls that wait, and that have done nothing until they return.
-const WAITING: [u64; 30] = [
-    __NR_futex,
-    __NR_futex_waitv,
-    __NR_nanosleep,
-    __NR_clock_nanosleep,
-    __NR_pause,
-    __NR_poll,
-    __NR_ppoll,
-    __NR_select,
-    __NR_pselect6,
-    __NR_epoll_wait,
-    __NR_epoll_pwait,
-    __NR_epoll_pwait2,
-    __NR_read,
-    __NR_readv,
-    __NR_pread64,
-    __NR_preadv,
-    __NR_preadv2,
-    __NR_recvfrom,
-    __NR_recvmsg,
-    __NR_recvmmsg,
-    __NR_accept,
-    __NR_accept4,
-    __NR_wait4,
-    __NR_waitid,
-    __NR_rt_sigtimedwait,
-    __NR_rt_sigsuspend,
-    __NR_flock,
-    __NR_fsync,
-    __NR_fdatasync,
-    __NR_sched_yield,
-];
-
-/// Whether a call that a thread is in may be made again from its beginning.
-pub fn may_begin_again(number: u64) -> bool {
-    WAITING.contains(&number)
-}
-
 /// Options of `prctl` that leave nothing behind, or that is restored.
 pub const HARMLESS: [u32; 5] = [
     PR_SET_NAME,

@@ -305,15 +305,11 @@ impl History {
                 .push("timers that send signals: none is set".into());
         }
         state.lost.extend(told);
-        let children = self.all().any(|p| {
-            matches!(p.what, Did::Call { number, args, result: Some(r) }
-                if r != 0 && match number {
-                    __NR_fork | __NR_vfork => true,
-                    __NR_clone => args[0] as i32 & CLONE_THREAD == 0,
-                    __NR_clone3 => !self.threads.values().any(|t| t.pid == self.pid && t.tid as u64 == r),
-                    _ => false,
-                })
-        });
+        let mut children = false;
+        for p in self.all() {
+            let forks = matches!(p.what, Did::Call { number: __NR_fork | __NR_vfork, result: Some(r), .. } if r != 0);
+            children = children || forks || self.made(cursor, p)?.0 == Some(false);
+        }
         if children {
             state.lost.push(
                 "processes that it had started are not there: waiting for them fails with ECHILD"

@@ -77,7 +77,7 @@ impl History {
         match made {
             // Also where the call has not returned: it would begin again, and make another one.
             None => refused.push(format!(
-                "which call made thread {}, and how, is not known, or it has not returned",
+                "thread {} has begun, and the call that made it has not returned or is not known",
                 to.tid
             )),
             Some(m) if m.flags & SHARED != SHARED => refused.push(format!(
@@ -112,16 +112,28 @@ impl History {
             }
             if t.first > here {
                 refused.push(format!(
-                    "thread {} was made by {} and has not begun; it has a few calls further on",
-                    t.tid, maker.thread
+                    "thread {} was made and has not begun, which it does at {}",
+                    t.tid, t.first
                 ));
                 continue;
             }
             ended.push(Ended {
-                tid: t.tid,
+                thread: t.id,
+                last: t.last,
                 clears: self.clears(cursor, t.id)?,
                 stack: Made::by(cursor, &maker)?.and_then(|m| m.stack),
             });
+        }
+        let of_image = self.generations.last().map_or(&[][..], |g| &g.1);
+        for p in of_image {
+            if makers.contains(&(p.thread, p.count)) {
+                continue;
+            }
+            let (made, tid) = self.made(cursor, p)?;
+            if made == Some(true) {
+                let why = "was made and never begins in the recording";
+                refused.push(format!("thread {tid} {why}"));
+            }
         }
         let apart = |p: &Past| {
             matches!(p.what, Did::Call { number: __NR_unshare, args, result: Some(_) }
@@ -132,6 +144,21 @@ impl History {
             refused.push(why.into());
         }
         Ok(ended)
+    }
+
+    /// Whether a call made a thread, and the id of what it made. `None`: that is not known, or it made nothing.
+    pub fn made(&self, cursor: &mut Cursor, p: &Past) -> Result<(Option<bool>, u64)> {
+        match p.what {
+            Did::Call {
+                number: __NR_clone | __NR_clone3,
+                result: Some(id),
+                ..
+            } if id != 0 => {
+                let made = Made::by(cursor, p)?;
+                Ok((made.map(|m| m.flags & CLONE_THREAD as u64 != 0), id))
+            }
+            _ => Ok((None, 0)),
+        }
     }
 
     /// The word that the kernel clears when a thread ends; 0: none.

@@ -6,21 +6,25 @@
 //! - The kernel may write what a call returns at any time until that has returned. A call that begins again has not written it yet.
 //! - When a thread ends, the kernel clears a word.
 
+use super::progress::InCall;
 use super::{ProcessState, ThreadState};
 use crate::Result;
 use hindsight_syscalls::{Class, Memory, outputs};
-use hindsight_timeline::regs::{RAX, RSP, SYSCALL_ARGUMENTS};
-use hindsight_timeline::{Cursor, Position, Thread, ThreadId};
+use hindsight_timeline::regs::RSP;
+use hindsight_timeline::{Cursor, Position, ThreadId};
 use std::ops::Range;
 
 /// Below the stack pointer the next so many bytes are the function's own, too.
 const RED_ZONE: u64 = 128;
+/// In longer stretches it is not looked for what an ended thread has left: each byte costs a question.
+const MOST_LEFT: u64 = 4096;
 
 /// What a thread of the process has left that has ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Its thread id.
-    pub tid: i32,
+    pub thread: ThreadId,
+    /// Where it ended.
+    pub last: Position,
     /// The word that the kernel has cleared then; 0: none.
     pub clears: u64,
     /// Where its stack began and ended. `None`: that is not known.
@@ -29,7 +33,7 @@ pub struct Ended {
 
 /// A thread in a call that begins again.
 #[derive(Clone, Debug)]
-pub struct Waiting {
+struct Waiting {
     thread: ThreadId,
     count: u64,
     position: Position,
@@ -47,25 +51,23 @@ impl Memory for Unseen {
 }
 
 impl Waiting {
-    /// The call before which the cursor stands.
-    pub fn at(cursor: &mut Cursor) -> Result<Waiting> {
-        let r = cursor.registers()?;
-        let args = SYSCALL_ARGUMENTS.map(|n| r.gpr[n]);
+    /// What is known of this call.
+    fn of(call: &InCall) -> Waiting {
         // As much as it was asked for. Buffers in lists are not found.
-        let most = args[2].min(i64::MAX as u64) as i64;
+        let most = call.args[2].min(i64::MAX as u64) as i64;
         let mut writes = Vec::new();
-        let class = outputs(r.gpr[RAX] as u32, &args, most, &Unseen, &mut |w| {
+        let class = outputs(call.number as u32, &call.args, most, &Unseen, &mut |w| {
             writes.push(w.addr..w.addr.saturating_add(w.len));
         });
         if class == Class::Unknown {
             writes.clear();
         }
-        Ok(Waiting {
-            thread: cursor.thread(),
-            count: cursor.count(),
-            position: cursor.position()?,
+        Waiting {
+            thread: call.thread,
+            count: call.count,
+            position: call.position,
             writes,
-        })
+        }
     }
 }
 
@@ -89,7 +91,6 @@ pub struct Threads {
     below: Vec<Range<u64>>,
     ended: Vec<Ended>,
     waiting: Vec<Waiting>,
-    pid: i32,
 }
 
 impl Waiting {
@@ -111,18 +112,12 @@ impl Waiting {
 }
 
 impl Threads {
-    /// The threads of this process, of which the first one is the process's first.
-    pub fn new(
-        own: &Thread,
-        state: &ProcessState,
-        ended: Vec<Ended>,
-        waiting: Vec<Waiting>,
-    ) -> Threads {
+    /// The threads of a process, of which the first one is the process's first.
+    pub fn new(state: &ProcessState, ended: Vec<Ended>, in_calls: &[InCall]) -> Threads {
         Threads {
             below: below(state),
             ended,
-            waiting,
-            pid: own.pid,
+            waiting: in_calls.iter().map(Waiting::of).collect(),
         }
     }
 
@@ -136,29 +131,43 @@ impl Threads {
         if self.below.iter().any(inside) {
             return Ok(Rest::Left);
         }
-        let word = |e: &Ended| e.clears != 0 && inside(&(e.clears..e.clears.saturating_add(4)));
-        if self.ended.iter().any(word) {
-            return Ok(Rest::Zero);
+        let word = |e: &&Ended| e.clears != 0 && inside(&(e.clears..e.clears.saturating_add(4)));
+        if let Some(e) = self.ended.iter().rfind(word) {
+            // Something else may lie there by now. Then somebody has written to it since.
+            let last = cursor.last_write(address, len)?;
+            return Ok(match last.is_none_or(|w| w.position <= e.last) {
+                true => Rest::Zero,
+                false => Rest::Needed,
+            });
         }
         let writes = |w: &&Waiting| w.writes.iter().any(inside);
         if let Some(w) = self.waiting.iter().find(writes) {
             return w.before(cursor, address, len);
         }
         let on_its = |e: &&Ended| e.stack.is_some_and(|[start, end]| inside(&(start..end)));
-        if !self.ended.iter().any(|e| on_its(&e)) {
-            return Ok(Rest::Needed);
+        for e in self.ended.iter().filter(on_its) {
+            if wrote_all(cursor, e.thread, address, len)? {
+                return Ok(Rest::Left);
+            }
         }
-        // Something else may lie there by now. Then somebody else has written to it.
-        let Some(last) = cursor.last_write(address, len)? else {
-            return Ok(Rest::Needed);
-        };
-        let thread = cursor.timeline().thread(last.thread)?;
-        let is_its = |e: &Ended| (thread.pid, thread.tid) == (self.pid, e.tid);
-        match self.ended.iter().filter(on_its).any(is_its) {
-            true => Ok(Rest::Left),
-            false => Ok(Rest::Needed),
-        }
+        Ok(Rest::Needed)
     }
+}
+
+/// Whether this thread was the last one that wrote, to each of these bytes.
+fn wrote_all(cursor: &mut Cursor, thread: ThreadId, address: u64, len: u64) -> Result<bool> {
+    if len > MOST_LEFT {
+        return Ok(false);
+    }
+    let (mut at, end) = (address, address.saturating_add(len));
+    while at < end {
+        match cursor.last_write(at, 1)? {
+            Some(last) if last.thread == thread => {}
+            _ => return Ok(false),
+        }
+        at += 1;
+    }
+    Ok(true)
 }
 
 /// Memory below the stacks' ends. A stack counts only where its thread's pointer is in it: the thread may be on another one, such
@@ -169,7 +178,9 @@ fn below(state: &ProcessState) -> Vec<Range<u64>> {
     let of = |(n, t): (usize, &ThreadState)| {
         let [start, end] = t.stack.or(first.filter(|_| n == 0))?;
         let pointer = *t.registers.get(RSP)?;
-        let there = (start..end).contains(&pointer);
+        let on_alternate =
+            |[at, _, size]: [u64; 3]| (at..at.saturating_add(size)).contains(&pointer);
+        let there = (start..end).contains(&pointer) && !t.alternate.is_some_and(on_alternate);
         there.then(|| start..pointer.saturating_sub(RED_ZONE))
     };
     state.threads.iter().enumerate().filter_map(of).collect()

@@ -132,7 +132,7 @@ impl Prepared {
         let pid = s.pid;
         self.say_of_mapped();
         self.notes.push(format!(
-            "its process id may be another than {}. What it keeps of ids in memory stays as it was, but for the word that the kernel clears at its end",
+            "its process id may be another than {}. Ids that it keeps, of threads too, stay as they were in memory and registers, but for the word that the kernel clears at a thread's end",
             pid
         ));
         self.notes.push("clocks are those of this machine as it is now: one that counts from the start of a machine may stand before what the program has seen".into());

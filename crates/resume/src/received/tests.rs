@@ -42,6 +42,10 @@ fn process() -> ProcessState {
     }
 }
 
+fn any_why() -> impl Strategy<Value = Why> {
+    prop_oneof![Just(Why::Needed), Just(Why::Reserved), Just(Why::Left)]
+}
+
 fn receive(state: &ProcessState, frames: &[Frame]) -> Result<Received> {
     let mut wire = Vec::new();
     let json = serde_json::to_vec(state).unwrap();
@@ -208,7 +212,7 @@ fn frame() -> impl Strategy<Value = Frame> {
     let bytes = || proptest::collection::vec(any::<u8>(), 0..40);
     prop_oneof![
         (at.clone(), bytes()).prop_map(|(at, b)| Frame::Memory(at, b)),
-        (at, len, any::<bool>()).prop_map(|(at, len, r)| Frame::Unknown(at, len, r)),
+        (at, len, any_why()).prop_map(|(at, len, why)| Frame::Unknown(at, len, why)),
         (0u32..3, any::<Option<u64>>()).prop_map(|(n, size)| Frame::File(n, size)),
         (0u32..3, 0u64..100, bytes()).prop_map(|(n, at, b)| Frame::Content(n, at, b)),
         Just(Frame::End),

@@ -94,7 +94,7 @@ impl Scan {
     }
 
     /// What made the memory that the present system call, or the one that has just ended, has changed.
-    pub(super) fn changed_by(&self, pos: u64) -> Origin {
+    pub(super) fn changed_by(&self, pos: u64, address: u64, len: u64) -> Origin {
         const MADVISE: u64 = 28;
         const DONTNEED: u32 = 4;
         const DONTNEED_LOCKED: u32 = 24;
@@ -111,7 +111,9 @@ impl Scan {
         else {
             return Origin::Unknown;
         };
-        let here = *p == pos || p + 1 == pos;
+        // A signal that arrives there changes memory, too.
+        let its = (args[0], args[1].saturating_add(4095) & !4095) == (address, len);
+        let here = its && (*p == pos || p + 1 == pos);
         let discards = [DONTNEED, DONTNEED_LOCKED].contains(&(args[2] as u32));
         let done = matches!(*result, Some(0 | NOT_ALL));
         match here && *number == MADVISE && discards && done {
