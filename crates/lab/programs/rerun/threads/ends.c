@@ -67,6 +67,17 @@ static void *spin(void *unused) {
     return 0;
 }
 
+static void *join_first(void *first) {
+    pthread_join((pthread_t)first, 0);
+    printf("joined the first\n");
+    return 0;
+}
+
+static void *load(void *unused) {
+    execl("/bin/true", "true", (char *)0);
+    return 0;
+}
+
 static void *begin(void *(*what)(void *)) {
     pthread_t t;
     if (pthread_create(&t, 0, what, 0))
@@ -89,6 +100,12 @@ int main(int argc, char **argv) {
         t = begin(late);
     if (!strcmp(which, "child"))
         t = begin(child);
+    if (!strcmp(which, "first")) {
+        pthread_create((pthread_t *)&t, 0, join_first, (void *)pthread_self());
+        pthread_exit(0);
+    }
+    if (!strcmp(which, "loads"))
+        t = begin(load);
     if (!strcmp(which, "fails"))
         t = begin(fail);
     if (!strcmp(which, "spins")) {
