@@ -79,6 +79,7 @@ impl Rerun<'_> {
             self.note(note.into());
         }
         let program = self.program()?;
+        self.tally.is_recorded = self.is_recorded(&program);
         self.files.folder = OsStr::from_bytes(&self.begin.folder).into();
         // Who reads the program's own file gets the one that runs.
         let recorded = (self.files.folder).join(OsStr::from_bytes(&self.begin.program));

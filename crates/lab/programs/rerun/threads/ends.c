@@ -59,7 +59,11 @@ static void *child(void *unused) {
     return 0;
 }
 
-static void *fail(void *unused) { abort(); }
+// Who started it has gone on by then.
+static void *fail(void *unused) {
+    sem_wait(&ready);
+    abort();
+}
 
 static void *spin(void *unused) {
     while (!caught)
@@ -74,6 +78,7 @@ static void *join_first(void *first) {
 }
 
 static void *load(void *unused) {
+    sem_wait(&ready);
     execl("/bin/true", "true", (char *)0);
     return 0;
 }
@@ -105,9 +110,9 @@ int main(int argc, char **argv) {
         pthread_exit(0);
     }
     if (!strcmp(which, "loads"))
-        t = begin(load);
+        t = begin(load), sem_post(&ready);
     if (!strcmp(which, "fails"))
-        t = begin(fail);
+        t = begin(fail), sem_post(&ready);
     if (!strcmp(which, "spins")) {
         t = begin(spin);
         sched_yield();
