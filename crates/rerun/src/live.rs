@@ -2,6 +2,7 @@
 
 mod answer;
 mod calls;
+mod control;
 mod files;
 mod futex;
 mod memory;
@@ -18,7 +19,7 @@ mod watch;
 use crate::plan::compare::Compare;
 use crate::plan::script::{Files, Script};
 use crate::plan::table::{FileId, Table};
-use crate::report::{Divergence, Report};
+use crate::report::{Control, Divergence, Report};
 use crate::wire::{Begin, End, Image};
 use hindsight_remote::{Ended, Halt, Regs, Thread};
 use memory::ProcessMemory;
@@ -199,7 +200,7 @@ struct Foreign {
 
 /// A run of the program.
 struct Rerun<'a> {
-    recording: Recording,
+    recording: &'a mut Recording,
     begin: Begin,
     options: Options,
     show: &'a mut dyn FnMut(bool, &[u8]),
@@ -243,6 +244,8 @@ struct Rerun<'a> {
     shares: bool,
     /// Names of new files that were made up, and the recorded ones.
     renamed: HashMap<Vec<u8>, Vec<u8>>,
+    /// Those of them that the program has not removed.
+    made_up: HashSet<Vec<u8>>,
 }
 
 /// A process that is over.
@@ -268,6 +271,8 @@ struct Tally {
     divergence: Option<Divergence>,
     /// A process had several threads.
     threads: bool,
+    /// It is the recorded program, with what it got and read.
+    is_recorded: bool,
     notes: Vec<String>,
     /// Recorded calls that the processes came to, and all of them.
     reached: (u64, u64),
@@ -324,18 +329,38 @@ impl From<std::io::Error> for Trouble {
 
 type Done<T = ()> = Result<T, Trouble>;
 
-/// Runs a program with the inputs of a recording. The other half of `setup.stream` is [`crate::serve`].
+/// Runs a program with the inputs of a recording. The other half of `setup.stream` is [`crate::serve`]. If the order of threads
+/// may be the only cause of what it did, the recorded program runs too.
 ///
 /// # Errors
 /// The recording or the program is something that cannot be fed.
 pub fn rerun(options: Options, setup: Setup) -> Result<Report, Error> {
     let mut recording = Recording::new(setup.stream);
+    let rules = setup.rules.try_clone()?;
+    let mut report = once(&mut recording, options.clone(), setup.rules, setup.show)?;
+    if report.may_be_order() {
+        let control = match report.is_recorded {
+            true => Control::Itself,
+            false => control::run(&mut recording, &options, rules),
+        };
+        report.weigh(&control);
+    }
+    Ok(report)
+}
+
+/// Runs a program once.
+fn once(
+    recording: &mut Recording,
+    options: Options,
+    rules: OwnedFd,
+    show: &mut dyn FnMut(bool, &[u8]),
+) -> Result<Report, Error> {
     let begin = recording.begin().map_err(Error::Recording)?;
     let mut run = Rerun {
         recording,
         begin,
         options,
-        show: setup.show,
+        show,
         files: Files::default(),
         names: HashMap::new(),
         foreign: HashMap::new(),
@@ -360,8 +385,9 @@ pub fn rerun(options: Options, setup: Setup) -> Result<Report, Error> {
         weight: 0,
         shares: false,
         renamed: HashMap::new(),
+        made_up: HashSet::new(),
     };
-    run.start(setup.rules)?;
+    run.start(rules)?;
     let finish = run.run();
     run.end(finish)
 }

@@ -1,5 +1,9 @@
 //! What is told at the end.
 
+mod order;
+
+pub(crate) use order::Control;
+
 use crate::plan::compare::{Difference, Stream};
 use crate::plan::table::FileId;
 use crate::wire::End;
@@ -131,6 +135,10 @@ pub struct Report {
     pub failed_at: Option<String>,
     /// Where this one failed.
     pub fails_at: Option<String>,
+    /// A process of it had several threads.
+    pub threads: bool,
+    /// It is the recorded program, with what it got and read.
+    pub is_recorded: bool,
     /// What else is to be said.
     pub notes: Vec<String>,
 }

@@ -55,7 +55,10 @@ pub fn serve(timeline: Timeline, mut stream: impl Read + Write) -> Result<(), Er
     };
     while let Some(question) = wire::receive::<Question>(&mut stream)? {
         match question {
-            Question::Begin => wire::send(&mut stream, &source.begin()?)?,
+            Question::Begin => {
+                source.readers.clear();
+                wire::send(&mut stream, &source.begin()?)?;
+            }
             Question::Calls(thread) => wire::send(&mut stream, &source.calls(ThreadId(thread))?)?,
             Question::Stack(thread, count) => {
                 let stack = source.stack(ThreadId(thread), count)?;

@@ -13,7 +13,7 @@ pub const LARGEST: usize = 1 << 26;
 /// A question to the half that reads the recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Question {
-    /// What was recorded. Answered by a [`Begin`].
+    /// What was recorded. Answered by a [`Begin`]. All calls come again behind it.
     Begin,
     /// The next calls of a thread: a list of [`Call`]. An empty list is the end.
     Calls(u32),

@@ -48,6 +48,7 @@ fn threads_end_and_wait_in_many_ways() {
         ("reads", "same-failure"),
         ("fails", "same-failure"),
         ("late", "no-failure"),
+        ("first", "no-failure"),
         ("child", "no-failure"),
         ("spins", "no-failure"),
     ] {
@@ -66,4 +67,16 @@ fn a_thread_that_is_not_recorded_goes_too_far() {
     assert_eq!(done.status.code(), Some(5), "{report:#}");
     let why = report["why"].as_str().unwrap();
     assert!(why.contains("starts a thread"), "{why}");
+}
+
+/// A process that has several threads loads another program.
+#[test]
+fn a_thread_that_loads_a_program_is_refused() {
+    let s = Scene::new();
+    let program = s.compile("rerun/threads/ends.c", &[]);
+    let (_, trace) = s.record(&[program.to_str().unwrap(), "loads"]);
+    let done = s.run(s.hindsight(&["rerun", "--json"]).arg(&trace));
+    let said = done.messages();
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(said.contains("loads another program"), "{said}");
 }

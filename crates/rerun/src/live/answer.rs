@@ -1,7 +1,7 @@
 //! Answers that come from the recording.
 
 use super::calls::Made;
-use super::{After, Done, FOREIGN, Rerun};
+use super::{After, Done, Error, FOREIGN, Rerun};
 use crate::plan::class::Class;
 use crate::plan::compare::Move;
 use crate::plan::script::moves_place;
@@ -243,6 +243,10 @@ impl Rerun<'_> {
             }
             After::Make(before, slot) => self.has_made(pid, *before, slot, r)?,
             After::Open(before, slot, real) => self.has_opened(pid, *before, slot, (r, real))?,
+            After::Fork(_) if [EAGAIN, ENOMEM].iter().any(|e| r.rax == -*e as i64 as u64) => {
+                let what = "this machine does not let the program start a process or thread that is recorded";
+                return Err(Error::Limit(what.into()).into());
+            }
             After::Fork(slot) => {
                 let recorded = p.script.slot(slot).call.result.unwrap_or(0);
                 if (r.rax as i64) > 0 {

@@ -488,6 +488,18 @@ impl Rerun<'_> {
         {
             self.registered(pid, made, slot);
         }
+        let moves = [
+            SYS_unlink,
+            SYS_unlinkat,
+            SYS_rename,
+            SYS_renameat,
+            SYS_renameat2,
+        ];
+        if let Some(name) = &made.given
+            && moves.contains(&(made.number as i64))
+        {
+            self.made_up.remove(name);
+        }
         match slot {
             Some(slot) => self.replay(pid, made, slot, true),
             None => self.not_done(pid, made),

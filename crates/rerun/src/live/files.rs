@@ -26,6 +26,9 @@ const CONTENTS: usize = 1 << 29;
 impl Rerun<'_> {
     /// A file is opened by its path.
     pub fn open(&mut self, pid: i32, made: &Made, slot: Option<usize>, r: Regs) -> Done {
+        if slot.is_none() && self.is_taken(made) {
+            return self.answer(pid, -EEXIST as i64 as u64);
+        }
         let flags = flags(made.number, &made.args);
         let folder = match made.number as i64 {
             SYS_openat => made.args[0] as i32,
@@ -88,13 +91,20 @@ impl Rerun<'_> {
         }
     }
 
+    /// Whether a file is to be made anew that the program has made already, under a name that it made up. It is told so, and
+    /// makes up another one. No file is really made, so the kernel does not know.
+    fn is_taken(&self, made: &Made) -> bool {
+        let is_new = flags(made.number, &made.args) & NEW == NEW;
+        is_new && (made.given.as_ref()).is_some_and(|name| self.made_up.contains(name))
+    }
+
     /// The recorded opening of a new file whose name was made up. The name is another one now, and stands for the recorded one
     /// from here on.
     pub fn renamed(&mut self, pid: i32, made: &Made) -> Done<Option<usize>> {
         let Some(Some(path)) = made.texts.first().cloned() else {
             return Ok(None);
         };
-        if flags(made.number, &made.args) & NEW != NEW {
+        if flags(made.number, &made.args) & NEW != NEW || self.is_taken(made) {
             return Ok(None);
         }
         let folder = |p: &[u8]| p.iter().rposition(|b| *b == b'/');
@@ -112,6 +122,7 @@ impl Rerun<'_> {
             return Ok(None);
         };
         if let Some(Some(name)) = p.script.slot(slot).call.texts.first().cloned() {
+            self.made_up.extend(made.given.clone());
             self.renamed.insert(path, name);
         }
         self.agree(pid, slot, made)?;

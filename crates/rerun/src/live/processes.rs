@@ -42,7 +42,7 @@ const INTERPRETER: usize = 3;
 
 /// Recorded output, and output now, wait for each other up to so many bytes.
 const WAITING: usize = if cfg!(test) { 1 << 20 } else { 1 << 28 };
-/// A recording may have so many processes, with each program that they loaded.
+/// A recording may have so many processes, with each program that they loaded, and threads.
 const PROCESSES: usize = 10_000;
 /// So many threads a process may have had.
 const THREADS: usize = 512;
@@ -59,8 +59,9 @@ impl Rerun<'_> {
     /// Starts the program.
     pub fn start(&mut self, rules: OwnedFd) -> Result<(), Error> {
         let images = self.begin.images.iter();
-        if images.map(|i| 1 + i.guests.len()).sum::<usize>() > PROCESSES {
-            let what = format!("the recording has more than {PROCESSES} processes");
+        let all = images.map(|i| 1 + i.guests.len() + i.others.len());
+        if all.fold(0, usize::saturating_add) > PROCESSES {
+            let what = format!("the recording has more than {PROCESSES} processes and threads");
             return Err(Error::Limit(what));
         }
         let image = self.begin.images.iter().find(|i| i.parent == 0).cloned();
@@ -78,6 +79,7 @@ impl Rerun<'_> {
             self.note(note.into());
         }
         let program = self.program()?;
+        self.tally.is_recorded = self.is_recorded(&program);
         self.files.folder = OsStr::from_bytes(&self.begin.folder).into();
         // Who reads the program's own file gets the one that runs.
         let recorded = (self.files.folder).join(OsStr::from_bytes(&self.begin.program));

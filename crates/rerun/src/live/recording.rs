@@ -44,8 +44,10 @@ impl Recording {
         self.receive()
     }
 
-    /// What was recorded.
+    /// What was recorded. Its calls are read from the first one on.
     pub fn begin(&mut self) -> io::Result<Begin> {
+        self.settle()?;
+        self.ready.clear();
         self.ask(&Question::Begin)
     }
 

@@ -113,7 +113,7 @@ impl Rerun<'_> {
     /// Sends signals. Returns whether there are any.
     pub fn send_all(&mut self, pid: i32, list: &[Signal]) -> bool {
         let task = &mut self.process(pid).task;
-        list.iter().fold(false, |any, g| task.send(g) || any)
+        list.iter().filter(|g| task.send(g)).count() > 0
     }
 
     /// Sends signals that the threads with these lanes got, as far as they live.

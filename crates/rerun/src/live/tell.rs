@@ -15,9 +15,6 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Standard output and standard error.
 const STANDARD: [FileId; 2] = [1, 2];
-/// What is told of programs with several threads that do not agree.
-const ORDER: &str = "it has several threads: they follow the recorded order at system calls only, so a lock that was free may \
-    have gone to another thread than recorded. Whether the recorded program itself agrees shows that";
 /// So many differences are told.
 const DIFFERENCES: usize = 100;
 
@@ -192,22 +189,6 @@ impl Rerun<'_> {
             .iter()
             .fold(0u64, |n, (_, s)| n.saturating_add(s.uncompared));
         let mut t = self.tally;
-        let (mut verdict, mut why) = (verdict, why);
-        if t.threads
-            && verdict != Verdict::SameFailure
-            && (verdict != Verdict::Same || t.divergence.is_some())
-        {
-            t.notes.push(ORDER.into());
-            let other = matches!(verdict, Verdict::OtherFailure | Verdict::OtherOutput);
-            if other && t.divergence.is_some() {
-                let what = "threads made other calls than the recorded ones";
-                verdict = Verdict::TooFar;
-                why = Some(match why {
-                    Some(why) => format!("{what}: {why}"),
-                    None => what.into(),
-                });
-            }
-        }
         if t.more > 0 {
             t.notes.push(format!("{} more of the kind", t.more));
         }
@@ -215,7 +196,7 @@ impl Rerun<'_> {
             (_, 0) => 100.0,
             (reached, all) => 100.0 * reached as f64 / all as f64,
         };
-        Ok(Report {
+        let mut report = Report {
             verdict,
             recorded,
             now,
@@ -232,8 +213,12 @@ impl Rerun<'_> {
             outputs,
             failed_at,
             fails_at,
+            threads: t.threads,
+            is_recorded: t.is_recorded,
             notes: t.notes,
-        })
+        };
+        report.note_order();
+        Ok(report)
     }
 
     /// What the processes wrote, the first one's first.

@@ -3,6 +3,7 @@
 
 use super::calls::Made;
 use super::{After, Done, Error, Finish, Process, Rerun, Task, Trouble};
+use crate::plan::class::Class;
 use crate::plan::script::Found;
 use crate::wire::End;
 use hindsight_remote::{Halt, Regs, Thread};
@@ -169,6 +170,10 @@ impl Rerun<'_> {
         if (p.tasks()).any(|t| matches!(t.state, State::Born | State::Runs)) {
             return Ok(());
         }
+        if p.tasks().all(|t| t.state == State::Gone) {
+            // The last thread has ended, and so does the process. That will be told.
+            return Ok(());
+        }
         self.look_ahead(pid)?;
         let p = self.process(pid);
         if p.tasks()
@@ -270,7 +275,9 @@ impl Rerun<'_> {
     /// Whether a matched call did not return before its process ended. The thread stays in it then.
     pub fn stays(&mut self, pid: i32, slot: usize) -> bool {
         let p = self.process(pid);
-        let stays = p.is_shared() && p.script.slot(slot).call.result.is_none();
+        let s = p.script.slot(slot);
+        // A program that was loaded does not return to the one before, either.
+        let stays = p.is_shared() && s.call.result.is_none() && s.class != Class::Exec;
         if stays {
             self.stand(pid, State::Stays);
         }
@@ -290,7 +297,11 @@ impl Rerun<'_> {
         match self.process(pid).script.slot(slot).call.result {
             Some(r) if (r as i64) > 0 => self.pass_and(pid, After::Fork(slot)),
             Some(r) => self.answer(pid, r),
-            None => Err(self.cut()),
+            None => {
+                let why =
+                    "the recorded process ended before the thread that started another one went on";
+                Err(Trouble::Finish(Finish::TooFar(why.into())))
+            }
         }
     }
 

@@ -93,8 +93,8 @@ impl Rerun<'_> {
     /// Ends processes that are left behind and do not go on. The first one has ended.
     fn end_quiet(&mut self) {
         let over = |p: &&super::Process| p.quiet.is_over(0) && p.overdue.is_none();
-        let list: Vec<i32> = (self.processes.values().filter(over))
-            .map(|p| p.task.thread.tid())
+        let list: Vec<i32> = (self.processes.iter().filter(|(_, p)| over(p)))
+            .map(|(pid, _)| *pid)
             .collect();
         list.into_iter()
             .for_each(|pid| self.end_left(pid, "it made no more calls"));

@@ -213,6 +213,10 @@ mod tests {
             ("socketpair", [AF_TIPC as u64, 0, 0, 0, 0, 0]),
             ("clone", [(CLONE_VM | CLONE_THREAD) as u64, 0, 0, 0, 0, 0]),
             ("clone", [CLONE_VM as u64, 0, 0, 0, 0, 0]),
+            ("clone", [SHARES | CLONE_UNTRACED as u64, 0, 0, 0, 0, 0]),
+            ("clone", [SHARES | CLONE_PTRACE as u64, 0, 0, 0, 0, 0]),
+            ("clone", [SHARES | CLONE_NEWNS as u64, 0, 0, 0, 0, 0]),
+            ("clone", [SHARES & !CLONE_FILES as u64, 0, 0, 0, 0, 0]),
             ("clone", [CLONE_FILES as u64, 0, 0, 0, 0, 0]),
             ("clone", [CLONE_NEWUSER as u64, 0, 0, 0, 0, 0]),
             ("ioctl", [0, TIOCSTI, 0, 0, 0, 0]),
@@ -227,6 +231,7 @@ mod tests {
             ("kill", [PID as u64, 9, 0, 0, 0, 0]),
             ("open", [1, O_CLOEXEC as u64, 0, 0, 0, 0]),
             ("clone", [SIGCHLD as u64, 0, 0, 0, 0, 0]),
+            ("clone", [SHARES, 0, 0, 0, 0, 0]),
             ("madvise", [0, 4096, 4, 0, 0, 0]),
             ("prlimit64", [0, 0, 0, 8, 0, 0]),
         ] {

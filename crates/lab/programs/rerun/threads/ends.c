@@ -59,11 +59,27 @@ static void *child(void *unused) {
     return 0;
 }
 
-static void *fail(void *unused) { abort(); }
+// Who started it has gone on by then.
+static void *fail(void *unused) {
+    sem_wait(&ready);
+    abort();
+}
 
 static void *spin(void *unused) {
     while (!caught)
         sched_yield();
+    return 0;
+}
+
+static void *join_first(void *first) {
+    pthread_join((pthread_t)first, 0);
+    printf("joined the first\n");
+    return 0;
+}
+
+static void *load(void *unused) {
+    sem_wait(&ready);
+    execl("/bin/true", "true", (char *)0);
     return 0;
 }
 
@@ -89,8 +105,14 @@ int main(int argc, char **argv) {
         t = begin(late);
     if (!strcmp(which, "child"))
         t = begin(child);
+    if (!strcmp(which, "first")) {
+        pthread_create((pthread_t *)&t, 0, join_first, (void *)pthread_self());
+        pthread_exit(0);
+    }
+    if (!strcmp(which, "loads"))
+        t = begin(load), sem_post(&ready);
     if (!strcmp(which, "fails"))
-        t = begin(fail);
+        t = begin(fail), sem_post(&ready);
     if (!strcmp(which, "spins")) {
         t = begin(spin);
         sched_yield();
