@@ -78,7 +78,7 @@ pub struct Image {
     pub pid: i32,
     /// The streams with its mappings and code. There is one, unless the trace is cut before it.
     pub streams: Vec<StreamId>,
-    /// The streams of its threads, in the order in which they began.
+    /// The streams of its threads: that of the process's first thread, then the others in the order in which they were seen.
     pub threads: Vec<StreamId>,
     /// It came from its parent by `execve`, not by `fork`.
     pub by_exec: bool,

@@ -84,7 +84,13 @@ pub(super) fn find(infos: &BTreeMap<StreamId, StreamInfo>) -> (Vec<Image>, Vec<u
         by_exec: i.by_exec || pids.contains(&(i.parent, i.pid)),
         ..i
     };
-    let images: Vec<Image> = all.into_values().map(by_exec).collect();
+    let mut images: Vec<Image> = all.into_values().map(by_exec).collect();
+    for image in &mut images {
+        // Streams have numbers in the order in which the collector saw them. It may see other threads before the first one.
+        let pid = image.pid;
+        let is_later = |id: &StreamId| infos.get(id).is_none_or(|i| i.tid != pid);
+        image.threads.sort_by_key(|id| (is_later(id), *id));
+    }
     let mut origins: Vec<u32> = Vec::with_capacity(images.len());
     for i in &images {
         // Only images before this one are searched. So a damaged trace cannot make a cycle of parents.
