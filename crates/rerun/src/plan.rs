@@ -5,4 +5,5 @@ pub mod compare;
 pub mod gate;
 pub mod key;
 pub mod script;
+pub mod signals;
 pub mod table;

@@ -2,6 +2,8 @@
 
 use hindsight_syscalls::abi::*;
 
+/// Results from here on are errors.
+pub const ERRORS: u64 = -4095i64 as u64;
 /// The calls are numbered below this.
 const MOST: u64 = 1024;
 /// Calls that leave nothing behind in the kernel, or only what is followed elsewhere (memory, descriptors). All others say

@@ -1,7 +1,7 @@
 //! The recorded system calls that say what the kernel kept for a process.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use super::calls::{ADVICE, BASES, HARMLESS, REGISTERS, is_question, telling};
+use super::calls::{ADVICE, BASES, ERRORS, HARMLESS, REGISTERS, is_question, telling};
 use super::made::Made;
 use super::{ProcessState, ThreadState};
 use crate::Result;
@@ -11,7 +11,6 @@ use hindsight_timeline::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-pub const ERRORS: u64 = -4095i64 as u64;
 /// Calls behind which paths may lead elsewhere than for others.
 const MOVING: [u64; 10] = [
     __NR_chroot,

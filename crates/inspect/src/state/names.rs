@@ -1,9 +1,10 @@
 //! Files under their names, and what calls say of what is open.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
+use super::calls::ERRORS;
 use super::contents::Known;
 use super::files::Files;
-use super::history::{ERRORS, word};
+use super::history::word;
 use super::open::Stat;
 use hindsight_syscalls::abi::*;
 use hindsight_timeline::{Cursor, Named, Result, Told, What};

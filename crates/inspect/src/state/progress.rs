@@ -2,7 +2,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use super::ProcessState;
-use super::history::ERRORS;
+use super::calls::ERRORS;
 use crate::Result;
 use hindsight_syscalls::abi::*;
 use hindsight_timeline::regs::{RAX, SYSCALL_ARGUMENTS};
@@ -140,7 +140,7 @@ fn why_not(
     let own = all
         .iter()
         .find(|h| (h.thread, h.count) == (call.thread, call.count));
-    let result = own.and_then(|h| outcome(h));
+    let result = own.and_then(outcome);
     if result.is_some_and(|r| INTERRUPTED.contains(&(r as i64))) {
         return Ok(Some("a signal interrupted that may have been sent before"));
     }

@@ -1,11 +1,11 @@
 //! A system call of the program: what is done about it.
 
-use super::signals::is_fatal;
 use super::watch::Quiet;
 use super::{After, Done, Error, FOREIGN, Finish, Process, Rerun, Trouble};
 use crate::plan::class::{Class, class, class_now, is_lasting};
 use crate::plan::key::{File, Key, key};
 use crate::plan::script::Found;
+use crate::plan::signals::is_fatal;
 use crate::plan::table::FileId;
 use crate::wire::End;
 use hindsight_remote::Regs;

@@ -5,6 +5,7 @@ use super::calls::Made;
 use super::{After, Done, Error, Finish, Process, Rerun, Task, Trouble};
 use crate::plan::class::Class;
 use crate::plan::script::Found;
+use crate::plan::signals::is_fatal;
 use crate::wire::End;
 use hindsight_remote::{Halt, Regs, Thread};
 use libc::*;
@@ -235,7 +236,7 @@ impl Rerun<'_> {
         let p = self.process(pid);
         let alive = p.tasks().position(|t| t.state != State::Gone);
         if let (End::Signal(n), Some(at)) = (p.image.end, alive)
-            && super::signals::is_fatal(n)
+            && is_fatal(n)
             && !std::mem::replace(&mut p.was_ended, true)
         {
             if at > 0 {
