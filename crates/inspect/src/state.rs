@@ -5,6 +5,7 @@
 //! kept, and no instruction sees it. It follows from the recorded system calls. What a process inherited from outside of the
 //! recording and never asked for is not known: it is not in here.
 
+mod born;
 mod calls;
 mod contents;
 mod files;
@@ -15,6 +16,7 @@ mod mapped;
 mod memory;
 mod names;
 mod open;
+mod past;
 mod progress;
 mod signals;
 mod threads;

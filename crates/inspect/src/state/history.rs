@@ -3,6 +3,7 @@
 
 use super::calls::{ADVICE, BASES, ERRORS, HARMLESS, REGISTERS, is_question, telling};
 use super::made::Made;
+use super::past::{Did, Past, bytes, word};
 use super::{ProcessState, ThreadState};
 use crate::Result;
 use hindsight_syscalls::abi::*;
@@ -40,25 +41,6 @@ const NEW_TIME: u64 = 0x80;
 const AUTODISARM: u64 = 1 << 31;
 /// The most generations of processes that are followed back.
 const GENERATIONS: usize = 1 << 16;
-
-/// A call that has succeeded, or a signal.
-#[derive(Clone, Copy, Debug)]
-pub struct Past {
-    pub thread: ThreadId,
-    pub count: u64,
-    pub position: Position,
-    pub what: Did,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub enum Did {
-    Call {
-        number: u64,
-        args: [u64; 6],
-        result: Option<u64>,
-    },
-    Signal(u8),
-}
 
 /// Where a thread came from. Calls come with the number of their generation.
 pub enum Origin {
@@ -177,6 +159,18 @@ impl History {
     pub fn of(&self, thread: ThreadId) -> impl DoubleEndedIterator<Item = &Past> {
         let last = self.generations.last().map_or(&[][..], |g| &g.1);
         last.iter().filter(move |p| p.thread == thread)
+    }
+
+    /// What a thread of the process gave the last call of this number that succeeded.
+    pub fn last_arguments(&self, thread: ThreadId, of: u64) -> Option<[u64; 6]> {
+        self.of(thread).rev().find_map(|p| match p.what {
+            Did::Call {
+                number,
+                args,
+                result: Some(_),
+            } if number == of => Some(args),
+            _ => None,
+        })
     }
 
     /// Where a thread of a generation came from.
@@ -327,15 +321,8 @@ impl History {
         refused: &mut Vec<String>,
     ) -> Result<()> {
         self.making(cursor, id, to, refused)?;
-        let robust = self.of(id).rev().find_map(|p| match p.what {
-            Did::Call {
-                number: __NR_set_robust_list,
-                args,
-                result: Some(_),
-            } => Some([args[0], args[1]]),
-            _ => None,
-        });
-        to.robust = robust.unwrap_or_default();
+        let robust = self.last_arguments(id, __NR_set_robust_list);
+        to.robust = robust.map_or([0; 2], |a| [a[0], a[1]]);
         if let Some((p, args)) =
             self.latest(cursor, id, |n, a| n == __NR_sigaltstack && a[0] != 0)?
         {
@@ -532,18 +519,4 @@ fn past_of(h: &Happening) -> Option<Past> {
         position: h.position,
         what,
     })
-}
-
-/// Memory before a call, if all of it is known.
-pub fn bytes(cursor: &mut Cursor, p: &Past, address: u64, len: usize) -> Result<Option<Vec<u8>>> {
-    let found = cursor.around_call((p.thread, p.count), (address, len), false)?;
-    let whole: Option<Vec<u8>> = found.into_iter().collect();
-    Ok(whole.filter(|b| b.len() == len))
-}
-
-/// Eight bytes of what was read.
-pub fn word(bytes: &[u8], at: usize) -> u64 {
-    let part = bytes.get(at..at + 8);
-    part.and_then(|b| b.try_into().ok())
-        .map_or(0, u64::from_le_bytes)
 }

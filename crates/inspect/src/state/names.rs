@@ -4,8 +4,8 @@
 use super::calls::ERRORS;
 use super::contents::Known;
 use super::files::Files;
-use super::history::word;
 use super::open::Stat;
+use super::past::word;
 use hindsight_syscalls::abi::*;
 use hindsight_timeline::{Cursor, Named, Result, Told, What};
 use std::collections::{BTreeSet, HashSet};

@@ -2,7 +2,8 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use super::ProcessState;
-use super::history::{Did, History, Origin, Past, bytes, word};
+use super::history::{History, Origin};
+use super::past::{Did, Past, bytes, word};
 use crate::Result;
 use hindsight_syscalls::abi::*;
 use hindsight_timeline::regs::RSP;
