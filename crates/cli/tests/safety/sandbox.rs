@@ -34,7 +34,8 @@ fn all_commands(s: &Scene, file: &Path) {
         &["data", "--raw", "--in", "--fd", "libc.so.6", file],
         &["audit", file],
         &["rerun", "--quiet", file],
-        &["resume", "--dry-run", file, "50%"],
+        // Amid its run the program may have a file open whose length it has not asked for: that is refused.
+        &["resume", "--dry-run", file, "end"],
         &["maps", file, "90%"],
         &["symbol", &format!("{file}@90%"), "libc!malloc"],
         &["writes", file, "0x1000", "8"],
