@@ -1,7 +1,7 @@
 //! Finds what memory held before anybody accessed it: zeros, or the content of a file.
 
 use super::evident;
-use super::query::{Query, shares_cells};
+use super::query::Query;
 use crate::engine::Engine;
 use crate::model::memory::{Ground, KnownByte};
 use crate::play::Viewpoint;
@@ -68,9 +68,6 @@ pub fn made(
     let there: Vec<_> = (engine.mappings(image, here)?.into_iter())
         .filter(|r| r.start < end && address < r.end && r.prot != 0)
         .collect();
-    if threads.len() > 1 && shares_cells(engine, image, Some(here), &q.m)? {
-        return Ok(());
-    }
     let sources = sources(engine, threads, (address, len))?;
     let Some(first) = engine.first_thread(image) else {
         return Ok(());

@@ -473,3 +473,63 @@ fn what_was_told_stays_known_where_addresses_share_their_low_bits() {
         assert_eq!(bytes(&mut c, args[2]), some(&name), "{h:?}");
     }
 }
+
+/// What nobody accessed, in a program whose threads access memory with the same low 32 bits.
+#[test]
+fn what_no_thread_accessed_is_known_where_addresses_share_their_low_bits() {
+    let s = Scene::new();
+    let t = record(
+        &s,
+        r#"
+        #define _GNU_SOURCE
+        #include <pthread.h>
+        #include <stdint.h>
+        #include <string.h>
+        #include <unistd.h>
+        #include <sys/mman.h>
+        #include <sys/syscall.h>
+        static char *fresh, *far;
+        static const char constant[4096] __attribute__((aligned(4096))) = "from the file";
+        static char *alike(const char *p, size_t size) {
+            for (uint64_t n = 1; n < 200; n++) {
+                char *at = mmap((char *)((uintptr_t)p - (n << 32)), size, 3,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+                if (at != MAP_FAILED)
+                    return at;
+            }
+            _exit(1);
+        }
+        static void *run(void *n) {
+            // One of them has written far memory, the other one near memory.
+            if (n) memset(far, 'x', 64); else memset(fresh + 64, 'z', 64);
+            return n;
+        }
+        int main(void) {
+            fresh = mmap(0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            far = alike(fresh, 4096);
+            char *high = alike(constant, 4096);
+            memset(high, 'y', 4096);
+            pthread_t t[2];
+            for (long i = 0; i < 2; i++) pthread_create(&t[i], 0, run, (void *) i);
+            for (long i = 0; i < 2; i++) pthread_join(t[i], 0);
+            syscall(SYS_close, -77, fresh, constant, far);
+            return 0;
+        }
+        "#,
+        "alike",
+    );
+    let (h, args) = calls(&t).remove(0);
+    let mut c = t.cursor().unwrap();
+    c.seek_count(h.thread, h.count).unwrap();
+    let mut is = |at: u64, want: [u8; 8]| {
+        let m = c.memory(at, 8).unwrap();
+        let known: Vec<Option<u8>> = m.bytes.iter().map(|b| b.map(|b| b.value)).collect();
+        assert_eq!(known, want.map(Some), "{at:#x} at {}", h.position);
+    };
+    is(args[1], [0; 8]);
+    is(args[1] + 64, [b'z'; 8]);
+    is(args[1] + 128, [0; 8]);
+    is(args[2], *b"from the");
+    is(args[3], [b'x'; 8]);
+    is(args[3] + 64, [0; 8]);
+}
