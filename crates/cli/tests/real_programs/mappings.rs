@@ -100,3 +100,50 @@ fn one_mapping_is_found_by_an_address() {
     let said = none.messages();
     assert!(said.contains("no mapping is known that has 0x"), "{said}");
 }
+
+/// Threads and a child, which both end the quiet regime, get memory. All prints what is mapped then.
+const THREADS_AND_A_CHILD: &str = r#"
+import os, threading
+mine = [bytearray(10 << 20)]
+def run(): mine.append(bytearray(20 << 20)); all.wait()
+all = threading.Barrier(5)
+threads = [threading.Thread(target=run) for _ in range(4)]
+for t in threads: t.start()
+all.wait()
+print(open("/proc/self/maps").read(), flush=True)
+for t in threads: t.join()
+child = os.fork()
+if child == 0:
+    mine.append(bytearray(30 << 20))
+    print(open("/proc/self/maps").read(), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"#;
+
+/// Where the program leaves addresses open, the recorder keeps their low 32 bits apart in both regimes. The kernel's own mappings
+/// are where the kernel puts them.
+#[test]
+fn memory_of_threads_and_children_has_low_bits_of_its_own() {
+    let s = Scene::new();
+    let low = |at: u64| at % (1 << 32);
+    for regime in ["quiet", "checked"] {
+        let mut command = s.hindsight(&["record", "--quiet", "--regime", regime, "-o"]);
+        command.arg(s.path("trace.hst")).arg("--");
+        let done = s.run(command.args(["/usr/bin/python3", "-c", THREADS_AND_A_CHILD]));
+        assert!(done.status.success(), "{}", done.messages());
+        let text = done.text();
+        let lists: Vec<&str> = text.split("\n\n").filter(|l| !l.is_empty()).collect();
+        assert_eq!(lists.len(), 2, "{text}");
+        for list in lists {
+            let mut all = parse(list);
+            all.retain(|l| l.2 != "---p" && !l.4.starts_with("[v") && l.4 != "[stack]");
+            assert!(all.iter().any(|l| l.1 - l.0 >= 10 << 20), "{list}");
+            all.sort_by_key(|l| low(l.0));
+            for pair in all.windows(2) {
+                let len = pair[0].1 - pair[0].0;
+                let room = low(pair[1].0) - low(pair[0].0);
+                assert!(len <= room, "{regime}: {:x?}\n{list}", pair);
+            }
+        }
+    }
+}

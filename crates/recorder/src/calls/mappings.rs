@@ -171,7 +171,7 @@ fn make_undroppable(at: u64, len: u64, prot: u32) -> u32 {
 fn choose(t: &Thread, call: &[u64; 6]) -> Option<[u64; 6]> {
     let [addr, len, prot, flags, fd, offset] = *call;
     let open = addr == 0 && flags as u32 & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT) == 0;
-    if !t.regime.quiet || !open {
+    if !open || !placement::chooses(t.regime.quiet) {
         return None;
     }
     let at = match flags as u32 & MAP_ANONYMOUS != 0 {
@@ -318,11 +318,11 @@ fn mremap(t: &mut Thread, a: &[u64; 6]) -> Option<()> {
     Some(())
 }
 
-/// Performs `mremap`. The recorder chooses the new address where the program leaves it open in the
-/// quiet regime.
+/// Performs `mremap`. The recorder chooses the new address where the program leaves it open.
 fn resize(t: &mut Thread, a: &[u64; 6]) -> Option<u64> {
     let [old, old_len, new_len, flags, _, _] = *a;
-    if !t.regime.quiet || flags as u32 != MREMAP_MAYMOVE || old_len == 0 {
+    let open = flags as u32 == MREMAP_MAYMOVE && old_len != 0;
+    if !open || !placement::chooses(t.regime.quiet) {
         return pass(t, __NR_mremap, a);
     }
     // The addresses behind the mapping may be free and yet have low bits that others have, too.

@@ -1,7 +1,9 @@
-//! Where the program's mappings go while its memory is quiet (see [`crate::memory::regime`]).
+//! Where the program's mappings go.
 //!
-//! Replay has one cell for all addresses with the same low 32 bits. So no two pages in use may
-//! share these bits. For example, 0x5555_1234_5000 and 0x7fff_1234_5000 must not both be in use.
+//! Replay has one cell for all addresses with the same low 32 bits. While memory is quiet (see
+//! [`crate::memory::regime`]), no two pages in use may share these bits. For example,
+//! 0x5555_1234_5000 and 0x7fff_1234_5000 must not both be in use. In the checked regime they may.
+//! But they cost checks that fail, and questions about such memory take longer.
 //!
 //! Where the program leaves the address open, the recorder chooses it in the kernel's place.
 //! Mappings go into a stretch of less than 4 GiB, from the top down. The stretch ends where the low
@@ -29,9 +31,9 @@ const STACK_ROOM: u64 = 256 << 20;
 /// Mappings of this many bytes or more begin at a multiple of it, for the kernel's large pages.
 const LARGE: u64 = 2 << 20;
 
-/// Where mappings may go. Only the quiet regime uses it, which has one thread. The child of a `fork` ends it.
+/// Where mappings may go.
 struct Placement {
-    /// The stretch, from here to `top`. While it is empty, the kernel chooses addresses.
+    /// The stretch, from here to `top`. If it is empty, the kernel chooses addresses.
     bottom: AtomicU64,
     top: AtomicU64,
     /// The stack's limit at the last look, in bytes. The program can change it, and so can others.
@@ -66,10 +68,10 @@ pub fn begin(program: u64) {
     PLACEMENT.bottom.store(top - SPAN + HEAP, Relaxed);
 }
 
-/// Leaves addresses to the kernel from now on.
-pub fn end() {
-    PLACEMENT.top.store(0, Relaxed);
-    PLACEMENT.bottom.store(0, Relaxed);
+/// Whether the recorder chooses addresses for a process that is quiet, or is not. In the checked
+/// regime it does as long as that takes little time. A collision does no harm there.
+pub fn chooses(quiet: bool) -> bool {
+    quiet || regions().free_cells(PAGE).is_some()
 }
 
 /// Whether the low bits of `a..a+len` and of `b..b+other` meet. If they do: how far the first range

@@ -539,7 +539,6 @@ pub fn leave(t: &mut Thread, why: Reason) {
         quiet: false,
         reason: why.as_bytes(),
     });
-    placement::end();
     restate::forget();
     t.begin_checked();
     if why == CHANGED {

@@ -99,8 +99,8 @@ pub fn load(fd: i32, exe: &CStr, execfn: &CStr, stack: &mut Stack) -> Program {
     let image = load_fd(fd, Some(DYN_BASE)).unwrap_or_else(|e| refuse(exe, e));
     program::set(fd, &image.path, exe.to_bytes());
     sys::close(fd);
+    placement::begin(image.start);
     if quiet::possible() {
-        placement::begin(image.start);
         if let Some((old, by)) = placement::separate_stack(image.start, image.end) {
             stack.moved(&old, by);
         }

@@ -3,7 +3,7 @@
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
 use super::leave_soon;
-use crate::memory::{backing, placement};
+use crate::memory::backing;
 use crate::stream::ring;
 use crate::sys::guard;
 use crate::thread::Thread;
@@ -30,7 +30,6 @@ pub fn forked(t: &mut Thread) {
         t.regime.leaves_after = 0;
         t.regime.take_end();
         super::restate::inherited();
-        placement::end();
     }
 }
 
