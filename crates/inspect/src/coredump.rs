@@ -23,7 +23,7 @@ use segments::{Segment, Segments};
 use std::io::{Seek, SeekFrom, Write};
 
 /// Bytes that are asked for at a time. An answer takes a hundred times as much memory.
-const AT_A_TIME: u64 = 1 << 19;
+const AT_A_TIME: u64 = 1 << 15;
 /// Larger mappings are left out: they are reserved address space. Each byte that is asked for takes time.
 const LARGEST: u64 = 4 << 30;
 /// Bytes of the headers of an ELF file, of a segment and of a section.

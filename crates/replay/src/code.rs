@@ -436,6 +436,24 @@ impl Code {
         n
     }
 
+    /// Hands all known bytes of a stretch of `len` bytes to `each`, piece by piece, with the offset of each piece.
+    pub fn known(&self, addr: u64, epoch: u64, len: usize, each: &mut dyn FnMut(usize, &[u8])) {
+        let mut n = 0;
+        while n < len {
+            let at = addr.wrapping_add(n as u64);
+            let most = len - n;
+            let piece = self.slice(at, epoch, most);
+            n += match (piece.len(), self.page(at)) {
+                (0, None) => (PAGE - at % PAGE) as usize,
+                (0, Some(_)) => 1,
+                (there, _) => {
+                    each(n, &piece[..there.min(most)]);
+                    there
+                }
+            };
+        }
+    }
+
     /// Pages whose content differs between two epochs, in either direction.
     pub fn changed(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + '_ {
         let (low, high) = (from.min(to), from.max(to));
@@ -449,6 +467,34 @@ impl Code {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn known_bytes_of_a_stretch_are_those_that_are_fetched_one_by_one() {
+        let mut pieces = [
+            (0, 0x1ffe, &[3, 3, 3, 3][..]),
+            (0, 0x1ff0, &[1; 8]),
+            (0, 0x5001, &[9]),
+            (7, 0x1ff4, &[4; 3]),
+        ];
+        let code = Code::new(&mut pieces).unwrap();
+        for epoch in [0, 8] {
+            for (addr, len) in [(0x1fe0, 0x40), (0x1ff1, 3), (0x1000, 0x5000), (0x5002, 9)] {
+                let mut all = vec![None; len];
+                code.known(addr, epoch, len, &mut |n, bytes| {
+                    for (to, b) in all[n..].iter_mut().zip(bytes) {
+                        assert_eq!(to.replace(*b), None);
+                    }
+                });
+                let one = |i: usize| {
+                    let mut b = [0];
+                    let n = code.fetch(addr + i as u64, epoch, &mut b);
+                    (n == 1).then_some(b[0])
+                };
+                let want: Vec<Option<u8>> = (0..len).map(one).collect();
+                assert_eq!(all, want, "{addr:#x} {len} {epoch}");
+            }
+        }
+    }
 
     #[test]
     fn versions_overlay_each_other() {

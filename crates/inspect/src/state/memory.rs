@@ -6,7 +6,7 @@ use crate::Result;
 use hindsight_timeline::{Cancel, Cursor};
 
 /// Bytes that are asked for at a time. An answer takes a hundred times as much memory.
-const AT_A_TIME: u64 = 1 << 18;
+const AT_A_TIME: u64 = 1 << 15;
 /// A larger mapping without any right is not looked at: it is reserved address space.
 const LARGEST_RESERVED: u64 = 1 << 26;
 /// A larger mapping is not looked at.

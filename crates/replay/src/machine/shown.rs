@@ -6,10 +6,19 @@ use hindsight_isa::{CpuState, VecState};
 impl Machine<'_> {
     /// Copies known code bytes at `addr`, as the next instruction finds them. Returns the number of bytes copied.
     pub fn code(&self, addr: u64, buf: &mut [u8]) -> usize {
+        self.cpu.code.fetch(addr, self.epoch_of_code(), buf)
+    }
+
+    /// Hands all known code bytes of a stretch of `len` bytes to `each`, piece by piece, as the next instruction finds them. A
+    /// piece comes with its offset.
+    pub fn known_code(&self, addr: u64, len: usize, each: &mut dyn FnMut(usize, &[u8])) {
+        self.cpu.code.known(addr, self.epoch_of_code(), len, each);
+    }
+
+    fn epoch_of_code(&self) -> u64 {
         // Where the machine has stopped, an event that says so may still be due.
         let epoch = self.queue.epoch_due(self.cpu.pos);
-        let epoch = epoch.unwrap_or(self.cpu.epoch);
-        self.cpu.code.fetch(addr, epoch, buf)
+        epoch.unwrap_or(self.cpu.epoch)
     }
 
     /// Number of instructions completed.

@@ -153,6 +153,11 @@ impl Player {
         self.machine.code(addr, buf)
     }
 
+    /// Hands all known code bytes of a stretch to `each`, piece by piece, each with its offset.
+    pub fn known_code(&self, addr: u64, len: usize, each: &mut dyn FnMut(usize, &[u8])) {
+        self.machine.known_code(addr, len, each);
+    }
+
     /// Sets breaks: [`Player::run`] stops before these addresses.
     pub fn set_breaks(&mut self, addresses: Vec<u64>) {
         self.machine.set_breaks(addresses);

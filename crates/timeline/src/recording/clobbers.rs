@@ -145,16 +145,19 @@ impl Clobbers {
         seen: &Segment,
         now: &Instant,
     ) -> bool {
-        let small = self.pages.get(&(address / PAGE)).map_or(&[][..], |p| p);
-        let own = |s: &(ThreadId, Range<u64>)| s.0 == when.thread && s.1.contains(&address);
-        let unkept = match self.stacks.iter().any(own) {
-            true => &[][..],
-            false => &self.unkept,
-        };
-        let listed = small.iter().chain(&self.large);
-        let mut all = listed.map(|i| &self.list[*i as usize]).chain(unkept);
-        all.any(|d| {
-            let inside = d.address <= address && address - d.address < d.len;
+        !self.parts((address, 1), when, seen, now).is_empty()
+    }
+
+    /// The same for a stretch, as an address and a length: the parts that something may have changed, as addresses. They may overlap.
+    pub fn parts(
+        &self,
+        (address, len): (u64, u64),
+        when: When,
+        seen: &Segment,
+        now: &Instant,
+    ) -> Vec<Range<u64>> {
+        let end = address.saturating_add(len);
+        let counts = |d: &&Clobber| {
             let begun = match d.thread == now.home.0 {
                 true => d.from < now.home.1,
                 false => now.may_follow(d.thread, d.opens),
@@ -164,8 +167,30 @@ impl Clobbers {
                 true => !d.endless,
                 false => d.closes.is_some_and(|c| c <= seen.opens),
             };
-            inside && begun && !over
-        })
+            begun && !over
+        };
+        let inside = |d: &Clobber| {
+            let part = d.address.max(address)..d.address.saturating_add(d.len).min(end);
+            (part.start < part.end).then_some(part)
+        };
+        let pages = address / PAGE..=end.saturating_sub(1) / PAGE;
+        let small = pages.filter_map(|p| self.pages.get(&p)).flatten();
+        let listed = small.chain(&self.large).map(|i| &self.list[*i as usize]);
+        let mut out: Vec<Range<u64>> = listed.filter(counts).filter_map(inside).collect();
+        let unkept = self.unkept.iter().filter(counts).filter_map(inside);
+        out.extend(unkept.flat_map(|part| self.but_own_stacks(part, when.thread)));
+        out
+    }
+
+    /// What of some addresses is on no stack that only this thread can have changed.
+    fn but_own_stacks(&self, part: Range<u64>, thread: ThreadId) -> Vec<Range<u64>> {
+        let mut parts = vec![part];
+        for (_, own) in self.stacks.iter().filter(|s| s.0 == thread) {
+            let rest = |p: Range<u64>| [p.start..p.end.min(own.start), p.start.max(own.end)..p.end];
+            parts = parts.into_iter().flat_map(rest).collect();
+            parts.retain(|p| p.start < p.end);
+        }
+        parts
     }
 
     /// Whether anything but instructions may have changed a byte by `now`.

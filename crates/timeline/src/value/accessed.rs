@@ -2,7 +2,7 @@
 
 use super::agreed;
 use super::past;
-use super::query::{Query, floor, shares_cells};
+use super::query::{Query, floor, positions, shares_cells};
 use super::restated;
 use crate::access;
 use crate::engine::Engine;
@@ -14,6 +14,7 @@ use crate::scan::When;
 use crate::{Cancel, Position, Result, ThreadId};
 use hindsight_isa::observe::MARK;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// For at most this many bytes the search asks what follows from the index alone: that takes memory for each byte.
@@ -112,10 +113,9 @@ fn mapped(view: &Viewpoint, threads: &[(ThreadId, u64)], q: &Query) -> Result<Ma
         // With what became of memory at this very instant, such as in a system call that has just returned.
         let until = n.saturating_add(1);
         let sources = (engine.scan(*t)?).sources_of(q.m.address, q.m.bytes.len(), until);
-        for (m, s) in out.iter_mut().zip(sources) {
-            if let Some(s) = s {
-                *m = (*m).max(Some((engine.position(*t, s.at)?, *t)));
-            }
+        let positions = positions(engine, *t, &sources)?;
+        for (m, at) in out.iter_mut().zip(positions) {
+            *m = (*m).max(at.map(|at| (at, *t)));
         }
     }
     Ok(out)
@@ -374,9 +374,18 @@ fn shared(
     // Bytes of a word. For each thread, only accesses before this instruction count.
     type Word = (Vec<usize>, Vec<u64>);
     let begin: Vec<u64> = threads.iter().map(|t| t.1).collect();
-    let mut words: Vec<Word> = (past::words(q.m.address, q.m.bytes.len()))
-        .map(|word| (word.collect(), begin.clone()))
-        .collect();
+    let mut words: Vec<Word> = Vec::new();
+    for page in past::pages(q.m.address, q.m.bytes.len()) {
+        let stretch = (q.m.address.wrapping_add(page.start as u64), page.len());
+        // Of large stretches nobody has accessed most.
+        let open = page.clone().any(|i| q.open(i));
+        if !open || touches(engine, threads, &begin, stretch, &q.cancel)?.is_empty() {
+            continue;
+        }
+        let all = past::words(stretch.0, stretch.1);
+        let bytes = |w: Range<usize>| (page.start + w.start..page.start + w.end).collect();
+        words.extend(all.map(|w| (bytes(w), begin.clone())));
+    }
     while !words.is_empty() {
         // Words for which a part of an interval must be played, by that part. They are played together.
         let mut played: BTreeMap<(usize, u64, u64), Vec<Word>> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! Finds what memory held before anybody accessed it: zeros, or the content of a file.
 
 use super::evident;
-use super::query::Query;
+use super::query::{Query, positions};
 use crate::engine::Engine;
 use crate::model::memory::{Ground, KnownByte};
 use crate::play::Viewpoint;
@@ -39,9 +39,11 @@ fn sources(
         let scan = engine.scan(*t)?;
         // What a call maps is there as soon as it has returned.
         let its = scan.sources_of(address, len, n.saturating_add(1));
-        for (best, s) in sources.iter_mut().zip(its) {
-            let Some(s) = s else { continue };
-            let at = engine.position(*t, s.at)?;
+        let positions = positions(engine, *t, &its)?;
+        for ((best, s), at) in sources.iter_mut().zip(its).zip(positions) {
+            let (Some(s), Some(at)) = (s, at) else {
+                continue;
+            };
             if best.is_none_or(|b| b.0 <= at) {
                 *best = Some((at, *t, s));
             }
@@ -68,81 +70,163 @@ pub fn made(
     let there: Vec<_> = (engine.mappings(image, here)?.into_iter())
         .filter(|r| r.start < end && address < r.end && r.prot != 0)
         .collect();
-    let sources = sources(engine, threads, (address, len))?;
-    let Some(first) = engine.first_thread(image) else {
+    let Some(past) = Past::new(engine, image, threads)? else {
         return Ok(());
     };
-    let told = engine.scan(first)?.told;
-    let from_the_start = engine.has_all_of(image)?;
-    // Threads may have changed memory in stretches that the recording no longer has.
-    let mut unkept = Vec::new();
-    for t in engine.threads_of(image) {
-        let scan = engine.scan(t)?;
-        if scan.from > 0 {
-            unkept.push((t, scan.numbers.first().map_or(u64::MAX, |n| n.0)));
-        }
-    }
-    // The content of a file, from an offset on.
-    let mut file: Option<(u32, u64, Vec<u8>)> = None;
-    for (i, source) in sources.into_iter().enumerate() {
+    // Stretches that have become what they are together.
+    let region = |i: usize| {
         let at = address.wrapping_add(i as u64);
-        let region = there.iter().find(|r| r.start <= at && at < r.end);
-        let (None, false, Some(region)) = (q.m.bytes[i], q.lost[i], region) else {
+        there.iter().position(|r| r.start <= at && at < r.end)
+    };
+    let sources = sources(engine, threads, (address, len))?;
+    let each: Vec<_> = (sources.into_iter().enumerate())
+        .map(|(i, s)| (s, region(i)))
+        .collect();
+    let mut from = 0;
+    for stretch in each.chunk_by(|a, b| a == b) {
+        let bytes = from..from + stretch.len();
+        from = bytes.end;
+        let (source, region) = stretch[0];
+        let Some(region) = region
+            .map(|r| &there[r])
+            .filter(|r| r.flags & PRIVATE != 0 && bytes.clone().any(|i| q.open(i)))
+        else {
             continue;
         };
-        if region.flags & PRIVATE == 0 {
+        let Some(when) = past.since(source)? else {
             continue;
+        };
+        let changed = match source.is_some() || past.from_the_start {
+            true => q.changed(bytes.clone(), when)?,
+            false => Vec::new(),
+        };
+        let first = address.wrapping_add(bytes.start as u64);
+        let content = past.content(region, source, (first, bytes.len()))?;
+        for i in bytes {
+            if q.open(i) && !changed.iter().any(|c| c.contains(&i)) {
+                let at = address.wrapping_add(i as u64);
+                let byte = content.byte(region, (at - first) as usize, at);
+                q.m.bytes[i] = byte.map(|(value, ground)| KnownByte { value, ground });
+            }
         }
+    }
+    Ok(())
+}
+
+/// What is known of an image's past.
+struct Past<'a> {
+    engine: &'a Arc<Engine>,
+    threads: &'a [(ThreadId, u64)],
+    first: ThreadId,
+    told: bool,
+    from_the_start: bool,
+    /// Threads may have changed memory in stretches that the recording no longer has: before these numbers.
+    unkept: Vec<(ThreadId, u64)>,
+}
+
+impl<'a> Past<'a> {
+    /// `None`: the image has no thread.
+    fn new(
+        engine: &'a Arc<Engine>,
+        image: u32,
+        threads: &'a [(ThreadId, u64)],
+    ) -> Result<Option<Past<'a>>> {
+        let Some(first) = engine.first_thread(image) else {
+            return Ok(None);
+        };
+        let mut unkept = Vec::new();
+        for t in engine.threads_of(image) {
+            let scan = engine.scan(t)?;
+            if scan.from > 0 {
+                unkept.push((t, scan.numbers.first().map_or(u64::MAX, |n| n.0)));
+            }
+        }
+        Ok(Some(Past {
+            engine,
+            threads,
+            first,
+            told: engine.scan(first)?.told,
+            from_the_start: engine.has_all_of(image)?,
+            unkept,
+        }))
+    }
+
+    /// When memory became what a source made it. `None`: threads ran unrecorded since, and may have changed it.
+    fn since(&self, source: Option<Made>) -> Result<Option<When>> {
         // Nothing from before a gap is known.
         let since = source.map_or(0, |s| s.2.at);
-        let holder = source.map_or(first, |s| s.1);
-        let gaps = &engine.scan(holder)?.gaps;
-        let until = threads.iter().find(|t| t.0 == holder).map_or(0, |t| t.1);
+        let holder = source.map_or(self.first, |s| s.1);
+        let gaps = &self.engine.scan(holder)?.gaps;
+        let until = self.threads.iter().find(|t| t.0 == holder);
+        let until = until.map_or(0, |t| t.1);
         let unseen = gaps.iter().any(|g| g.end > since && g.start < until);
+        let opens = match source {
+            Some(_) if !self.unkept.is_empty() => self.engine.segment(holder, since)?.opens,
+            _ => 0,
+        };
+        let open = |u: &(ThreadId, u64)| source.is_none_or(|s| s.1 != u.0 && opens < u.1);
         let when = When {
             thread: holder,
             from: since,
             to: since + 1,
         };
-        let opens = match source {
-            Some(_) if !unkept.is_empty() => engine.segment(holder, since)?.opens,
-            _ => 0,
-        };
-        let open = |u: &(ThreadId, u64)| source.is_none_or(|s| s.1 != u.0 && opens < u.1);
-        if unkept.iter().any(open) {
-            continue;
-        }
-        if unseen || (source.is_some() || from_the_start) && q.may_have_changed(i, when)? {
-            continue;
-        }
-        q.m.bytes[i] = match source.map(|s| (s.2.origin, at - s.2.address)) {
-            Some((Origin::Zero, _)) => Some((0, Ground::Fresh)),
-            Some((Origin::File { module, offset }, o)) => {
-                let at = offset.saturating_add(o);
-                let known = file.as_ref().filter(|f| f.0 == module && f.1 <= at);
-                if known.is_none_or(|f| at - f.1 >= f.2.len() as u64) {
-                    let bytes = engine.trace.module_part(module, at, len - i)?;
-                    file = Some((module, at, bytes));
-                }
-                let byte = file.as_ref().and_then(|f| f.2.get((at - f.1) as usize));
-                byte.map(|b| (*b, Ground::Module))
-            }
-            Some((Origin::Mapped, _)) => of_module(view, region, at, false)?,
-            // A file that is mapped gives its content.
-            Some((Origin::Discarded, _)) if region.flags & ANONYMOUS != 0 => {
-                Some((0, Ground::Fresh))
-            }
-            // Where it came from is another question, or not known.
-            Some((Origin::Moved(_) | Origin::Discarded | Origin::Unknown, _)) => None,
-            _ if !from_the_start => None,
-            // A mapping without a source was there when the program began.
-            None if empty(region, told) => Some((0, Ground::Fresh)),
-            None if region.path.starts_with('/') => of_module(view, region, at, !told)?,
-            None => None,
-        }
-        .map(|(value, ground)| KnownByte { value, ground });
+        Ok((!unseen && !self.unkept.iter().any(open)).then_some(when))
     }
-    Ok(())
+
+    /// What a source put into a stretch of a mapping, given by its first address and its length.
+    fn content(
+        &self,
+        region: &Mapping,
+        source: Option<Made>,
+        (first, len): (u64, usize),
+    ) -> Result<Content> {
+        let of_mapped = |loaded| -> Result<Content> {
+            let file = file_of(self.engine, region)?;
+            Ok(file.map_or(Content::Unknown, |file| Content::Mapped { file, loaded }))
+        };
+        Ok(match source.map(|s| (s.2.origin, s.2.address)) {
+            Some((Origin::Zero, _)) => Content::Zeros,
+            Some((Origin::File { module, offset }, address)) => {
+                let at = offset.saturating_add(first - address);
+                Content::Told(self.engine.trace.module_part(module, at, len)?)
+            }
+            Some((Origin::Mapped, _)) => of_mapped(false)?,
+            // A file that is mapped gives its content.
+            Some((Origin::Discarded, _)) if region.flags & ANONYMOUS != 0 => Content::Zeros,
+            // Where it came from is another question, or not known.
+            Some((Origin::Moved(_) | Origin::Discarded | Origin::Unknown, _)) => Content::Unknown,
+            None if !self.from_the_start => Content::Unknown,
+            // A mapping without a source was there when the program began.
+            None if empty(region, self.told) => Content::Zeros,
+            None if region.path.starts_with('/') => of_mapped(!self.told)?,
+            None => Content::Unknown,
+        })
+    }
+}
+
+/// What a stretch of memory held before anybody accessed it.
+enum Content {
+    Zeros,
+    /// These bytes of a file. Behind its end nothing is known.
+    Told(Vec<u8>),
+    /// What a mapped file has there. `loaded` as for [`in_file`].
+    Mapped {
+        file: Arc<Vec<u8>>,
+        loaded: bool,
+    },
+    Unknown,
+}
+
+impl Content {
+    /// The byte at an address of a mapping, which is number `i` of the stretch.
+    fn byte(&self, region: &Mapping, i: usize, at: u64) -> Option<(u8, Ground)> {
+        match self {
+            Content::Zeros => Some((0, Ground::Fresh)),
+            Content::Told(bytes) => bytes.get(i).map(|b| (*b, Ground::Module)),
+            Content::Mapped { file, loaded } => in_file(file, region, at, *loaded),
+            Content::Unknown => None,
+        }
+    }
 }
 
 /// Fills in what mapped files say of memory that was never writable since it was mapped. A mapping that was there when
@@ -163,19 +247,29 @@ pub fn mapped(view: &Viewpoint, image: u32, here: Position, q: &mut Query) -> Re
     }
     let whole = engine.has_all_of(image)?;
     let changes = engine.changes(image)?;
+    let constant = |m: &Mapping, c: &Change| {
+        m.prot & WRITE == 0 && m.flags & PRIVATE != 0 && (whole || c.when.is_some())
+    };
+    let other = |c: &Change| match &c.what {
+        What::Map(m) if !constant(m, c) => Some(m.start..m.end),
+        _ => None,
+    };
+    let others: Vec<_> = changes.iter().filter_map(other).collect();
     for r in there {
-        for i in 0..q.m.bytes.len() {
-            let at = q.m.address.wrapping_add(i as u64);
-            let constant = |c: &Change| match &c.what {
-                What::Map(m) if m.start <= at && at < m.end => {
-                    m.prot & WRITE == 0 && m.flags & PRIVATE != 0 && (whole || c.when.is_some())
-                }
-                _ => true,
-            };
-            if at < r.start || r.end <= at || !q.open(i) || !changes.iter().all(constant) {
-                continue;
-            }
-            let byte = of_module(view, &r, at, false)?;
+        let at = |i: usize| q.m.address.wrapping_add(i as u64);
+        let is_asked = |i: &usize| {
+            let inside = r.start <= at(*i) && at(*i) < r.end;
+            inside && q.open(*i) && !others.iter().any(|o| o.contains(&at(*i)))
+        };
+        let asked: Vec<usize> = (0..q.m.bytes.len()).filter(is_asked).collect();
+        if asked.is_empty() {
+            continue;
+        }
+        let Some(file) = file_of(engine, &r)? else {
+            continue;
+        };
+        for i in asked {
+            let byte = in_file(&file, &r, q.m.address.wrapping_add(i as u64), false);
             q.m.bytes[i] = byte.map(|(value, ground)| KnownByte { value, ground });
         }
     }
@@ -184,24 +278,17 @@ pub fn mapped(view: &Viewpoint, image: u32, here: Position, q: &mut Query) -> Re
 
 /// What a mapped file has at an address. `loaded`: the kernel's loader made the mapping, or the recorder in its place.
 /// They clear the rest of the page after the file's part of a segment.
-fn of_module(view: &Viewpoint, r: &Mapping, at: u64, loaded: bool) -> Result<Option<(u8, Ground)>> {
-    let Some(file) = file_of(view.engine(), r)? else {
-        return Ok(None);
-    };
+fn in_file(file: &[u8], r: &Mapping, at: u64, loaded: bool) -> Option<(u8, Ground)> {
     let offset = (at - r.start).wrapping_add(r.offset);
-    if loaded && r.prot & WRITE != 0 && behind_segment(&file, offset) {
-        return Ok(Some((0, Ground::Fresh)));
+    if loaded && r.prot & WRITE != 0 && behind_segment(file, offset) {
+        return Some((0, Ground::Fresh));
     }
     // After the file's end, the page is filled with zeros.
-    Ok(
-        match usize::try_from(offset).ok().and_then(|o| file.get(o)) {
-            Some(v) => Some((*v, Ground::Module)),
-            None if offset < (file.len() as u64).next_multiple_of(4096) => {
-                Some((0, Ground::Module))
-            }
-            None => None,
-        },
-    )
+    match usize::try_from(offset).ok().and_then(|o| file.get(o)) {
+        Some(v) => Some((*v, Ground::Module)),
+        None if offset < (file.len() as u64).next_multiple_of(4096) => Some((0, Ground::Module)),
+        None => None,
+    }
 }
 
 /// The content of a mapping's file.

@@ -6,6 +6,7 @@ use super::query::Query;
 use super::races;
 use crate::play::Viewpoint;
 use crate::{Position, Result, ThreadId};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Says which threads may have written other values at the same time. The same bytes are known afterwards as with
@@ -24,7 +25,7 @@ pub fn find(
     let mut others = engine.threads_of(image);
     others.retain(|t| !now.unborn.contains(t));
     let (mut open, mut unsure, mut said) = (Vec::new(), Vec::new(), Vec::new());
-    for word in past::words(q.m.address, q.m.bytes.len()) {
+    for word in judged(view, q, &others)? {
         q.cancel.check()?;
         for (bytes, when) in races::runs(q, &others, word) {
             let (mut rivals, before) = races::rivals(view, &others, q, &bytes, when)?;
@@ -48,6 +49,22 @@ pub fn find(
         races::unnamed(q, t, address, bytes.len() as u64);
     }
     Ok(())
+}
+
+/// The words that others may have changed. All of a page that nobody has accessed is left out at once.
+fn judged(view: &Viewpoint, q: &Query, others: &[ThreadId]) -> Result<Vec<Range<usize>>> {
+    let mut out = Vec::new();
+    for page in past::pages(q.m.address, q.m.bytes.len()) {
+        q.cancel.check()?;
+        let untouched = page.clone().all(|i| q.when[i].is_none());
+        if untouched && races::rivals(view, others, q, &page, None)?.0.is_empty() {
+            continue;
+        }
+        let start = q.m.address.wrapping_add(page.start as u64);
+        let words = past::words(start, page.len());
+        out.extend(words.map(|w| page.start + w.start..page.start + w.end));
+    }
+    Ok(out)
 }
 
 /// Whether the other values make no difference to what is known.

@@ -262,32 +262,65 @@ pub fn before(
     floor: &[u64],
     q: &mut Query,
 ) -> Result<()> {
-    for word in words(q.m.address, q.m.bytes.len()) {
-        let mut at = since;
-        loop {
-            let open = |i: &usize| q.open(*i) && floor[*i] < at;
-            let (Some(first), Some(last_one)) = (word.clone().find(open), word.clone().rfind(open))
-            else {
-                break;
-            };
-            let start = q.m.address.wrapping_add(first as u64);
-            let len = (last_one - first + 1) as u64;
-            let Some(touch) = last(engine, thread, start, len, at, &q.cancel)? else {
-                break;
-            };
-            at = touch.from;
-            take(engine, &touch, floor, q, first..last_one + 1)?;
+    for page in pages(q.m.address, q.m.bytes.len()) {
+        let open = |i: usize| q.open(i) && floor[i] < since;
+        if !page.clone().any(open) {
+            continue;
+        }
+        let start = q.m.address.wrapping_add(page.start as u64);
+        // Of large stretches the thread has not accessed most.
+        let len = page.len() as u64;
+        if last(engine, thread, start, len, since, &q.cancel)?.is_none() {
+            continue;
+        }
+        for word in words(start, page.len()) {
+            let word = page.start + word.start..page.start + word.end;
+            word_before(engine, thread, (since, word), floor, q)?;
         }
     }
     Ok(())
 }
 
+/// The same for the bytes of one word.
+fn word_before(
+    engine: &Arc<Engine>,
+    thread: ThreadId,
+    (since, word): (u64, Range<usize>),
+    floor: &[u64],
+    q: &mut Query,
+) -> Result<()> {
+    let mut at = since;
+    loop {
+        let open = |i: &usize| q.open(*i) && floor[*i] < at;
+        let (Some(first), Some(last_one)) = (word.clone().find(open), word.clone().rfind(open))
+        else {
+            return Ok(());
+        };
+        let start = q.m.address.wrapping_add(first as u64);
+        let len = (last_one - first + 1) as u64;
+        let Some(touch) = last(engine, thread, start, len, at, &q.cancel)? else {
+            return Ok(());
+        };
+        at = touch.from;
+        take(engine, &touch, floor, q, first..last_one + 1)?;
+    }
+}
+
 /// The words of 8 bytes in a stretch of memory, as ranges of offsets in it.
 pub fn words(address: u64, len: usize) -> impl Iterator<Item = Range<usize>> {
+    blocks(address, len, 8)
+}
+
+/// The pages in a stretch of memory, as ranges of offsets in it.
+pub fn pages(address: u64, len: usize) -> impl Iterator<Item = Range<usize>> {
+    blocks(address, len, PAGE as u64)
+}
+
+fn blocks(address: u64, len: usize, size: u64) -> impl Iterator<Item = Range<usize>> {
     let mut from = 0;
     std::iter::from_fn(move || {
-        let word = (address.wrapping_add(from as u64) | 7).wrapping_sub(address) as usize + 1;
-        let range = from..word.min(len);
+        let last = address.wrapping_add(from as u64) | (size - 1);
+        let range = from..(last.wrapping_sub(address) as usize + 1).min(len);
         from = range.end;
         (range.start < range.end).then_some(range)
     })

@@ -1,13 +1,14 @@
 //! A question about memory, while it is being answered.
 
 use crate::engine::Engine;
-use crate::model::memory::{Candidate, Detail, Memory, Why};
+use crate::model::memory::{Candidate, Detail, Ground, KnownByte, Memory, Why};
 use crate::model::stops::Cancel;
 use crate::play::Player;
 use crate::recording::Clobbers;
 use crate::recording::celled::Celled;
-use crate::scan::{FORKS, Instant, Raw, When};
+use crate::scan::{FORKS, Instant, Raw, Source, When};
 use crate::{Position, Result, ThreadId};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A question, and what was found out so far.
@@ -105,6 +106,22 @@ impl Query {
         Ok(j.clobbers.may_have_changed(at, when, &seen, &j.now))
     }
 
+    /// The same for some bytes: those that something else may have changed. Parts may overlap.
+    pub fn changed(&self, bytes: Range<usize>, when: When) -> Result<Vec<Range<usize>>> {
+        let Some(j) = &self.judge else {
+            return Ok(Vec::new());
+        };
+        let seen = j.engine.segment(when.thread, when.from)?;
+        let stretch = (
+            self.m.address.wrapping_add(bytes.start as u64),
+            bytes.len() as u64,
+        );
+        let parts = j.clobbers.parts(stretch, when, &seen, &j.now);
+        let offset = |at: u64| bytes.start + at.wrapping_sub(stretch.0) as usize;
+        let all = parts.into_iter().map(|p| offset(p.start)..offset(p.end));
+        Ok(all.collect())
+    }
+
     /// Makes the values of bytes `from..to` candidates: they were so at `when`, but are not certain now.
     pub fn make_candidate(&mut self, from: usize, to: usize, when: When, why: Why, at: Position) {
         let bytes = self.m.bytes[from..to].iter();
@@ -133,6 +150,29 @@ pub fn floor(engine: &Engine, thread: ThreadId, m: &Memory, count: u64) -> Resul
     Ok(mapped.map(|at| at.max(gap)).collect())
 }
 
+/// Where sources of a thread are in the total order. Neighbours mostly have the same one.
+pub fn positions(
+    engine: &Engine,
+    thread: ThreadId,
+    sources: &[Option<Source>],
+) -> Result<Vec<Option<Position>>> {
+    let mut last: Option<(u64, Position)> = None;
+    let mut out = Vec::with_capacity(sources.len());
+    for s in sources {
+        let at = match (s, last) {
+            (None, _) => None,
+            (Some(s), Some((at, position))) if at == s.at => Some(position),
+            (Some(s), _) => {
+                let position = engine.position(thread, s.at)?;
+                last = Some((s.at, position));
+                Some(position)
+            }
+        };
+        out.push(at);
+    }
+    Ok(out)
+}
+
 /// Whether other mappings of an image that there were up to an instant share cells of the window with the bytes in
 /// question. `None`: up to the end.
 pub fn shares_cells(
@@ -147,20 +187,20 @@ pub fn shares_cells(
 
 /// Fills in bytes that were executed.
 pub fn code(p: &Player, m: &mut Memory) {
-    let mut one = [0];
-    let open: Vec<usize> = (0..m.bytes.len())
-        .filter(|i| m.bytes[*i].is_none())
-        .collect();
-    for i in open {
-        let at = m.address.wrapping_add(i as u64);
-        let doubted = |c: &Candidate| c.address <= at && at - c.address < c.bytes.len() as u64;
-        if !m.candidates.iter().any(doubted) && p.code(at, &mut one) == 1 {
-            m.bytes[i] = Some(crate::model::memory::KnownByte {
-                value: one[0],
-                ground: crate::model::memory::Ground::Code,
-            });
+    let (address, len) = (m.address, m.bytes.len());
+    let (bytes, candidates) = (&mut m.bytes, &m.candidates);
+    p.known_code(address, len, &mut |from, piece| {
+        for (i, value) in (from..).zip(piece) {
+            let at = address.wrapping_add(i as u64);
+            let doubted = |c: &Candidate| c.address <= at && at - c.address < c.bytes.len() as u64;
+            if bytes[i].is_none() && !candidates.iter().any(doubted) {
+                bytes[i] = Some(KnownByte {
+                    value: *value,
+                    ground: Ground::Code,
+                });
+            }
         }
-    }
+    });
 }
 
 /// The threads of an image that a thread creates only after an instant. They matter if there are gaps: the calls in a

@@ -103,3 +103,29 @@ pub(super) fn find(infos: &BTreeMap<StreamId, StreamInfo>) -> (Vec<Image>, Vec<u
     }
     (images, origins)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_thread_comes_first_whenever_it_was_seen() {
+        let info = |stream, kind, tid| StreamInfo {
+            stream,
+            kind,
+            image: 1,
+            pid: 10,
+            tid,
+            ..StreamInfo::default()
+        };
+        let list = [
+            info(1, StreamKind::Image, 10),
+            info(2, StreamKind::Thread, 12),
+            info(3, StreamKind::Thread, 11),
+            info(4, StreamKind::Thread, 10),
+        ];
+        let infos = list.map(|i| (i.stream, i)).into();
+        let (images, _) = find(&infos);
+        assert_eq!(images[0].threads, [4, 2, 3]);
+    }
+}
