@@ -1,7 +1,9 @@
 //! Floating-point numbers of vectors: operations on one element, with rounding and exceptions as MXCSR says.
 //!
 //! The host's arithmetic is used where it must give the same: to nearest, on normal numbers, with a normal result, and
-//! if the flag of inexact results is set already. Everything else is computed by `soft`.
+//! if the result is exact or the flag of inexact results is set already. Everything else is computed by `soft`.
+//!
+//! The error of a sum is found by Knuth's algorithm (TAOCP 2, 4.2.2, theorem B), that of a product by a fused multiplication.
 
 use super::element::Element;
 use crate::core::Core;
@@ -35,13 +37,17 @@ pub trait Float: Encoded {
     fn host_div(self, b: Self) -> Self;
     fn host_sqrt(self) -> Self;
     fn host_fma(self, b: Self, c: Self) -> Self;
+    /// Whether `sum`, the host's, is exactly `self` and `b` together. All are normal or zero.
+    fn sum_is_exact(self, b: Self, sum: Self) -> bool;
+    /// Whether `product` is exactly `self` times `b`. All are normal or zero. False also if that is not certain.
+    fn product_is_exact(self, b: Self, product: Self) -> bool;
     /// The exponent's field.
     fn field(self) -> u32;
     const TOP: u32;
 }
 
 macro_rules! float {
-    ($t:ty, $f:ty, $format:expr, $shift:literal, $top:literal) => {
+    ($t:ty, $f:ty, $format:expr, $shift:literal, $top:literal, $exact:expr) => {
         impl Encoded for $t {
             const FORMAT: Format = $format;
         }
@@ -74,6 +80,18 @@ macro_rules! float {
                     .to_bits()
             }
             #[inline(always)]
+            fn sum_is_exact(self, b: $t, sum: $t) -> bool {
+                let [a, b, sum] = [self, b, sum].map(<$f>::from_bits);
+                let other = sum - a;
+                (a - (sum - other)) + (b - other) == 0.0
+            }
+            #[inline(always)]
+            fn product_is_exact(self, b: $t, product: $t) -> bool {
+                let exact: fn($f, $f, $f) -> bool = $exact;
+                let [a, b, product] = [self, b, product].map(<$f>::from_bits);
+                exact(a, b, product)
+            }
+            #[inline(always)]
             fn field(self) -> u32 {
                 (self >> $shift) as u32 & $top
             }
@@ -81,8 +99,25 @@ macro_rules! float {
     };
 }
 
-float!(u32, f32, F32, 23, 0xff);
-float!(u64, f64, F64, 52, 0x7ff);
+// All products of two numbers of 24 bits have 48 bits or fewer.
+float!(u32, f32, F32, 23, 0xff, |a, b, product| {
+    a as f64 * b as f64 == product as f64
+});
+// Two numbers whose significands end in 53 zeros together have a product of 53 bits or fewer. Otherwise the error decides. Below
+// this size it might be too small for a number.
+float!(u64, f64, F64, 52, 0x7ff, |a, b, product| {
+    let zeros = |v: f64| (v.to_bits() | 1 << 52).trailing_zeros();
+    match zeros(a) + zeros(b) >= 53 {
+        true => a * b == product,
+        false => product.abs() >= 1e-200 && a.mul_add(b, -product) == 0.0,
+    }
+});
+
+/// The sign's bit.
+#[inline(always)]
+fn sign<T: Float>() -> T {
+    T::of(1 << (T::BITS - 1))
+}
 
 /// Whether it is zero.
 #[inline(always)]
@@ -107,8 +142,10 @@ pub struct Env {
     pub mode: Round,
     daz: bool,
     ftz: bool,
-    /// The host's arithmetic can be used.
-    fast: bool,
+    /// To nearest, as the host's arithmetic does.
+    nearest: bool,
+    /// Nobody need be told of inexact results.
+    inexact: bool,
     silent: bool,
     pub flags: u32,
 }
@@ -127,7 +164,8 @@ impl Env {
             daz: c.mxcsr & DAZ != 0,
             // Only where underflow is masked, as an instruction does that is silent.
             ftz: c.mxcsr & FTZ != 0 && (silent || c.mxcsr & UE << 7 != 0),
-            fast: mode == Round::Nearest && (silent || c.mxcsr & PE != 0),
+            nearest: mode == Round::Nearest,
+            inexact: silent || c.mxcsr & PE != 0,
             silent,
             flags: 0,
         }
@@ -139,7 +177,8 @@ impl Env {
             mode: Round::Nearest,
             daz: true,
             ftz: true,
-            fast: true,
+            nearest: true,
+            inexact: true,
             silent: true,
             flags: 0,
         }
@@ -219,7 +258,8 @@ impl Env {
     #[inline(always)]
     pub fn add<T: Float>(&mut self, a: T, b: T) -> T {
         let r = a.host_add(b);
-        if self.fast && plain(a) && plain(b) && (normal(r) || is_zero(r)) {
+        let same = self.nearest && plain(a) && plain(b) && (normal(r) || is_zero(r));
+        if same && (self.inexact || a.sum_is_exact(b, r)) {
             return r;
         }
         self.slow(a, b, soft::add)
@@ -228,7 +268,8 @@ impl Env {
     #[inline(always)]
     pub fn sub<T: Float>(&mut self, a: T, b: T) -> T {
         let r = a.host_sub(b);
-        if self.fast && plain(a) && plain(b) && (normal(r) || is_zero(r)) {
+        let same = self.nearest && plain(a) && plain(b) && (normal(r) || is_zero(r));
+        if same && (self.inexact || a.sum_is_exact(b ^ sign(), r)) {
             return r;
         }
         self.slow(a, b, |a, b, mode| {
@@ -239,7 +280,9 @@ impl Env {
     #[inline(always)]
     pub fn mul<T: Float>(&mut self, a: T, b: T) -> T {
         let r = a.host_mul(b);
-        if self.fast && plain(a) && plain(b) && (normal(r) || is_zero(a) || is_zero(b)) {
+        let zero = is_zero(a) || is_zero(b);
+        let same = self.nearest && plain(a) && plain(b) && (normal(r) || zero);
+        if same && (self.inexact || zero || a.product_is_exact(b, r)) {
             return r;
         }
         self.slow(a, b, |a, b, _| soft::mul(a, b))
@@ -248,7 +291,9 @@ impl Env {
     #[inline(always)]
     pub fn div<T: Float>(&mut self, a: T, b: T) -> T {
         let r = a.host_div(b);
-        if self.fast && plain(a) && plain(b) && !is_zero(b) && (normal(r) || is_zero(a)) {
+        let zero = is_zero(a);
+        let same = self.nearest && plain(a) && plain(b) && !is_zero(b) && (normal(r) || zero);
+        if same && (self.inexact || zero || r.product_is_exact(b, a)) {
             return r;
         }
         self.slow(a, b, |a, b, _| soft::div(a, b))
@@ -256,8 +301,11 @@ impl Env {
 
     #[inline(always)]
     pub fn sqrt<T: Float>(&mut self, b: T) -> T {
-        if self.fast && normal(b) && !b.top() {
-            return b.host_sqrt();
+        if self.nearest && normal(b) && !b.top() {
+            let r = b.host_sqrt();
+            if self.inexact || r.product_is_exact(r, b) {
+                return r;
+            }
         }
         let (n, denormal) = self.unpack(b);
         if let Some(nan) = self.nan(&[n]) {
@@ -276,13 +324,21 @@ impl Env {
         negates: (bool, bool),
         order: [usize; 3],
     ) -> T {
-        if self.fast && plain(a) && plain(b) && plain(c) {
-            let sign = T::of(1 << (T::BITS - 1));
-            let x = if negates.0 { a ^ sign } else { a };
-            let z = if negates.1 { c ^ sign } else { c };
-            let r = x.host_fma(b, z);
-            if normal(r) {
-                return r;
+        if self.nearest && plain(a) && plain(b) && plain(c) {
+            let x = if negates.0 { a ^ sign() } else { a };
+            let z = if negates.1 { c ^ sign() } else { c };
+            if self.inexact || is_zero(a) || is_zero(b) {
+                let r = x.host_fma(b, z);
+                if normal(r) || is_zero(a) || is_zero(b) {
+                    return r;
+                }
+            } else {
+                let product = x.host_mul(b);
+                let r = product.host_add(z);
+                let exact = normal(product) && x.product_is_exact(b, product);
+                if exact && normal(r) && product.sum_is_exact(z, r) {
+                    return r;
+                }
             }
         }
         let all = [a, b, c].map(|v| self.unpack(v));
@@ -397,4 +453,72 @@ impl Env {
 /// Ends an instruction whose exceptions were noted.
 pub const fn flow(done: bool) -> Flow {
     if done { Flow::Next } else { Flow::Fault }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Numbers of few bits, whose sums and products are often exact, and any others.
+    fn operand() -> impl Strategy<Value = u64> {
+        let small = (-64i64..64, -40i32..40).prop_map(|(n, k)| (n as f64 * 2f64.powi(k)).to_bits());
+        let edge = (any::<i8>(), -1074i32..1000);
+        let edge = edge.prop_map(|(n, k)| (n as f64 * 2f64.powi(k)).to_bits());
+        prop_oneof![4 => small, 2 => edge, 1 => any::<u64>()]
+    }
+
+    fn env(nearest: bool, inexact: bool) -> Env {
+        Env {
+            mode: Round::Nearest,
+            daz: false,
+            ftz: false,
+            nearest,
+            inexact,
+            silent: false,
+            flags: 0,
+        }
+    }
+
+    /// All operations on the operands: results and flags.
+    fn all<T: Float>(e: impl Fn() -> Env, [a, b, c]: [T; 3]) -> Vec<(T, u32)> {
+        let signs = [(false, false), (true, false), (false, true), (true, true)];
+        let mut out = Vec::new();
+        let mut one = |f: &dyn Fn(&mut Env) -> T| {
+            let mut e = e();
+            let r = f(&mut e);
+            out.push((r, e.flags));
+        };
+        one(&|e| e.add(a, b));
+        one(&|e| e.sub(a, b));
+        one(&|e| e.mul(a, b));
+        one(&|e| e.div(a, b));
+        one(&|e| e.sqrt(a));
+        for negates in signs {
+            one(&|e| e.fma((a, b, c), negates, [0, 1, 2]));
+        }
+        out
+    }
+
+    fn agrees<T: Float + std::fmt::Debug>(operands: [T; 3]) -> Result<(), TestCaseError> {
+        let soft = all(|| env(false, false), operands);
+        prop_assert_eq!(&all(|| env(true, false), operands), &soft);
+        let told = |list: &[(T, u32)]| -> Vec<(T, u32)> {
+            list.iter().map(|(r, flags)| (*r, *flags | PE)).collect()
+        };
+        let known = all(|| env(true, true), operands);
+        prop_assert_eq!(told(&known), told(&soft));
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// The host's arithmetic gives what `soft` gives, and the same flags.
+        #[test]
+        fn the_host_is_as_exact(operands in [operand(), operand(), operand()]) {
+            agrees(operands)?;
+            agrees(operands.map(|v| (f64::from_bits(v) as f32).to_bits()))?;
+        }
+    }
 }
