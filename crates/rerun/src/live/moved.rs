@@ -43,7 +43,14 @@ impl Rerun<'_> {
             None => self.process(pid).places.get(&file).copied().unwrap_or(0),
         };
         loop {
-            match self.process(pid).script.read(file, at, want) {
+            let script = &self.process(pid).script;
+            let at = match file {
+                RANDOM => script.random(at),
+                _ => Some(at),
+            };
+            let found = at.map(|at| (script.read(file, at, want), at));
+            let (found, at) = found.unwrap_or((Bytes::Nothing, 0));
+            match found {
                 Bytes::More => self.load(pid)?,
                 Bytes::Returned(slot) => {
                     self.agree(pid, slot, made)?;
@@ -60,9 +67,10 @@ impl Rerun<'_> {
                     }
                     return self.deliver(pid, made, &buffers, (bytes, used));
                 }
+                Bytes::Nothing if file == RANDOM => return self.made_up(pid, &buffers),
                 Bytes::Nothing if !self.is_all(pid)? => {}
                 Bytes::Nothing if self.stays_in_read(pid)? => return Ok(()),
-                Bytes::Nothing => return self.read_on(pid, made, (file, at), (r, buffers)),
+                Bytes::Nothing => return self.read_on(pid, made, (file, at), r),
             }
         }
     }
@@ -164,17 +172,7 @@ impl Rerun<'_> {
     }
 
     /// A read of which the recording has nothing.
-    fn read_on(
-        &mut self,
-        pid: i32,
-        made: &Made,
-        (file, at): (FileId, u64),
-        (r, buffers): (Regs, Vec<(u64, u64)>),
-    ) -> Done {
-        if file == RANDOM {
-            self.added(pid, made, "bytes were made up")?;
-            return self.made_up(pid, &buffers);
-        }
+    fn read_on(&mut self, pid: i32, made: &Made, (file, at): (FileId, u64), r: Regs) -> Done {
         let past = self.is_past(pid)?;
         let plain = matches!(made.number as i64, SYS_read | SYS_pread64);
         if plain && self.goes_on_here(pid, made, (file, at)) {
@@ -224,9 +222,10 @@ impl Rerun<'_> {
         read.is_ok() && now == recorded
     }
 
-    /// Random bytes that are the same each time.
+    /// Random bytes that are the same each time, since no more are recorded.
     fn made_up(&mut self, pid: i32, buffers: &[(u64, u64)]) -> Done {
-        let (mut state, mut done) = (0x9e37_79b9_7f4a_7c15u64 ^ self.tally.added, 0);
+        self.tally.random += 1;
+        let (mut state, mut done) = (0x9e37_79b9_7f4a_7c15u64 ^ self.tally.random, 0);
         for (at, len) in buffers {
             let mut bytes = Vec::new();
             for _ in 0..(*len).min(1 << 20) {

@@ -192,6 +192,12 @@ impl Rerun<'_> {
         if t.more > 0 {
             t.notes.push(format!("{} more of the kind", t.more));
         }
+        if t.random > 0 {
+            t.notes.push(format!(
+                "it asked for more random bytes than are recorded: {} times, these were made up",
+                t.random
+            ));
+        }
         let percent = match t.reached {
             (_, 0) => 100.0,
             (reached, all) => 100.0 * reached as f64 / all as f64,

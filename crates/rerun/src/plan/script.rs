@@ -4,12 +4,14 @@
 //! looked for by their place in the file or stream, so sizes of buffers may differ.
 
 mod lanes;
+mod random;
 
 use super::class::{Class, class, is_lasting};
 use super::compare::{Compare, Move};
 use super::key::{File, Key, key};
 use super::table::{FileId, Table};
 use crate::wire::{Blob, Call, Signal};
+use lanes::Lane;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -43,6 +45,8 @@ pub struct Slot {
     pub counts: bool,
     /// How many calls its thread made before.
     nth: usize,
+    /// How many of them count, without those that ask for the time.
+    rank: usize,
     used: bool,
 }
 
@@ -119,23 +123,6 @@ impl Files {
         self.next += 1;
         self.next - 1
     }
-}
-
-/// How far a thread has come.
-#[derive(Debug, Default)]
-struct Lane {
-    /// Behind its last call that agreed.
-    reached: usize,
-    /// How many calls of it lie before that.
-    passed: usize,
-    /// Its last call that agreed.
-    last: Option<usize>,
-    /// The last call that counts of those that are loaded.
-    newest: Option<usize>,
-    /// The last one of all.
-    latest: Option<usize>,
-    /// Its calls that are loaded.
-    calls: Vec<usize>,
 }
 
 /// The calls of a recorded process, in the order in which its threads made them. Each thread has a lane. It is that of the
@@ -257,9 +244,10 @@ impl Script {
         (call.sent, call.unsure) = Default::default();
         let forks = class == Class::Fork;
         let lane = self.lanes.entry(call.lane).or_default();
-        let nth = lane.calls.len();
+        let (nth, rank) = (lane.calls.len(), lane.ranks);
         lane.calls.push(index);
         lane.latest = Some(index);
+        lane.ranks += usize::from(counts && class != Class::Time);
         if counts {
             (self.newest, lane.newest) = (Some(index), Some(index));
             self.waiting
@@ -275,6 +263,7 @@ impl Script {
             made,
             counts,
             nth,
+            rank,
             used: false,
         });
     }
@@ -412,19 +401,17 @@ impl Script {
             }
         }
         self.answered.insert(slot.key.clone(), index);
-        let (number, nth) = (slot.call.lane, slot.nth);
+        let (number, nth, rank) = (slot.call.lane, slot.nth, slot.rank);
         let lane = self.lanes.entry(number).or_default();
         let from = lane.reached;
-        lane.last = Some(index);
-        lane.reached = from.max(index + 1);
-        lane.passed = lane.passed.max(nth + 1);
+        lane.agrees(index, nth, rank);
         self.reached = self.reached.max(index + 1);
         (from..index).find(|i| self.slots[*i].call.lane == number && self.is_left_out(*i))
     }
 
     fn is_left_out(&self, index: usize) -> bool {
         let s = &self.slots[index];
-        s.counts && !s.used && s.class != Class::Time
+        s.counts && !s.used && !s.is_free()
     }
 
     /// The recorded calls that were not made, of those that are loaded and lie before this one.

@@ -106,6 +106,61 @@ fn a_question_that_comes_up_again_much_later_is_another_one() {
 }
 
 #[test]
+fn calls_that_nobody_looks_for_are_no_distance() {
+    let mut all = vec![stat("/a", 1)];
+    all.extend((0..50).map(|n| call(SYS_rt_sigaction, [n, 0, 0, 8, 0, 0], 0)));
+    all.push(stat("/a", 2));
+    let mut l = Loaded::new(all.clone());
+    assert_eq!(l.ask(&all[0]), Found::Slot(0));
+    assert_eq!(l.ask(&all[0]), Found::Slot(51));
+    assert_eq!(l.ask(&all[0]), Found::Again(51));
+}
+
+/// One recorded question for random bytes is not asked, or one more is. The next ones are the same all the same.
+#[test]
+fn random_bytes_are_those_of_the_calls_around_them() {
+    let random = |byte: u8| {
+        let mut c = call(SYS_getrandom, [0, 4, 0, 0, 0, 0], 4);
+        c.received = Blob(vec![byte; 4]);
+        c
+    };
+    let files = |from: u64| (from..from + 30).map(|i| stat(&format!("/{i}"), i));
+    let mut all = vec![random(1)];
+    all.extend(files(0));
+    all.push(random(2));
+    all.extend(files(30));
+    let ask = |l: &mut Loaded, at: u64| match l
+        .script
+        .random(at)
+        .map(|at| (at, l.script.read(RANDOM, at, 4)))
+    {
+        Some((at, Bytes::Are(bytes, used))) => {
+            for i in used {
+                l.script.take(i);
+            }
+            (at + 4, bytes[0])
+        }
+        _ => (at, 0),
+    };
+    for asks_first in [true, false] {
+        let mut l = Loaded::new(all.clone());
+        let mut at = 0;
+        if asks_first {
+            let (next, byte) = ask(&mut l, at);
+            assert_eq!(byte, 1);
+            // It is too early for the next ones.
+            assert_eq!(ask(&mut l, next), (next, 0));
+            at = next;
+        }
+        for c in &all[1..31] {
+            l.ask(c);
+        }
+        assert_eq!(ask(&mut l, at).1, 2, "{asks_first}");
+        assert_eq!(l.script.left_out(32).count(), 0);
+    }
+}
+
+#[test]
 fn what_is_loaded_later_is_waited_for() {
     let (mut files, mut outputs) = (Files::default(), Compare::default());
     let mut script = Script::new(Table::new());
