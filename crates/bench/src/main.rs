@@ -4,6 +4,7 @@ mod bench;
 mod breakpath;
 mod commands;
 mod fidelity;
+mod fixes;
 mod folder;
 mod hindsight;
 mod instructions;
@@ -40,6 +41,8 @@ enum Task {
     Bench(Bench),
     /// Compare ordinary commands, native and recorded: output, status and files. Verify the recordings.
     Fidelity(Fidelity),
+    /// Record programs with planted bugs, and run them again with right and wrong fixes. The verdicts must be right.
+    Fixes(Fixes),
     /// Run recorded programs again. Each must agree with its recording to the end.
     Rerun(Rerun),
     /// Measure questions about a recording: seeks, steps back, memory, last writes, searches.
@@ -109,6 +112,16 @@ struct Fidelity {
     /// Show only failures.
     #[arg(long)]
     misses: bool,
+}
+
+#[derive(Args)]
+struct Fixes {
+    /// The hindsight program to use [default: beside this one].
+    #[arg(long, env = "HINDSIGHT")]
+    hindsight: Option<PathBuf>,
+    /// Only programs whose file or bug contains this text.
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 #[derive(Args)]
@@ -232,6 +245,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Task::Bench(o) => bench(&o),
         Task::Fidelity(o) => fidelity(&o),
+        Task::Fixes(o) => prove(&o),
         Task::Rerun(o) => rerun_all(&o),
         Task::Questions(o) => ask(&o),
         Task::Soak(o) => soak(&o),
@@ -490,6 +504,14 @@ fn fidelity(o: &Fidelity) -> io::Result<ExitCode> {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
+    })
+}
+
+fn prove(o: &Fixes) -> io::Result<ExitCode> {
+    let tool = Hindsight::find(o.hindsight.clone(), Vec::new())?;
+    Ok(match fixes::run(&tool, &o.only)? {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     })
 }
 
