@@ -43,9 +43,10 @@ impl Rerun<'_> {
             None => self.process(pid).places.get(&file).copied().unwrap_or(0),
         };
         loop {
-            let script = &self.process(pid).script;
+            let p = self.process(pid);
+            let (script, lane) = (&p.script, p.task.lane);
             let at = match file {
-                RANDOM => script.random(at),
+                RANDOM => script.random(lane, at),
                 _ => Some(at),
             };
             let found = at.map(|at| (script.read(file, at, want), at));

@@ -17,8 +17,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// How far ahead of the last call that agreed a call is looked for.
+/// How far ahead of the last call that agreed a call is looked for, in calls that count.
 const AHEAD: usize = 1024;
+/// The same in all calls. A thread may yield very often while it waits for others.
+const FARTHEST: usize = 1 << 18;
 /// Before bytes of a call that was made already are given once more, so many calls ahead must not have them.
 const NEAR: usize = 64;
 /// A question that was asked before, and again so much later, is another one.
@@ -47,6 +49,8 @@ pub struct Slot {
     nth: usize,
     /// How many of them count, without those that ask for the time.
     rank: usize,
+    /// How many calls that count lie before it, of all threads.
+    counted: usize,
     used: bool,
 }
 
@@ -137,6 +141,8 @@ pub struct Script {
     lanes: HashMap<u32, Lane>,
     /// Behind the last call that agreed.
     reached: usize,
+    /// How many calls that count lie before that, and how many are loaded.
+    counted: (usize, usize),
     /// All calls are loaded.
     ended: bool,
     late: Vec<(u32, Signal)>,
@@ -255,7 +261,7 @@ impl Script {
                 .or_default()
                 .push_back(index);
         }
-        self.slots.push(Slot {
+        let slot = Slot {
             table: forks.then(|| self.table.clone()),
             call,
             class,
@@ -264,8 +270,11 @@ impl Script {
             counts,
             nth,
             rank,
+            counted: self.counted.1,
             used: false,
-        });
+        };
+        self.slots.push(slot);
+        self.counted.1 += usize::from(counts);
     }
 
     /// The recorded calls that changed files and were not made.
@@ -385,7 +394,8 @@ impl Script {
 
     /// Whether calls that are not loaded may be the one that is looked for.
     fn wants_more(&self) -> bool {
-        !self.ended && self.slots.len() < self.reached + AHEAD
+        let (before, loaded) = self.counted;
+        !self.ended && loaded < before + AHEAD && self.slots.len() < self.reached + FARTHEST
     }
 
     /// Takes a call: it is the one that is made now. Returns the first recorded one that was left out right before it.
@@ -400,6 +410,7 @@ impl Script {
                 w.remove(n);
             }
         }
+        self.counted.0 = self.counted.0.max(slot.counted + 1);
         self.answered.insert(slot.key.clone(), index);
         let (number, nth, rank) = (slot.call.lane, slot.nth, slot.rank);
         let lane = self.lanes.entry(number).or_default();

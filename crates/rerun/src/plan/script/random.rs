@@ -12,30 +12,27 @@ impl Slot {
 }
 
 impl Script {
-    /// Where the next random bytes are that a program gets, if they would be at this place. Those that it left out long ago it does not
-    /// get any more. `None`: the next ones come much later.
-    pub fn random(&self, at: u64) -> Option<u64> {
+    /// Where the next random bytes of a thread are. `at` is behind those that were read last. Those that the thread left out long ago it
+    /// does not get any more. `None`: the next ones come much later.
+    pub fn random(&self, lane: u32, at: u64) -> Option<u64> {
         let Some(stream) = self.streams.get(&RANDOM) else {
             return Some(at);
         };
-        let left = |(from, index): &&(u64, usize)| *from >= at && !self.slots[*index].used;
-        let from_here = stream.chunks.get(stream.first..)?;
-        // Of one that has been read in part the rest follows.
-        let part = |(from, index): &(u64, usize)| {
+        let own = |(_, index): &&(u64, usize)| {
             let slot = &self.slots[*index];
-            *from < at && at - from < slot.call.received.len() as u64 && !slot.used
+            slot.call.lane == lane && !slot.used && !self.is_long_ago(*index)
         };
-        if from_here.iter().any(part) {
-            return Some(at);
-        }
-        match from_here
-            .iter()
-            .filter(left)
-            .find(|c| !self.is_long_ago(c.1))
-        {
+        let mut left = stream.chunks.iter().skip(stream.first).filter(own);
+        match left.next() {
+            // It may have been read in part.
+            Some((from, index)) if *from < at => {
+                let len = self.slots[*index].call.received.len() as u64;
+                Some(if at - from < len { at } else { *from })
+            }
             Some((_, index)) if self.is_far(*index) => None,
             Some((from, _)) => Some(*from),
-            None => Some(at),
+            // Behind all that are loaded.
+            None => Some(stream.pos),
         }
     }
 }

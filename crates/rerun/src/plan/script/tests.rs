@@ -131,7 +131,7 @@ fn random_bytes_are_those_of_the_calls_around_them() {
     all.extend(files(30));
     let ask = |l: &mut Loaded, at: u64| match l
         .script
-        .random(at)
+        .random(0, at)
         .map(|at| (at, l.script.read(RANDOM, at, 4)))
     {
         Some((at, Bytes::Are(bytes, used))) => {
@@ -160,6 +160,34 @@ fn random_bytes_are_those_of_the_calls_around_them() {
     }
 }
 
+/// Each thread gets its own random bytes, in whatever order they ask.
+#[test]
+fn random_bytes_are_those_of_the_thread() {
+    let random = |lane: u32| {
+        let mut c = call(SYS_getrandom, [0, 4, 0, 0, 0, 0], 4);
+        (c.lane, c.received) = (lane, Blob(vec![lane as u8; 4]));
+        c
+    };
+    let mut l = Loaded::new(vec![random(1), random(2), random(1)]);
+    let mut at = 0;
+    // The second one comes first, and reads in two parts.
+    for (lane, want) in [(2, 2), (2, 2), (1, 4), (1, 4)] {
+        let from = l.script.random(lane, at).unwrap();
+        match l.script.read(RANDOM, from, want) {
+            Bytes::Are(bytes, used) => {
+                assert_eq!(bytes, vec![lane as u8; want]);
+                for i in used {
+                    l.script.take(i);
+                }
+                at = from + want as u64;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let from = l.script.random(1, at).unwrap();
+    assert_eq!(l.script.read(RANDOM, from, 4), Bytes::Nothing);
+}
+
 #[test]
 fn what_is_loaded_later_is_waited_for() {
     let (mut files, mut outputs) = (Files::default(), Compare::default());
@@ -173,6 +201,21 @@ fn what_is_loaded_later_is_waited_for() {
     assert_eq!(script.find(&key, Class::Query), Found::Slot(1));
     script.load(Vec::new(), &mut files, &mut outputs);
     assert_eq!(script.read(0, 0, 1), Bytes::Nothing);
+}
+
+/// A thread that yields all the time is no reason to give up what another one asks for.
+#[test]
+fn a_call_is_looked_for_behind_many_that_do_not_count() {
+    let (mut files, mut outputs) = (Files::default(), Compare::default());
+    let mut script = Script::new(Table::new());
+    let yields = vec![call(SYS_sched_yield, [0; 6], 0); 2 * AHEAD];
+    script.load(yields, &mut files, &mut outputs);
+    let c = stat("/a", 0);
+    let key = key(c.number, &c.args, &c.texts, &|_| File::Closed);
+    assert_eq!(script.find(&key, Class::Query), Found::More);
+    let others = (0..AHEAD).map(|i| stat(&format!("/{i}"), 0));
+    script.load(others.collect(), &mut files, &mut outputs);
+    assert_eq!(script.find(&key, Class::Query), Found::Nothing);
 }
 
 #[test]
