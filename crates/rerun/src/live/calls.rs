@@ -238,10 +238,15 @@ impl Rerun<'_> {
     /// A call is none of the recorded ones.
     pub fn added(&mut self, pid: i32, made: &Made, then: &str) -> Done {
         self.tally.added += 1;
-        self.tally.lost += 1;
         let p = self.process(pid);
         let (expected, last) = (p.script.expected(p.task.lane), p.script.last(p.task.lane));
         self.diverge(pid, made, (expected, last), then)?;
+        self.strayed()
+    }
+
+    /// One more call in a row is not recorded.
+    pub fn strayed(&mut self) -> Done {
+        self.tally.lost += 1;
         if self.tally.lost > LOST {
             let why = format!("it made {LOST} calls in a row that are not recorded");
             return Err(Trouble::Finish(Finish::TooFar(why)));
@@ -500,6 +505,7 @@ impl Rerun<'_> {
         let moves = [
             SYS_unlink,
             SYS_unlinkat,
+            SYS_rmdir,
             SYS_rename,
             SYS_renameat,
             SYS_renameat2,
@@ -511,6 +517,7 @@ impl Rerun<'_> {
         }
         match slot {
             Some(slot) => self.replay(pid, made, slot, true),
+            None if self.is_taken(made) => self.answer(pid, -EEXIST as i64 as u64),
             None => self.not_done(pid, made),
         }
     }

@@ -198,6 +198,14 @@ impl Rerun<'_> {
                 t.random
             ));
         }
+        if let Some((count, now, recorded)) = self.renamed.first() {
+            t.notes.push(format!(
+                "{count} new files and folders have other names than recorded, as if these were made up: the first one is {}, and \
+                 stands for {}",
+                String::from_utf8_lossy(now),
+                String::from_utf8_lossy(recorded)
+            ));
+        }
         let percent = match t.reached {
             (_, 0) => 100.0,
             (reached, all) => 100.0 * reached as f64 / all as f64,
