@@ -18,7 +18,7 @@ mod watch;
 
 use crate::plan::compare::Compare;
 use crate::plan::names::Names;
-use crate::plan::script::{Files, Script};
+use crate::plan::script::{Files, Input, Script};
 use crate::plan::table::{FileId, Table};
 use crate::report::{Control, Divergence, Report};
 use crate::wire::{Begin, End, Image};
@@ -177,8 +177,8 @@ struct Process {
     script: Script,
     image: Image,
     table: Table,
-    /// Where open files are read next.
-    places: HashMap<FileId, u64>,
+    /// Where bytes are read next.
+    places: HashMap<Input, u64>,
     outputs: Compare,
     /// The signal that ended the recorded process comes if it makes no more calls. So many instructions the recorded one
     /// made before that.

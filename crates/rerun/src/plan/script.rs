@@ -3,8 +3,10 @@
 //! Calls are looked for by their keys, not by their order, so one more call or one fewer puts nothing out of step. Bytes are
 //! looked for by their place in the file or stream, so sizes of buffers may differ.
 
+mod input;
 mod lanes;
-mod random;
+
+pub use input::Input;
 
 use super::class::{Class, class, is_lasting};
 use super::compare::{Compare, Move};
@@ -25,8 +27,6 @@ const FARTHEST: usize = 1 << 18;
 const NEAR: usize = 64;
 /// A question that was asked before, and again so much later, is another one.
 const FAR: usize = 24;
-/// Where `getrandom` reads.
-pub const RANDOM: FileId = FileId::MAX;
 /// Bytes that have been read are kept up to so many, for who reads them again.
 const KEPT: usize = 64 << 20;
 
@@ -136,7 +136,7 @@ pub struct Script {
     slots: Vec<Slot>,
     waiting: HashMap<Key, VecDeque<usize>>,
     answered: HashMap<Key, usize>,
-    streams: HashMap<FileId, Stream>,
+    streams: HashMap<Input, Stream>,
     table: Table,
     lanes: HashMap<u32, Lane>,
     /// Behind the last call that agreed.
@@ -223,13 +223,10 @@ impl Script {
             // Calls that do not return are no reads.
             _ if !counts => {}
             (Class::Read, _) if call.result.is_none() => counts = false,
-            (Class::Read, file) => {
-                let file = match file {
-                    File::Is(id) => id,
-                    _ => RANDOM,
-                };
-                self.reads(file, &call, index);
-            }
+            (Class::Read, file) => match Input::of(&call, file) {
+                Some(input) => self.reads(input, &call, index),
+                None => counts = false,
+            },
             (Class::Write, File::Is(file)) => {
                 if let Some(at) = place_written(call.number, &call.args) {
                     outputs.recorded_goes(file, Move::Once(at));
@@ -245,6 +242,10 @@ impl Script {
         }
         if !counts {
             self.pass_back(&mut call);
+        }
+        if !counts || class != Class::Read {
+            // Nobody gets them.
+            call.received = Blob::default();
         }
         // They have been compared, or are waited for there.
         (call.sent, call.unsure) = Default::default();
@@ -291,19 +292,6 @@ impl Script {
         })
     }
 
-    fn reads(&mut self, file: FileId, call: &Call, index: usize) {
-        let stream = self.streams.entry(file).or_default();
-        let len = call.received.len() as u64;
-        self.kept += call.received.len();
-        match place(call.number, &call.args) {
-            Some(at) => stream.chunks.push((at, index)),
-            None => {
-                stream.chunks.push((stream.pos, index));
-                stream.pos = stream.pos.saturating_add(len);
-            }
-        }
-    }
-
     /// What else moves the place where a file is read.
     fn moves(&mut self, call: &Call, file: File) {
         let (File::Is(file), Some(r)) = (file, call.result) else {
@@ -313,9 +301,9 @@ impl Script {
             return;
         }
         match call.number as i64 {
-            libc::SYS_lseek => self.streams.entry(file).or_default().pos = r,
+            libc::SYS_lseek => self.stream(file).pos = r,
             libc::SYS_copy_file_range | libc::SYS_splice if call.args[1] == 0 => {
-                let stream = self.streams.entry(file).or_default();
+                let stream = self.stream(file);
                 stream.pos = stream.pos.saturating_add(r);
             }
             _ => {}
@@ -441,13 +429,13 @@ impl Script {
         self.lanes.keys().all(|l| self.expected(*l).is_none())
     }
 
-    /// What `want` bytes of a file are at a place. With `exact`, a call says the place itself.
-    pub fn read(&self, file: FileId, at: u64, want: usize) -> Bytes {
+    /// What `want` bytes are at a place.
+    pub fn read(&self, input: Input, at: u64, want: usize) -> Bytes {
         let none = match self.wants_more() {
             true => Bytes::More,
             false => Bytes::Nothing,
         };
-        let Some(stream) = self.streams.get(&file) else {
+        let Some(stream) = self.streams.get(&input) else {
             return none;
         };
         let found = |n: usize| self.bytes(stream, n, at, want);

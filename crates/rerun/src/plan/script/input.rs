@@ -1,7 +1,30 @@
-//! Random bytes. How often a program asks for them may depend on what it got, and on addresses.
+//! What bytes come from. Random bytes: how often a program asks for them may depend on what it got, and on addresses.
 
-use super::{RANDOM, Script, Slot};
+use super::{Script, Slot, Stream, place};
 use crate::plan::class::Class;
+use crate::plan::key::File;
+use crate::plan::table::FileId;
+use crate::wire::Call;
+
+/// What a read takes its bytes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Input {
+    /// An open file.
+    File(FileId),
+    /// `getrandom`, of a thread. Each one has its own bytes, in whatever order the threads ask.
+    Random(u32),
+}
+
+impl Input {
+    /// That of a recorded read, which is about this file. `None`: its descriptor was closed.
+    pub(super) fn of(call: &Call, file: File) -> Option<Input> {
+        match file {
+            File::Is(id) => Some(Input::File(id)),
+            _ if call.number as i64 == libc::SYS_getrandom => Some(Input::Random(call.lane)),
+            _ => None,
+        }
+    }
+}
 
 impl Slot {
     /// Whether a program may make it more often, or less often, than recorded. How often it asks for the time depends on how fast it
@@ -12,17 +35,33 @@ impl Slot {
 }
 
 impl Script {
-    /// Where the next random bytes of a thread are. `at` is behind those that were read last. Those that the thread left out long ago it
-    /// does not get any more. `None`: the next ones come much later.
-    pub fn random(&self, lane: u32, at: u64) -> Option<u64> {
-        let Some(stream) = self.streams.get(&RANDOM) else {
+    /// A recorded call read from this.
+    pub(super) fn reads(&mut self, input: Input, call: &Call, index: usize) {
+        let stream = self.streams.entry(input).or_default();
+        let len = call.received.len() as u64;
+        self.kept += call.received.len();
+        match place(call.number, &call.args) {
+            Some(at) => stream.chunks.push((at, index)),
+            None => {
+                stream.chunks.push((stream.pos, index));
+                stream.pos = stream.pos.saturating_add(len);
+            }
+        }
+    }
+
+    pub(super) fn stream(&mut self, file: FileId) -> &mut Stream {
+        self.streams.entry(Input::File(file)).or_default()
+    }
+
+    /// Where the next bytes are. `at` is behind those that were read last. A thread does not get random bytes any more that it left
+    /// out long ago. `None`: the next ones come much later.
+    pub fn next_place(&self, input: Input, at: u64) -> Option<u64> {
+        let (Input::Random(_), Some(stream)) = (input, self.streams.get(&input)) else {
             return Some(at);
         };
-        let own = |(_, index): &&(u64, usize)| {
-            let slot = &self.slots[*index];
-            slot.call.lane == lane && !slot.used && !self.is_long_ago(*index)
-        };
-        let mut left = stream.chunks.iter().skip(stream.first).filter(own);
+        let is_left =
+            |(_, index): &&(u64, usize)| !self.slots[*index].used && !self.is_long_ago(*index);
+        let mut left = stream.chunks.iter().skip(stream.first).filter(is_left);
         match left.next() {
             // It may have been read in part.
             Some((from, index)) if *from < at => {
