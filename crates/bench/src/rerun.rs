@@ -210,7 +210,7 @@ fn again(ground: &Ground, tool: &Hindsight, trace: &Path) -> io::Result<Again> {
 
 /// What a report says of a program that does not agree.
 fn differs(report: &Value) -> String {
-    let mut parts = vec![format!("{} ", report["verdict"].as_str().unwrap_or("?"))];
+    let mut parts = vec![report["verdict"].as_str().unwrap_or("?").to_owned()];
     let mut put = |name: &str, value: &Value| {
         let is_nothing =
             value.is_null() || value == 0 || value.as_array().is_some_and(Vec::is_empty);

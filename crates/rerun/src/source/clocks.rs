@@ -64,10 +64,7 @@ impl Clocks {
     /// a system call. `None`: the program itself read the counter, or the kernel's code did so again.
     pub fn asked(&mut self, cursor: &mut Cursor, at: Counter) -> Result<Option<Call>, Error> {
         let call = self.told(cursor, at.count)?;
-        let begin = call.as_ref().map(|c| c.count);
-        if begin.is_some() && std::mem::replace(&mut self.entered, begin) == begin {
-            return Ok(None);
-        }
+        self.entered = call.as_ref().map(|c| c.count).or(self.entered);
         Ok(call.map(|c| Call {
             order: at.order,
             from: at.from,
@@ -110,6 +107,9 @@ impl Clocks {
             }
         }
         if count - begin == LONGEST || end - count == LONGEST {
+            return Ok(None);
+        }
+        if self.entered == Some(begin) {
             return Ok(None);
         }
         let entry = self.at(cursor, begin)?;
