@@ -2,12 +2,15 @@
 
 mod bench;
 mod breakpath;
+mod commands;
 mod fidelity;
+mod fixes;
 mod folder;
 mod hindsight;
 mod instructions;
 mod machine;
 mod process;
+mod rerun;
 mod scale;
 mod servers;
 mod soak;
@@ -38,6 +41,10 @@ enum Task {
     Bench(Bench),
     /// Compare ordinary commands, native and recorded: output, status and files. Verify the recordings.
     Fidelity(Fidelity),
+    /// Record programs with planted bugs, and run them again with right and wrong fixes. The verdicts must be right.
+    Fixes(Fixes),
+    /// Run recorded programs again. Each must agree with its recording to the end.
+    Rerun(Rerun),
     /// Measure questions about a recording: seeks, steps back, memory, last writes, searches.
     Travel(Travel),
     /// Ask random questions about recordings. Compare the answers with a plain replay that logs everything.
@@ -105,6 +112,31 @@ struct Fidelity {
     /// Show only failures.
     #[arg(long)]
     misses: bool,
+}
+
+#[derive(Args)]
+struct Fixes {
+    /// The hindsight program to use [default: beside this one].
+    #[arg(long, env = "HINDSIGHT")]
+    hindsight: Option<PathBuf>,
+    /// Only programs whose file or bug contains this text.
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+#[derive(Args)]
+struct Rerun {
+    #[command(flatten)]
+    common: Common,
+    /// How often each is recorded and run again.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Only so many programs, from the beginning of the list, where those are that take little time.
+    #[arg(long)]
+    first: Option<usize>,
+    /// Only programs whose lines contain this text.
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 #[derive(Args)]
@@ -213,6 +245,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Task::Bench(o) => bench(&o),
         Task::Fidelity(o) => fidelity(&o),
+        Task::Fixes(o) => prove(&o),
+        Task::Rerun(o) => rerun_all(&o),
         Task::Questions(o) => ask(&o),
         Task::Soak(o) => soak(&o),
         Task::Instructions(o) => instructions::run(&o.folders, o.every as usize),
@@ -354,7 +388,7 @@ fn bench(o: &Bench) -> io::Result<ExitCode> {
     let mut served = Vec::new();
     let wanted = |n: &&str| chosen(n) && o.workloads.is_none();
     for name in servers::NAMES.into_iter().filter(wanted) {
-        let made = servers::make(name, dir);
+        let made = servers::make(name, dir, 1);
         let done = match &made {
             Ok(server) => {
                 eprintln!("{name}: {}", server.what);
@@ -436,17 +470,17 @@ fn fidelity(o: &Fidelity) -> io::Result<ExitCode> {
         Some(file) => std::fs::read_to_string(file)?,
         None => include_str!("../fidelity/cases.txt").to_owned(),
     };
-    let mut cases = fidelity::containing(fidelity::parse(&text)?, &o.only)?;
+    let mut cases = commands::containing(commands::parse(&text)?, &o.only)?;
     if let Some(n) = o.sample {
-        cases = fidelity::sample(cases, n);
+        cases = commands::sample(cases, n);
     }
     let scratch = tempfile::Builder::new()
         .prefix("hindsight-fidelity-")
         .tempdir()?;
-    let ground = fidelity::Ground::prepare(scratch.path())?;
+    let ground = commands::Ground::prepare(scratch.path(), &["fidelity"])?;
     let mut outcomes = Vec::new();
     for case in &cases {
-        let outcome = ground.check(&tool, case);
+        let outcome = fidelity::check(&ground, &tool, case);
         if let Some(miss) = &outcome.miss {
             eprintln!("MISS {}: {miss}", case.line);
         }
@@ -470,5 +504,45 @@ fn fidelity(o: &Fidelity) -> io::Result<ExitCode> {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
+    })
+}
+
+fn prove(o: &Fixes) -> io::Result<ExitCode> {
+    let tool = Hindsight::find(o.hindsight.clone(), Vec::new())?;
+    Ok(match fixes::run(&tool, &o.only)? {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn rerun_all(o: &Rerun) -> io::Result<ExitCode> {
+    let tool = Hindsight::find(o.common.hindsight.clone(), o.common.options.clone())?;
+    let cases = commands::parse(include_str!("../rerun/cases.txt"))?;
+    let mut cases = commands::containing(cases, &o.only)?;
+    cases.truncate(o.first.unwrap_or(usize::MAX));
+    let scratch = tempfile::Builder::new()
+        .prefix("hindsight-rerun-")
+        .tempdir()?;
+    servers::open_to_all(scratch.path())?;
+    let ground = commands::Ground::prepare(scratch.path(), &["fidelity", "rerun"])?;
+    let mut outcomes = Vec::new();
+    for case in &cases {
+        let outcome = rerun::check(&ground, &tool, case, o.rounds);
+        let (skipped, miss) = (&outcome.skipped, &outcome.miss);
+        match (skipped, miss) {
+            (Some(why), _) => eprintln!("SKIPPED {}: {why}", case.line),
+            (_, Some(miss)) => eprintln!("MISS {}: {miss}", case.line),
+            _ => {}
+        }
+        outcomes.push(outcome);
+    }
+    let (summary, enough) = rerun::summary(&outcomes);
+    match o.common.json {
+        true => println!("{:#}", serde_json::json!({ "programs": outcomes })),
+        false => println!("{}\n{summary}", rerun::table(&outcomes)),
+    }
+    Ok(match enough {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     })
 }

@@ -1,4 +1,4 @@
-//! Measures servers under load: how much of their native throughput remains when they are recorded.
+//! Servers under load. Measures how much of their native throughput remains when they are recorded.
 
 use crate::hindsight::{Facts, Hindsight, tail};
 use crate::process::{ENVIRONMENT, argv};
@@ -25,16 +25,20 @@ const START: Duration = Duration::from_secs(60);
 pub struct Server {
     pub name: &'static str,
     pub what: &'static str,
-    argv: Vec<OsString>,
+    /// Its command.
+    pub argv: Vec<OsString>,
+    /// Where it listens.
+    pub port: String,
     /// A command that succeeds as soon as the server answers.
     ready: Vec<OsString>,
     /// A command to run once before each load.
     prepare: Option<Vec<OsString>>,
-    load: Vec<OsString>,
+    /// The command of its client.
+    pub load: Vec<OsString>,
     /// Number of requests of the load.
     requests: f64,
     /// Text in the load's output that shows that all were answered.
-    proof: &'static str,
+    proof: String,
     /// The signal that ends the server in an orderly way.
     stop: i32,
 }
@@ -63,20 +67,22 @@ impl Served {
 /// Names of all servers.
 pub const NAMES: [&str; 3] = ["redis", "nginx", "postgres"];
 
-/// Makes a server's data in `dir`. Fails with the name of a program that is not installed.
-pub fn make(name: &str, dir: &Path) -> io::Result<Server> {
+/// Makes a server's data in `dir`. Its load is one of so many parts of that which is measured. Fails with the name of a program
+/// that is not installed.
+pub fn make(name: &str, dir: &Path, part: u32) -> io::Result<Server> {
     let port = TcpListener::bind("127.0.0.1:0")?
         .local_addr()?
         .port()
         .to_string();
     match name {
-        "redis" => redis(&port),
-        "nginx" => nginx(&port, dir),
-        _ => postgres(dir),
+        "redis" => redis(&port, 30_000 / part),
+        "nginx" => nginx(&port, dir, 60_000 / part),
+        "postgres" => postgres(dir, 1500 / part),
+        _ => Err(io::Error::other(format!("no server has the name {name}"))),
     }
 }
 
-fn redis(port: &str) -> io::Result<Server> {
+fn redis(port: &str, requests: u32) -> io::Result<Server> {
     installed(&["redis-server", "redis-cli", "redis-benchmark"])?;
     let words = [
         "redis-server",
@@ -94,6 +100,7 @@ fn redis(port: &str) -> io::Result<Server> {
         name: "redis",
         what: "redis-benchmark, 20 clients, get set incr lpush lrange",
         argv: argv(&words),
+        port: port.into(),
         ready: argv(&["redis-cli", "-p", port, "ping"]),
         prepare: None,
         load: argv(&[
@@ -104,18 +111,18 @@ fn redis(port: &str) -> io::Result<Server> {
             "-c",
             "20",
             "-n",
-            "30000",
+            &requests.to_string(),
             "-t",
             load,
         ]),
         // The lrange test fills its list first.
-        requests: 6.0 * 30_000.0,
-        proof: "LRANGE_100",
+        requests: 6.0 * f64::from(requests),
+        proof: "LRANGE_100".into(),
         stop: libc::SIGTERM,
     })
 }
 
-fn nginx(port: &str, dir: &Path) -> io::Result<Server> {
+fn nginx(port: &str, dir: &Path, requests: u32) -> io::Result<Server> {
     installed(&["nginx", "ab"])?;
     let (site, state) = (dir.join("site"), dir.join("nginx"));
     fs::create_dir_all(&site)?;
@@ -148,16 +155,17 @@ fn nginx(port: &str, dir: &Path) -> io::Result<Server> {
             "-e".into(),
             state.join("errors").into(),
         ],
+        port: port.into(),
         ready: ab("1", "1"),
         prepare: None,
-        load: ab("16", "60000"),
-        requests: 60_000.0,
-        proof: "Failed requests:        0",
+        load: ab("16", &requests.to_string()),
+        requests: f64::from(requests),
+        proof: "Failed requests:        0".into(),
         stop: libc::SIGQUIT,
     })
 }
 
-fn postgres(dir: &Path) -> io::Result<Server> {
+fn postgres(dir: &Path, each: u32) -> io::Result<Server> {
     let missing = || io::Error::new(io::ErrorKind::NotFound, "postgresql is not installed");
     let versions = fs::read_dir("/usr/lib/postgresql").map_err(|_| missing())?;
     let bin = versions
@@ -219,11 +227,15 @@ fn postgres(dir: &Path) -> io::Result<Server> {
         name: "postgres",
         what: "pgbench, 4 clients, 6000 transactions",
         argv: words("postgres", &server),
+        port: "5499".into(),
         ready: client("psql", &["-c", "select 1", "postgres"]),
         prepare: Some(client("pgbench", &["-i", "-q", "-s", "2", "postgres"])),
-        load: client("pgbench", &["-c", "4", "-j", "2", "-t", "1500", "postgres"]),
-        requests: 6000.0,
-        proof: "processed: 6000/6000",
+        load: client(
+            "pgbench",
+            &["-c", "4", "-j", "2", "-t", &each.to_string(), "postgres"],
+        ),
+        requests: 4.0 * f64::from(each),
+        proof: format!("processed: {0}/{0}", 4 * each),
         stop: libc::SIGINT,
     })
 }
@@ -301,6 +313,29 @@ pub fn measure(tool: &Hindsight, server: &Server, dir: &Path, rounds: u32) -> io
 
 /// Requests per second of one run.
 fn once(server: &Server, words: &[OsString], dir: &Path) -> io::Result<f64> {
+    while_up(server, words, dir, || {
+        let began = Instant::now();
+        let (good, text) = client(&server.load, dir)?;
+        let seconds = began.elapsed().as_secs_f64();
+        if !good || !text.contains(&server.proof) {
+            return Err(io::Error::other(format!("the load failed: {text}")));
+        }
+        Ok(server.requests / seconds)
+    })
+}
+
+/// Loads a server that runs by these words.
+pub fn load(server: &Server, words: &[OsString], dir: &Path) -> io::Result<()> {
+    once(server, words, dir).map(drop)
+}
+
+/// Does something while a server runs by these words, and ends the server.
+pub fn while_up<T>(
+    server: &Server,
+    words: &[OsString],
+    dir: &Path,
+    what: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
     let log = dir.join("server.log");
     let out = File::create(&log)?;
     let mut running = Running(
@@ -323,16 +358,11 @@ fn once(server: &Server, words: &[OsString], dir: &Path) -> io::Result<f64> {
     {
         return Err(fails("the server cannot be prepared"));
     }
-    let began = Instant::now();
-    let (good, text) = client(&server.load, dir)?;
-    let seconds = began.elapsed().as_secs_f64();
-    if !good || !text.contains(server.proof) {
-        return Err(fails(&format!("the load failed: {text}")));
-    }
+    let done = what().map_err(|e| fails(&e.to_string()))?;
     running
         .end(server.stop)
         .map_err(|e| fails(&e.to_string()))?;
-    Ok(server.requests / seconds)
+    Ok(done)
 }
 
 /// Whether a client succeeds, and its output.

@@ -2,6 +2,7 @@
 
 mod fresh;
 pub mod live;
+pub mod planted;
 mod share;
 
 pub use share::share;

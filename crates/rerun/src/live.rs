@@ -17,7 +17,8 @@ mod threads;
 mod watch;
 
 use crate::plan::compare::Compare;
-use crate::plan::script::{Files, Script};
+use crate::plan::names::Names;
+use crate::plan::script::{Files, Input, Script};
 use crate::plan::table::{FileId, Table};
 use crate::report::{Control, Divergence, Report};
 use crate::wire::{Begin, End, Image};
@@ -176,8 +177,8 @@ struct Process {
     script: Script,
     image: Image,
     table: Table,
-    /// Where open files are read next.
-    places: HashMap<FileId, u64>,
+    /// Where bytes are read next.
+    places: HashMap<Input, u64>,
     outputs: Compare,
     /// The signal that ended the recorded process comes if it makes no more calls. So many instructions the recorded one
     /// made before that.
@@ -242,8 +243,8 @@ struct Rerun<'a> {
     weight: usize,
     /// Some memory may be shared by several processes.
     shares: bool,
-    /// Names of new files that were made up, and the recorded ones.
-    renamed: HashMap<Vec<u8>, Vec<u8>>,
+    /// Names of new files and folders that were made up, and the recorded ones.
+    renamed: Names,
     /// Those of them that the program has not removed.
     made_up: HashSet<Vec<u8>>,
 }
@@ -285,6 +286,8 @@ struct Tally {
     failures: u64,
     /// Bytes that went to files which the recorded program did not write.
     elsewhere: u64,
+    /// Random bytes were made up so many times.
+    random: u64,
     /// Notes that were left out.
     more: u64,
 }
@@ -384,7 +387,7 @@ fn once(
         kept: 0,
         weight: 0,
         shares: false,
-        renamed: HashMap::new(),
+        renamed: Names::default(),
         made_up: HashSet::new(),
     };
     run.start(rules)?;

@@ -46,7 +46,22 @@ pub enum Error {
 ///
 /// # Errors
 /// The recording is damaged, or the other half asks nonsense.
-pub fn serve(timeline: Timeline, mut stream: impl Read + Write) -> Result<(), Error> {
+pub fn serve(timeline: Timeline, stream: impl Read + Write) -> Result<(), Error> {
+    match answer(timeline, stream) {
+        // It has gone while an answer was on its way. It says why.
+        Err(Error::Wire(e)) if is_gone(&e) => Ok(()),
+        done => done,
+    }
+}
+
+fn is_gone(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
+}
+
+fn answer(timeline: Timeline, mut stream: impl Read + Write) -> Result<(), Error> {
     let mut source = Source {
         cursor: timeline.cursor()?,
         inspector: Inspector::new(timeline.clone()),

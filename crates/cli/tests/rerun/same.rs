@@ -3,6 +3,7 @@
 use super::rerun;
 use hindsight_lab::{Scene, end};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 /// Files that the commands use.
@@ -55,7 +56,7 @@ const COMMANDS: &[&str] = &[
     "sleep 0.2",
     "timeout 0.2 sleep 5",
     "make",
-    "perl -e print(time,join(q(,),map{$_*2}1..10));open(F,q(<numbers));print(scalar(<F>))",
+    "perl -e print(time>0,join(q(,),map{$_*2}1..10));open(F,q(<numbers));print(scalar(<F>))",
     "env",
     "cmp numbers one.c",
     "python3 sums.py",
@@ -175,6 +176,19 @@ fn inputs_come_from_the_recording_and_outputs_go_nowhere() {
     );
     assert_eq!(fs::read(s.path("sums.py")).unwrap(), b"other");
     assert_eq!(fs::read(s.path("one.c")).unwrap(), b"other");
+}
+
+/// The recorded path of the program leads from the folder in which it was started.
+#[test]
+fn a_program_is_found_from_any_folder() {
+    let s = Scene::new();
+    fs::write(s.path("own.sh"), "#!/bin/sh\necho here\n").unwrap();
+    fs::set_permissions(s.path("own.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let (_, trace) = s.record(&["./own.sh"]);
+    let mut command = s.hindsight(&["rerun", "--json"]);
+    let done = s.run(command.arg(&trace).current_dir("/"));
+    let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(report["agrees"], true, "{report:#}");
 }
 
 /// Standard input was a pipe, which came in parts. Waiting takes no time.

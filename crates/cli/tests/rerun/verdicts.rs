@@ -290,3 +290,28 @@ fn a_crash_elsewhere_in_the_same_function_is_the_same() {
         assert_eq!(report["verdict"], verdict, "{name}: {report:#}");
     }
 }
+
+/// Names that were made up stand for recorded ones, which is told. Another name is another folder, or file.
+#[test]
+fn a_new_file_or_folder_may_have_another_name_only_if_that_was_made_up() {
+    for code in [
+        "mkdir $ARGV[0]; mkdir qq($ARGV[0]/in)",
+        "sysopen F, $ARGV[0], 193; unlink $ARGV[0]",
+    ] {
+        let s = Scene::new();
+        let words = |name: &'static str| ["/usr/bin/perl", "-e", code, name];
+        let (_, trace) = s.record(&words("made-AbCdEf"));
+        let report = |name| rerun(&s, &trace, &[&["--"], &words(name)[..]].concat()).1;
+        let other = report("made-AbCdEg");
+        assert_eq!(other["verdict"], "other-output", "{other:#}");
+        assert_eq!(other["agrees"], false, "{other:#}");
+        let made_up = report("made-QwErTy");
+        assert_eq!(made_up["agrees"], true, "{made_up:#}");
+        let notes = made_up["notes"].to_string();
+        assert!(
+            notes.contains("made-QwErTy") && notes.contains("made-AbCdEf"),
+            "{notes}"
+        );
+        assert_eq!(report("made-AbCdEf")["notes"], serde_json::json!([]));
+    }
+}

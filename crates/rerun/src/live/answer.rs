@@ -4,7 +4,7 @@ use super::calls::Made;
 use super::{After, Done, Error, FOREIGN, Rerun};
 use crate::plan::class::Class;
 use crate::plan::compare::Move;
-use crate::plan::script::moves_place;
+use crate::plan::script::{Input, moves_place};
 use crate::plan::table::FileId;
 use libc::*;
 
@@ -93,7 +93,7 @@ impl Rerun<'_> {
     pub fn goes(&mut self, pid: i32, made: &Made, to: u64) {
         let Some(file) = made.file() else { return };
         let p = self.process(pid);
-        p.places.insert(file, to);
+        p.places.insert(Input::File(file), to);
         if moves_place(made.number, &made.args) {
             p.outputs.now_goes(file, Move::To(to));
         }
@@ -106,7 +106,7 @@ impl Rerun<'_> {
         };
         let (by, whence) = (made.args[1] as i64, made.args[2] as i32);
         let p = self.process(pid);
-        let read = p.places.get(&file).copied().unwrap_or(0);
+        let read = p.places.get(&Input::File(file)).copied().unwrap_or(0);
         let here = p.outputs.place(file).unwrap_or(read) as i64;
         let to = match whence {
             SEEK_SET => Some(by),
@@ -270,7 +270,7 @@ impl Rerun<'_> {
             }
             After::Read(before, file) => {
                 if (r.rax as i64) > 0 {
-                    let place = p.places.entry(file).or_default();
+                    let place = p.places.entry(Input::File(file)).or_default();
                     *place = place.saturating_add(r.rax);
                 }
                 restore(p, *before, r.rax)?;

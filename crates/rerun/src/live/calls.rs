@@ -2,8 +2,9 @@
 
 use super::watch::Quiet;
 use super::{After, Done, Error, FOREIGN, Finish, Process, Rerun, Trouble};
-use crate::plan::class::{Class, class, class_now, is_lasting};
+use crate::plan::class::{Class, class, class_now, is_lasting, makes_new};
 use crate::plan::key::{File, Key, key};
+use crate::plan::names::Names;
 use crate::plan::script::Found;
 use crate::plan::signals::is_fatal;
 use crate::plan::table::FileId;
@@ -11,7 +12,6 @@ use crate::wire::End;
 use hindsight_remote::Regs;
 use hindsight_syscalls::{Arg, signature};
 use libc::*;
-use std::collections::HashMap;
 
 /// So many calls in a row that are not recorded are too many.
 const LOST: u32 = 2000;
@@ -26,8 +26,14 @@ pub struct Made {
     pub key: Key,
 }
 
+/// Whether the kernel's code in the memory of programs (vDSO) answers this. The recorded program then made no call. What it was told
+/// is a property of the machine.
+fn is_in_vdso(number: u64) -> bool {
+    matches!(number as i64, SYS_clock_getres | SYS_getcpu)
+}
+
 impl Made {
-    fn of(p: &Process, r: &Regs, renamed: &HashMap<Vec<u8>, Vec<u8>>) -> Made {
+    fn of(p: &Process, r: &Regs, renamed: &Names) -> Made {
         let (number, args) = (r.orig_rax, [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]);
         let class = class_now(number, &args);
         let name = hindsight_timeline::syscall_name(number);
@@ -44,8 +50,8 @@ impl Made {
         };
         let given = texts.first().cloned().flatten();
         for text in texts.iter_mut().flatten() {
-            if let Some(other) = renamed.get(text) {
-                text.clone_from(other);
+            if let Some(other) = renamed.recorded(text) {
+                *text = other;
             }
         }
         let find = |fd: i32| match p.table.find(fd) {
@@ -167,7 +173,7 @@ impl Rerun<'_> {
                 }
                 return self.replay(pid, &made, slot, false);
             }
-            _ if made.class == Class::Open => self.renamed(pid, &made)?,
+            _ if makes_new(made.number, &made.args) => self.renamed(pid, &made)?,
             _ => None,
         };
         self.done_about(pid, &made, (slot, r))
@@ -232,10 +238,15 @@ impl Rerun<'_> {
     /// A call is none of the recorded ones.
     pub fn added(&mut self, pid: i32, made: &Made, then: &str) -> Done {
         self.tally.added += 1;
-        self.tally.lost += 1;
         let p = self.process(pid);
         let (expected, last) = (p.script.expected(p.task.lane), p.script.last(p.task.lane));
         self.diverge(pid, made, (expected, last), then)?;
+        self.strayed()
+    }
+
+    /// One more call in a row is not recorded.
+    pub fn strayed(&mut self) -> Done {
+        self.tally.lost += 1;
         if self.tally.lost > LOST {
             let why = format!("it made {LOST} calls in a row that are not recorded");
             return Err(Trouble::Finish(Finish::TooFar(why)));
@@ -280,6 +291,9 @@ impl Rerun<'_> {
 
     /// A call that is not recorded and only asks, or takes something in.
     fn unrecorded(&mut self, pid: i32, made: &Made) -> Done {
+        if is_in_vdso(made.number) && self.may_pass(pid, made) {
+            return self.pass(pid);
+        }
         let is_placeholder = made.file().is_some_and(|f| !self.real.contains(&f));
         let number = made.number as i64;
         let past = made.class != Class::Query && self.is_past(pid)?;
@@ -491,6 +505,7 @@ impl Rerun<'_> {
         let moves = [
             SYS_unlink,
             SYS_unlinkat,
+            SYS_rmdir,
             SYS_rename,
             SYS_renameat,
             SYS_renameat2,
@@ -502,6 +517,7 @@ impl Rerun<'_> {
         }
         match slot {
             Some(slot) => self.replay(pid, made, slot, true),
+            None if self.is_taken(made) => self.answer(pid, -EEXIST as i64 as u64),
             None => self.not_done(pid, made),
         }
     }

@@ -5,7 +5,8 @@ use super::answer::restore;
 use super::calls::Made;
 use super::processes::{is_readable, may_act};
 use super::{After, Done, Error, FOREIGN, Rerun};
-use crate::plan::class::{Class, flags, opens_to_change};
+use crate::plan::class::{Class, class, flags, makes_new, opens_to_change};
+use crate::plan::names::is_made_up;
 use crate::plan::table::FileId;
 use crate::wire::Call;
 use hindsight_guard::regular::{self, Links};
@@ -16,8 +17,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Flags with which a new file is made.
-const NEW: i32 = O_CREAT | O_EXCL;
 /// No larger files are compared with what was recorded of them.
 const COMPARED: u64 = 1 << 28;
 /// Contents of mapped files are kept up to so many bytes.
@@ -93,29 +92,25 @@ impl Rerun<'_> {
 
     /// Whether a file is to be made anew that the program has made already, under a name that it made up. It is told so, and
     /// makes up another one. No file is really made, so the kernel does not know.
-    fn is_taken(&self, made: &Made) -> bool {
-        let is_new = flags(made.number, &made.args) & NEW == NEW;
+    pub fn is_taken(&self, made: &Made) -> bool {
+        let is_new = makes_new(made.number, &made.args);
         is_new && (made.given.as_ref()).is_some_and(|name| self.made_up.contains(name))
     }
 
-    /// The recorded opening of a new file whose name was made up. The name is another one now, and stands for the recorded one
-    /// from here on.
+    /// The recorded call that made a file, or a folder, whose name was made up. The name is another one now, and stands for the
+    /// recorded one from here on.
     pub fn renamed(&mut self, pid: i32, made: &Made) -> Done<Option<usize>> {
         let Some(Some(path)) = made.texts.first().cloned() else {
             return Ok(None);
         };
-        if flags(made.number, &made.args) & NEW != NEW || self.is_taken(made) {
+        if self.is_taken(made) {
             return Ok(None);
         }
-        let folder = |p: &[u8]| p.iter().rposition(|b| *b == b'/');
         let is_like = |call: &Call| {
             let recorded = call.texts.first().cloned().flatten();
-            flags(call.number, &call.args) & NEW == NEW
-                && recorded.is_some_and(|r| {
-                    r.len() == path.len()
-                        && folder(&r) == folder(&path)
-                        && r[..folder(&r).unwrap_or(0)] == path[..folder(&path).unwrap_or(0)]
-                })
+            class(call.number, &call.args) == made.class
+                && makes_new(call.number, &call.args)
+                && recorded.is_some_and(|r| is_made_up(&path, &r))
         };
         let p = self.process(pid);
         let Some(slot) = p.script.like(p.task.lane, &is_like) else {

@@ -6,7 +6,7 @@ use super::threads::State;
 use super::{After, Done, Error, Rerun};
 use crate::plan::compare::Move;
 use crate::plan::key::File;
-use crate::plan::script::{Bytes, RANDOM, place, place_written};
+use crate::plan::script::{Bytes, Input, place, place_written};
 use crate::plan::table::FileId;
 use hindsight_guard::regular::{self, Links};
 use hindsight_remote::Regs;
@@ -22,9 +22,9 @@ impl Rerun<'_> {
     /// The program reads.
     pub fn read(&mut self, pid: i32, made: &Made, r: Regs) -> Done {
         let number = made.number as i64;
-        let file = match made.key.file() {
-            File::Is(id) => id,
-            File::None if number == SYS_getrandom => RANDOM,
+        let input = match made.key.file() {
+            File::Is(id) => Input::File(id),
+            File::None if number == SYS_getrandom => Input::Random(self.process(pid).task.lane),
             File::Foreign(_) => {
                 // It stands for something that has no bytes.
                 return self.answer(pid, 0);
@@ -40,10 +40,13 @@ impl Rerun<'_> {
         let said = place(made.number, &made.args);
         let at = match said {
             Some(at) => at,
-            None => self.process(pid).places.get(&file).copied().unwrap_or(0),
+            None => self.process(pid).places.get(&input).copied().unwrap_or(0),
         };
         loop {
-            match self.process(pid).script.read(file, at, want) {
+            let script = &self.process(pid).script;
+            let next = script.next_place(input, at);
+            let found = next.map_or(Bytes::Nothing, |at| script.read(input, at, want));
+            match found {
                 Bytes::More => self.load(pid)?,
                 Bytes::Returned(slot) => {
                     self.agree(pid, slot, made)?;
@@ -54,15 +57,23 @@ impl Rerun<'_> {
                 }
                 Bytes::Are(bytes, used) => {
                     if said.is_none() {
-                        self.process(pid)
-                            .places
-                            .insert(file, at.saturating_add(bytes.len() as u64));
+                        let to = next.unwrap_or(at).saturating_add(bytes.len() as u64);
+                        self.process(pid).places.insert(input, to);
                     }
                     return self.deliver(pid, made, &buffers, (bytes, used));
                 }
-                Bytes::Nothing if !self.is_all(pid)? => {}
-                Bytes::Nothing if self.stays_in_read(pid)? => return Ok(()),
-                Bytes::Nothing => return self.read_on(pid, made, (file, at), (r, buffers)),
+                Bytes::Nothing => {
+                    let Input::File(file) = input else {
+                        return self.made_up(pid, &buffers);
+                    };
+                    if !self.is_all(pid)? {
+                        continue;
+                    }
+                    if self.stays_in_read(pid)? {
+                        return Ok(());
+                    }
+                    return self.read_on(pid, made, (file, at), r);
+                }
             }
         }
     }
@@ -164,17 +175,7 @@ impl Rerun<'_> {
     }
 
     /// A read of which the recording has nothing.
-    fn read_on(
-        &mut self,
-        pid: i32,
-        made: &Made,
-        (file, at): (FileId, u64),
-        (r, buffers): (Regs, Vec<(u64, u64)>),
-    ) -> Done {
-        if file == RANDOM {
-            self.added(pid, made, "bytes were made up")?;
-            return self.made_up(pid, &buffers);
-        }
+    fn read_on(&mut self, pid: i32, made: &Made, (file, at): (FileId, u64), r: Regs) -> Done {
         let past = self.is_past(pid)?;
         let plain = matches!(made.number as i64, SYS_read | SYS_pread64);
         if plain && self.goes_on_here(pid, made, (file, at)) {
@@ -213,7 +214,7 @@ impl Rerun<'_> {
         let mut recorded = Vec::new();
         while (recorded.len() as u64) < len {
             let (here, rest) = (from + recorded.len() as u64, len as usize - recorded.len());
-            match self.process(pid).script.read(file, here, rest) {
+            match (self.process(pid).script).read(Input::File(file), here, rest) {
                 Bytes::Are(bytes, _) if !bytes.is_empty() => recorded.extend(bytes),
                 _ => return false,
             }
@@ -224,9 +225,11 @@ impl Rerun<'_> {
         read.is_ok() && now == recorded
     }
 
-    /// Random bytes that are the same each time.
+    /// Random bytes that are the same each time, since no more are recorded.
     fn made_up(&mut self, pid: i32, buffers: &[(u64, u64)]) -> Done {
-        let (mut state, mut done) = (0x9e37_79b9_7f4a_7c15u64 ^ self.tally.added, 0);
+        self.tally.random += 1;
+        self.strayed()?;
+        let (mut state, mut done) = (0x9e37_79b9_7f4a_7c15u64 ^ self.tally.random, 0);
         for (at, len) in buffers {
             let mut bytes = Vec::new();
             for _ in 0..(*len).min(1 << 20) {

@@ -127,7 +127,7 @@ impl Rerun<'_> {
     fn program(&self) -> Result<PathBuf, Error> {
         let program = match &self.options.program {
             Some(p) => p.clone(),
-            None => PathBuf::from(OsStr::from_bytes(&self.begin.program)),
+            None => self.recorded_program(),
         };
         if program.components().count() > 1 || program.is_absolute() {
             let shown = program.display().to_string();
@@ -142,6 +142,15 @@ impl Rerun<'_> {
             let e = std::io::Error::from_raw_os_error(libc::ENOENT);
             Error::Start(program.display().to_string(), e)
         })
+    }
+
+    /// Where the recorded program was. A path leads from the folder in which it was started.
+    fn recorded_program(&self) -> PathBuf {
+        let program = Path::new(OsStr::from_bytes(&self.begin.program));
+        match program.components().count() {
+            0 | 1 => program.into(),
+            _ => Path::new(OsStr::from_bytes(&self.begin.folder)).join(program),
+        }
     }
 
     fn arguments(&self) -> Vec<Vec<u8>> {
@@ -178,7 +187,7 @@ impl Rerun<'_> {
             .collect()
     }
 
-    /// Whether the calls of an image are those of one thread.
+    /// Refuses an image of which nothing is recorded, or that had more threads than are run.
     fn check(&self, image: &Image) -> Result<(), Error> {
         if image.thread == 0 {
             let what = "the recording has nothing of a process";

@@ -192,6 +192,20 @@ impl Rerun<'_> {
         if t.more > 0 {
             t.notes.push(format!("{} more of the kind", t.more));
         }
+        if t.random > 0 {
+            t.notes.push(format!(
+                "it asked for more random bytes than are recorded: {} times, these were made up",
+                t.random
+            ));
+        }
+        if let Some((count, now, recorded)) = self.renamed.first() {
+            t.notes.push(format!(
+                "{count} new files and folders have other names than recorded, as if these were made up: the first one is {}, and \
+                 stands for {}",
+                String::from_utf8_lossy(now),
+                String::from_utf8_lossy(recorded)
+            ));
+        }
         let percent = match t.reached {
             (_, 0) => 100.0,
             (reached, all) => 100.0 * reached as f64 / all as f64,

@@ -281,10 +281,13 @@ fn recordings_without_an_end_are_told_by_their_limits() {
     let asked = call(SYS_stat, [1, 2, 0, 0, 0, 0], &[&text], Some(0));
     let said = many(vec![asked]).unwrap_err().to_string();
     assert!(said.contains("MiB of memory"), "{said}");
-    let mut received = call(SYS_read, [9, 1, 60_000, 0, 0, 0], &[], Some(60_000));
-    received.received.0 = vec![0; 60_000];
-    let said = many(vec![received]).unwrap_err().to_string();
-    assert!(said.contains("MiB of recorded input"), "{said}");
+    // Of an open file, and of a closed descriptor, which brings nothing.
+    for (fd, limit) in [(0, "MiB of recorded input"), (9, "MiB of memory")] {
+        let mut received = call(SYS_read, [fd, 1, 60_000, 0, 0, 0], &[], Some(60_000));
+        received.received.0 = vec![0; 60_000];
+        let said = many(vec![received]).unwrap_err().to_string();
+        assert!(said.contains(limit), "{fd}: {said}");
+    }
     let mut written = call(SYS_write, [1, 1, 60_000, 0, 0, 0], &[], Some(60_000));
     written.sent.0 = vec![b'x'; 60_000];
     let said = too_far(many(vec![written]));

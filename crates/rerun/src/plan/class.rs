@@ -175,6 +175,12 @@ pub fn opens_to_change(number: u64, a: &[u64; 6]) -> bool {
     flags(number, a) & CHANGES != 0
 }
 
+/// Whether a call makes a file, or a folder, and fails if it is there.
+pub fn makes_new(number: u64, a: &[u64; 6]) -> bool {
+    const NEW: i32 = O_CREAT | O_EXCL;
+    matches!(number as i64, SYS_mkdir | SYS_mkdirat) || flags(number, a) & NEW == NEW
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,26 +3,30 @@
 //! Calls are looked for by their keys, not by their order, so one more call or one fewer puts nothing out of step. Bytes are
 //! looked for by their place in the file or stream, so sizes of buffers may differ.
 
+mod input;
 mod lanes;
+
+pub use input::Input;
 
 use super::class::{Class, class, is_lasting};
 use super::compare::{Compare, Move};
 use super::key::{File, Key, key};
 use super::table::{FileId, Table};
 use crate::wire::{Blob, Call, Signal};
+use lanes::Lane;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// How far ahead of the last call that agreed a call is looked for.
+/// How far ahead of the last call that agreed a call is looked for, in calls that count.
 const AHEAD: usize = 1024;
+/// The same in all calls. A thread may yield very often while it waits for others.
+const FARTHEST: usize = 1 << 18;
 /// Before bytes of a call that was made already are given once more, so many calls ahead must not have them.
 const NEAR: usize = 64;
 /// A question that was asked before, and again so much later, is another one.
 const FAR: usize = 24;
-/// Where `getrandom` reads.
-pub const RANDOM: FileId = FileId::MAX;
 /// Bytes that have been read are kept up to so many, for who reads them again.
 const KEPT: usize = 64 << 20;
 
@@ -43,6 +47,10 @@ pub struct Slot {
     pub counts: bool,
     /// How many calls its thread made before.
     nth: usize,
+    /// How many of them count, without those that ask for the time.
+    rank: usize,
+    /// How many calls that count lie before it, of all threads.
+    counted: usize,
     used: bool,
 }
 
@@ -121,23 +129,6 @@ impl Files {
     }
 }
 
-/// How far a thread has come.
-#[derive(Debug, Default)]
-struct Lane {
-    /// Behind its last call that agreed.
-    reached: usize,
-    /// How many calls of it lie before that.
-    passed: usize,
-    /// Its last call that agreed.
-    last: Option<usize>,
-    /// The last call that counts of those that are loaded.
-    newest: Option<usize>,
-    /// The last one of all.
-    latest: Option<usize>,
-    /// Its calls that are loaded.
-    calls: Vec<usize>,
-}
-
 /// The calls of a recorded process, in the order in which its threads made them. Each thread has a lane. It is that of the
 /// recorded thread which the thread stands for.
 #[derive(Debug, Default)]
@@ -145,11 +136,13 @@ pub struct Script {
     slots: Vec<Slot>,
     waiting: HashMap<Key, VecDeque<usize>>,
     answered: HashMap<Key, usize>,
-    streams: HashMap<FileId, Stream>,
+    streams: HashMap<Input, Stream>,
     table: Table,
     lanes: HashMap<u32, Lane>,
     /// Behind the last call that agreed.
     reached: usize,
+    /// How many calls that count lie before that, and how many are loaded.
+    counted: (usize, usize),
     /// All calls are loaded.
     ended: bool,
     late: Vec<(u32, Signal)>,
@@ -230,13 +223,10 @@ impl Script {
             // Calls that do not return are no reads.
             _ if !counts => {}
             (Class::Read, _) if call.result.is_none() => counts = false,
-            (Class::Read, file) => {
-                let file = match file {
-                    File::Is(id) => id,
-                    _ => RANDOM,
-                };
-                self.reads(file, &call, index);
-            }
+            (Class::Read, file) => match Input::of(&call, file) {
+                Some(input) => self.reads(input, &call, index),
+                None => counts = false,
+            },
             (Class::Write, File::Is(file)) => {
                 if let Some(at) = place_written(call.number, &call.args) {
                     outputs.recorded_goes(file, Move::Once(at));
@@ -253,13 +243,18 @@ impl Script {
         if !counts {
             self.pass_back(&mut call);
         }
+        if !counts || class != Class::Read {
+            // Nobody gets them.
+            call.received = Blob::default();
+        }
         // They have been compared, or are waited for there.
         (call.sent, call.unsure) = Default::default();
         let forks = class == Class::Fork;
         let lane = self.lanes.entry(call.lane).or_default();
-        let nth = lane.calls.len();
+        let (nth, rank) = (lane.calls.len(), lane.ranks);
         lane.calls.push(index);
         lane.latest = Some(index);
+        lane.ranks += usize::from(counts && class != Class::Time);
         if counts {
             (self.newest, lane.newest) = (Some(index), Some(index));
             self.waiting
@@ -267,7 +262,7 @@ impl Script {
                 .or_default()
                 .push_back(index);
         }
-        self.slots.push(Slot {
+        let slot = Slot {
             table: forks.then(|| self.table.clone()),
             call,
             class,
@@ -275,8 +270,12 @@ impl Script {
             made,
             counts,
             nth,
+            rank,
+            counted: self.counted.1,
             used: false,
-        });
+        };
+        self.slots.push(slot);
+        self.counted.1 += usize::from(counts);
     }
 
     /// The recorded calls that changed files and were not made.
@@ -293,19 +292,6 @@ impl Script {
         })
     }
 
-    fn reads(&mut self, file: FileId, call: &Call, index: usize) {
-        let stream = self.streams.entry(file).or_default();
-        let len = call.received.len() as u64;
-        self.kept += call.received.len();
-        match place(call.number, &call.args) {
-            Some(at) => stream.chunks.push((at, index)),
-            None => {
-                stream.chunks.push((stream.pos, index));
-                stream.pos = stream.pos.saturating_add(len);
-            }
-        }
-    }
-
     /// What else moves the place where a file is read.
     fn moves(&mut self, call: &Call, file: File) {
         let (File::Is(file), Some(r)) = (file, call.result) else {
@@ -315,9 +301,9 @@ impl Script {
             return;
         }
         match call.number as i64 {
-            libc::SYS_lseek => self.streams.entry(file).or_default().pos = r,
+            libc::SYS_lseek => self.stream(file).pos = r,
             libc::SYS_copy_file_range | libc::SYS_splice if call.args[1] == 0 => {
-                let stream = self.streams.entry(file).or_default();
+                let stream = self.stream(file);
                 stream.pos = stream.pos.saturating_add(r);
             }
             _ => {}
@@ -396,7 +382,8 @@ impl Script {
 
     /// Whether calls that are not loaded may be the one that is looked for.
     fn wants_more(&self) -> bool {
-        !self.ended && self.slots.len() < self.reached + AHEAD
+        let (before, loaded) = self.counted;
+        !self.ended && loaded < before + AHEAD && self.slots.len() < self.reached + FARTHEST
     }
 
     /// Takes a call: it is the one that is made now. Returns the first recorded one that was left out right before it.
@@ -411,20 +398,19 @@ impl Script {
                 w.remove(n);
             }
         }
+        self.counted.0 = self.counted.0.max(slot.counted + 1);
         self.answered.insert(slot.key.clone(), index);
-        let (number, nth) = (slot.call.lane, slot.nth);
+        let (number, nth, rank) = (slot.call.lane, slot.nth, slot.rank);
         let lane = self.lanes.entry(number).or_default();
         let from = lane.reached;
-        lane.last = Some(index);
-        lane.reached = from.max(index + 1);
-        lane.passed = lane.passed.max(nth + 1);
+        lane.agrees(index, nth, rank);
         self.reached = self.reached.max(index + 1);
         (from..index).find(|i| self.slots[*i].call.lane == number && self.is_left_out(*i))
     }
 
     fn is_left_out(&self, index: usize) -> bool {
         let s = &self.slots[index];
-        s.counts && !s.used && s.class != Class::Time
+        s.counts && !s.used && !s.is_free()
     }
 
     /// The recorded calls that were not made, of those that are loaded and lie before this one.
@@ -443,13 +429,13 @@ impl Script {
         self.lanes.keys().all(|l| self.expected(*l).is_none())
     }
 
-    /// What `want` bytes of a file are at a place. With `exact`, a call says the place itself.
-    pub fn read(&self, file: FileId, at: u64, want: usize) -> Bytes {
+    /// What `want` bytes are at a place.
+    pub fn read(&self, input: Input, at: u64, want: usize) -> Bytes {
         let none = match self.wants_more() {
             true => Bytes::More,
             false => Bytes::Nothing,
         };
-        let Some(stream) = self.streams.get(&file) else {
+        let Some(stream) = self.streams.get(&input) else {
             return none;
         };
         let found = |n: usize| self.bytes(stream, n, at, want);

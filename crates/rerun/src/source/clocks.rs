@@ -33,6 +33,8 @@ pub struct Clocks {
     /// Where it was entered, how many instructions that was before the counter was read, and how many behind it the code
     /// was left.
     ways: Vec<(u64, u64, u64)>,
+    /// Where it was entered last. It reads the counter again if the kernel changed the time in between.
+    entered: Option<u64>,
 }
 
 impl Clocks {
@@ -46,6 +48,7 @@ impl Clocks {
             started: timeline.started_ms().saturating_mul(1_000_000),
             code: code.map(|m| m.start..m.end),
             ways: Vec::new(),
+            entered: None,
         })
     }
 
@@ -58,9 +61,10 @@ impl Clocks {
     }
 
     /// What the program asked of the clock where it read the processor's counter after so many instructions, as if it had made
-    /// a system call. `None`: the program itself read the counter.
+    /// a system call. `None`: the program itself read the counter, or the kernel's code did so again.
     pub fn asked(&mut self, cursor: &mut Cursor, at: Counter) -> Result<Option<Call>, Error> {
         let call = self.told(cursor, at.count)?;
+        self.entered = call.as_ref().map(|c| c.count).or(self.entered);
         Ok(call.map(|c| Call {
             order: at.order,
             from: at.from,
@@ -103,6 +107,9 @@ impl Clocks {
             }
         }
         if count - begin == LONGEST || end - count == LONGEST {
+            return Ok(None);
+        }
+        if self.entered == Some(begin) {
             return Ok(None);
         }
         let entry = self.at(cursor, begin)?;

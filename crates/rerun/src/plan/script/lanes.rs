@@ -4,6 +4,37 @@ use super::{FAR, Script, Slot};
 use crate::plan::class::Class;
 use crate::wire::Call;
 
+/// How far a thread has come.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    /// Behind its last call that agreed.
+    pub(super) reached: usize,
+    /// How many calls of it lie before that.
+    pub(super) passed: usize,
+    /// How many of them count, without those that ask for the time.
+    pub(super) passed_rank: usize,
+    /// How many such calls are loaded.
+    pub(super) ranks: usize,
+    /// Its last call that agreed.
+    pub(super) last: Option<usize>,
+    /// The last call that counts of those that are loaded.
+    pub(super) newest: Option<usize>,
+    /// The last one of all.
+    pub(super) latest: Option<usize>,
+    /// Its calls that are loaded.
+    pub(super) calls: Vec<usize>,
+}
+
+impl Lane {
+    /// A call agrees: this one, before which so many others of the thread lie, and so many that count.
+    pub(super) fn agrees(&mut self, index: usize, nth: usize, rank: usize) {
+        self.last = Some(index);
+        self.reached = self.reached.max(index + 1);
+        self.passed = self.passed.max(nth + 1);
+        self.passed_rank = self.passed_rank.max(rank + 1);
+    }
+}
+
 impl Script {
     /// The next call of a thread, counted or not, behind those that were made.
     fn next_call(&self, lane: u32) -> Option<&Call> {
@@ -49,10 +80,18 @@ impl Script {
         slots[found].call.result
     }
 
-    /// Whether a call lies far ahead of the last one of its thread that agreed.
+    /// Whether a call lies far ahead of the last one of its thread that agreed. Calls that nobody looks for do not count: there may
+    /// be many of them in between.
     pub(super) fn is_far(&self, index: usize) -> bool {
         let slot = &self.slots[index];
-        let passed = self.lane(slot.call.lane).map_or(0, |l| l.passed);
-        slot.nth > passed + FAR
+        let passed = self.lane(slot.call.lane).map_or(0, |l| l.passed_rank);
+        slot.rank > passed + FAR
+    }
+
+    /// Whether a call lies far behind the last one of its thread that agreed.
+    pub(super) fn is_long_ago(&self, index: usize) -> bool {
+        let slot = &self.slots[index];
+        let passed = self.lane(slot.call.lane).map_or(0, |l| l.passed_rank);
+        slot.rank + FAR < passed
     }
 }

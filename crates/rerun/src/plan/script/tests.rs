@@ -52,7 +52,7 @@ impl Loaded {
     fn read_all(&mut self, file: FileId, sizes: &[usize]) -> Vec<u8> {
         let (mut out, mut at) = (Vec::new(), 0);
         for want in sizes.iter().cycle() {
-            match self.script.read(file, at, (*want).max(1)) {
+            match self.script.read(Input::File(file), at, (*want).max(1)) {
                 Bytes::Are(bytes, used) => {
                     assert!(!bytes.is_empty());
                     at += bytes.len() as u64;
@@ -106,6 +106,107 @@ fn a_question_that_comes_up_again_much_later_is_another_one() {
 }
 
 #[test]
+fn calls_that_nobody_looks_for_are_no_distance() {
+    let mut all = vec![stat("/a", 1)];
+    all.extend((0..50).map(|n| call(SYS_rt_sigaction, [n, 0, 0, 8, 0, 0], 0)));
+    all.push(stat("/a", 2));
+    let mut l = Loaded::new(all.clone());
+    assert_eq!(l.ask(&all[0]), Found::Slot(0));
+    assert_eq!(l.ask(&all[0]), Found::Slot(51));
+    assert_eq!(l.ask(&all[0]), Found::Again(51));
+}
+
+/// One recorded question for random bytes is not asked, or one more is. The next ones are the same all the same.
+#[test]
+fn random_bytes_are_those_of_the_calls_around_them() {
+    let random = |byte: u8| {
+        let mut c = call(SYS_getrandom, [0, 4, 0, 0, 0, 0], 4);
+        c.received = Blob(vec![byte; 4]);
+        c
+    };
+    let files = |from: u64| (from..from + 30).map(|i| stat(&format!("/{i}"), i));
+    let mut all = vec![random(1)];
+    all.extend(files(0));
+    all.push(random(2));
+    all.extend(files(30));
+    let ask = |l: &mut Loaded, at: u64| match l
+        .script
+        .next_place(Input::Random(0), at)
+        .map(|at| (at, l.script.read(Input::Random(0), at, 4)))
+    {
+        Some((at, Bytes::Are(bytes, used))) => {
+            for i in used {
+                l.script.take(i);
+            }
+            (at + 4, bytes[0])
+        }
+        _ => (at, 0),
+    };
+    for asks_first in [true, false] {
+        let mut l = Loaded::new(all.clone());
+        let mut at = 0;
+        if asks_first {
+            let (next, byte) = ask(&mut l, at);
+            assert_eq!(byte, 1);
+            // It is too early for the next ones.
+            assert_eq!(ask(&mut l, next), (next, 0));
+            at = next;
+        }
+        for c in &all[1..31] {
+            l.ask(c);
+        }
+        assert_eq!(ask(&mut l, at).1, 2, "{asks_first}");
+        assert_eq!(l.script.left_out(32).count(), 0);
+    }
+}
+
+/// Each thread gets its own random bytes, in whatever order they ask.
+#[test]
+fn random_bytes_are_those_of_the_thread() {
+    let random = |lane: u32| {
+        let mut c = call(SYS_getrandom, [0, 4, 0, 0, 0, 0], 4);
+        (c.lane, c.received) = (lane, Blob(vec![lane as u8; 4]));
+        c
+    };
+    let mut l = Loaded::new(vec![random(1), random(2), random(1)]);
+    let mut places = [0; 3];
+    // The second one comes first, and reads in two parts. The first one wants more than one call got.
+    for (lane, want) in [(2, 2), (2, 2), (1, 6), (1, 2)] {
+        let (input, at) = (Input::Random(lane), &mut places[lane as usize]);
+        let from = l.script.next_place(input, *at).unwrap();
+        match l.script.read(input, from, want) {
+            Bytes::Are(bytes, used) => {
+                assert_eq!(bytes, vec![lane as u8; want]);
+                for i in used {
+                    l.script.take(i);
+                }
+                *at = from + want as u64;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    for (lane, at) in [1, 2].into_iter().zip(&places[1..]) {
+        let from = l.script.next_place(Input::Random(lane), *at).unwrap();
+        assert_eq!(l.script.read(Input::Random(lane), from, 4), Bytes::Nothing);
+    }
+}
+
+/// A recorded read failed since its descriptor was closed. That is nothing which a question for random bytes could get.
+#[test]
+fn a_read_of_a_closed_descriptor_brings_no_bytes() {
+    let mut c = call(SYS_getrandom, [0, 4, 0, 0, 0, 0], 4);
+    c.received = Blob(vec![7; 4]);
+    let (mut files, mut outputs) = (Files::default(), Compare::default());
+    let mut script = Script::new(Table::new());
+    script.load(vec![read(9, b"", 4), c], &mut files, &mut outputs);
+    script.load(Vec::new(), &mut files, &mut outputs);
+    let bytes = script.read(Input::Random(0), 0, 4);
+    assert_eq!(bytes, Bytes::Are(vec![7; 4], vec![1]));
+    // Nobody looks for it.
+    assert_eq!(script.left_out(2).count(), 0);
+}
+
+#[test]
 fn what_is_loaded_later_is_waited_for() {
     let (mut files, mut outputs) = (Files::default(), Compare::default());
     let mut script = Script::new(Table::new());
@@ -113,11 +214,26 @@ fn what_is_loaded_later_is_waited_for() {
     let c = stat("/b", 0);
     let key = key(c.number, &c.args, &c.texts, &|_| File::Closed);
     assert_eq!(script.find(&key, Class::Query), Found::More);
-    assert_eq!(script.read(0, 0, 1), Bytes::More);
+    assert_eq!(script.read(Input::File(0), 0, 1), Bytes::More);
     script.load(vec![c], &mut files, &mut outputs);
     assert_eq!(script.find(&key, Class::Query), Found::Slot(1));
     script.load(Vec::new(), &mut files, &mut outputs);
-    assert_eq!(script.read(0, 0, 1), Bytes::Nothing);
+    assert_eq!(script.read(Input::File(0), 0, 1), Bytes::Nothing);
+}
+
+/// A thread that yields all the time is no reason to give up what another one asks for.
+#[test]
+fn a_call_is_looked_for_behind_many_that_do_not_count() {
+    let (mut files, mut outputs) = (Files::default(), Compare::default());
+    let mut script = Script::new(Table::new());
+    let yields = vec![call(SYS_sched_yield, [0; 6], 0); 2 * AHEAD];
+    script.load(yields, &mut files, &mut outputs);
+    let c = stat("/a", 0);
+    let key = key(c.number, &c.args, &c.texts, &|_| File::Closed);
+    assert_eq!(script.find(&key, Class::Query), Found::More);
+    let others = (0..AHEAD).map(|i| stat(&format!("/{i}"), 0));
+    script.load(others.collect(), &mut files, &mut outputs);
+    assert_eq!(script.find(&key, Class::Query), Found::Nothing);
 }
 
 #[test]
@@ -134,7 +250,7 @@ fn files_are_known_by_their_opening_not_by_their_number() {
     ]);
     let (first, second) = (l.script.slot(0).made[0], l.script.slot(3).made[0]);
     assert_ne!(first, second);
-    let bytes = |file| match l.script.read(file, 0, 9) {
+    let bytes = |file| match l.script.read(Input::File(file), 0, 9) {
         Bytes::Are(b, _) => b,
         other => panic!("{other:?}"),
     };
@@ -148,7 +264,10 @@ fn files_are_known_by_their_opening_not_by_their_number() {
 fn a_place_is_read_again_after_a_seek() {
     let mut l = Loaded::new(vec![read(0, b"abcdef", 6), read(0, b"", 6)]);
     assert_eq!(l.read_all(0, &[4]), b"abcdef");
-    assert_eq!(l.script.read(0, 2, 3), Bytes::Are(b"cde".to_vec(), vec![]));
+    assert_eq!(
+        l.script.read(Input::File(0), 2, 3),
+        Bytes::Are(b"cde".to_vec(), vec![])
+    );
 }
 
 #[test]
@@ -160,7 +279,7 @@ fn what_came_in_parts_stays_in_parts() {
         read(0, b"", 100),
     ]);
     assert_eq!(
-        l.script.read(0, 0, 500),
+        l.script.read(Input::File(0), 0, 500),
         Bytes::Are(b"ab".to_vec(), vec![0])
     );
 }
@@ -195,4 +314,26 @@ proptest! {
         }
         l.script.forget();
     }
+}
+
+/// Bytes of calls that nobody reads from are not kept. The recording says how many there are, and may say anything.
+#[test]
+fn only_bytes_that_can_be_read_are_kept() {
+    let with_bytes = |mut c: Call| {
+        c.received = Blob(vec![1; 100]);
+        c
+    };
+    let mut l = Loaded::new(vec![
+        with_bytes(stat("/a", 1)),
+        with_bytes(call(SYS_sched_yield, [0; 6], 0)),
+        read(0, b"four", 4),
+        read(0, b"", 4),
+    ]);
+    assert_eq!(l.script.kept(), 4);
+    l.ask(&stat("/a", 1));
+    l.script.forget_until(0);
+    assert_eq!(l.script.kept(), 4);
+    assert_eq!(l.read_all(0, &[4]), b"four");
+    l.script.forget_until(0);
+    assert_eq!(l.script.kept(), 0);
 }
