@@ -47,7 +47,7 @@ pub use frame::IndexFrame;
 pub use page_access::PageAccess;
 pub use part::{Body, Bytes, IndexPart, IntervalSet, Pages, Past, Touching, encode};
 pub use ranges::{Level, PartRange, SPAN, chunk_of, coarse_span, part_ranges, span};
-pub use sidecar::{For, Limits, Sidecar, Stream};
+pub use sidecar::{For, Limits, MAX_RECORD, Sidecar, Stream};
 pub use split::{affordable_coarse, by_several, within_memory};
 pub use summary::{IntervalSummary, OpenedSummary};
 pub use tracks::{MOST as MOST_CALLS, NEVER, Track, Tracks};

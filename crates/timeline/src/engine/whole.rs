@@ -43,7 +43,7 @@ pub struct IndexStatus {
     pub fine_present: usize,
     /// The number of bytes of the file that are used.
     pub bytes: u64,
-    /// Why some or all of the file is not used.
+    /// Why some or all of the file is not used, or what it had no room for.
     pub problem: Option<String>,
 }
 

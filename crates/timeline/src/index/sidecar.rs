@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+pub use file::MAX_RECORD;
 pub use limits::{For, Limits};
 pub use stream::Stream;
 
@@ -51,6 +52,8 @@ struct State {
     damaged: BTreeSet<Record>,
     /// Why some of the file is not used.
     problem: Option<String>,
+    /// What the file had no room for, though somebody wanted it saved.
+    no_room: Option<String>,
 }
 
 impl State {
@@ -71,6 +74,14 @@ impl State {
     fn find(&self, key: Key) -> Option<(Arc<File>, Record)> {
         let r = *self.contents.records.get(&key)?;
         Some((Arc::clone(self.file.as_ref()?), r))
+    }
+
+    /// Takes note that the file has no room for what somebody wanted to be saved. A question does without.
+    fn found_no_room(&mut self, len: u64, why: For) {
+        if why == For::Index {
+            let mib = len.div_ceil(1 << 20);
+            self.no_room = Some(format!("it has no room for a part of {mib} MiB"));
+        }
     }
 
     fn lose(&mut self, key: Key) {
@@ -120,9 +131,10 @@ impl Sidecar {
         lock(&self.state).file.clone()
     }
 
-    /// Why some or all of the file is not used.
+    /// Why some or all of the file is not used, or what it had no room for.
     pub fn problem(&self) -> Option<String> {
-        lock(&self.state).problem.clone()
+        let s = lock(&self.state);
+        s.problem.as_ref().or(s.no_room.as_ref()).cloned()
     }
 
     /// The number of bytes of the file that are used.
@@ -233,6 +245,14 @@ impl Sidecar {
             For::Index | For::Rest => LONG_PATIENCE,
         };
         let mut s = lock(&self.state);
+        let len = what.1.iter().map(|s| s.len()).sum::<usize>() + what.0.len();
+        let len = len as u64 + RECORD;
+        // No file is made for what does not fit it.
+        let alone = file::HEADER + len > self.limits.of(why, key, &Contents::none());
+        if len > file::MAX_RECORD || s.file.is_none() && alone {
+            s.found_no_room(len, why);
+            return Ok(false);
+        }
         let mut begun = begun.filter(|b| b.begins(what));
         // If there is no index file yet, the stream's file becomes it. Nothing is replaced. Then file systems can write
         // all of it at once.
@@ -286,30 +306,47 @@ impl Sidecar {
                 return Ok(true);
             }
         }
-        let len = what.1.iter().map(|s| s.len()).sum::<usize>() + what.0.len();
-        let len = len as u64 + RECORD;
-        let unused = s.contents.end - s.contents.live();
-        let fits = |c: &Contents| c.end + len <= most;
-        if unused > s.contents.live() + len || unused > 0 && !fits(&s.contents) {
-            // If that fails, the part may still fit.
-            let _ = self.rewrite(&mut s, &mut alone);
-        }
-        let is_calls = |k: &Key| matches!(k, Key::Calls(..));
-        if why == For::Index && !fits(&s.contents) && s.contents.records.keys().any(is_calls) {
-            // Calls can be found again.
-            s.contents.records.retain(|k, _| !is_calls(k));
-            self.rewrite(&mut s, &mut alone)?;
-        }
-        let may_drop = !matches!(why, For::Rest | For::Background) && !is_calls(&key);
-        if may_drop && !fits(&s.contents) && s.contents.drop_fine(most, len) {
-            self.rewrite(&mut s, &mut alone)?;
-        }
-        if !fits(&s.contents) {
+        if !self.make_room(&mut s, &mut alone, (key, len), most, why)? {
+            s.found_no_room(len, why);
             return Ok(false);
         }
         (s.contents).append(&alone, key, &what.0, &what.1)?;
         s.problem = None;
         Ok(true)
+    }
+
+    /// Makes room at the end of the file for a record of `len` bytes, where the file may have `most`. `false`: there is none.
+    fn make_room(
+        &self,
+        s: &mut State,
+        alone: &mut File,
+        (key, len): (Key, u64),
+        most: u64,
+        why: For,
+    ) -> io::Result<bool> {
+        let is_calls = |k: &Key| matches!(k, Key::Calls(..));
+        let may_drop = !matches!(why, For::Rest | For::Background) && !is_calls(&key);
+        // Calls can be found again.
+        let may_drop_calls = why == For::Index;
+        // Nothing is dropped for what does not fit all the same.
+        let dropped = s.contents.least(may_drop, may_drop_calls);
+        if dropped + len > most {
+            return Ok(false);
+        }
+        let unused = s.contents.end - s.contents.live();
+        let fits = |c: &Contents| c.end + len <= most;
+        if unused > s.contents.live() + len || unused > 0 && !fits(&s.contents) {
+            // If that fails, the part may still fit.
+            let _ = self.rewrite(s, alone);
+        }
+        if may_drop_calls && !fits(&s.contents) && s.contents.records.keys().any(is_calls) {
+            s.contents.records.retain(|k, _| !is_calls(k));
+            self.rewrite(s, alone)?;
+        }
+        if may_drop && !fits(&s.contents) && s.contents.drop_fine(most, len) {
+            self.rewrite(s, alone)?;
+        }
+        Ok(fits(&s.contents))
     }
 
     /// Finishes a begun file and lets it replace the present one. `false`: the present file has too many other records
@@ -428,6 +465,29 @@ mod tests {
         // A file that is larger than usual for this reason keeps the usual limit.
         assert!(usual.add(fine, &part(2, 9000), For::Rest).unwrap());
         assert!(usual.has(fine) && usual.has(next));
+    }
+
+    #[test]
+    fn what_is_larger_than_a_record_may_be_is_no_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.hsx");
+        let limits = Limits {
+            usual: u64::MAX,
+            full: u64::MAX,
+            beside: None,
+        };
+        let s = Sidecar::open(path.clone(), 1, limits);
+        let mib: Arc<[u8]> = vec![7; 1 << 20].into();
+        let many = vec![mib; (MAX_RECORD >> 20) as usize];
+        let large = (part(2, 0).0, many);
+        let coarse = range(0, Level::Coarse);
+        assert!(!s.finish(coarse, &large, None).unwrap());
+        assert_eq!(
+            s.problem().unwrap(),
+            "it has no room for a part of 2049 MiB"
+        );
+        assert!(!path.exists());
+        assert!(s.finish(coarse, &part(2, 9), None).unwrap() && s.has(coarse));
     }
 
     #[test]

@@ -268,6 +268,52 @@ fn what_is_superseded_does_not_fill_the_file() {
 }
 
 #[test]
+fn what_has_no_room_is_told_and_costs_no_answer() {
+    let s = Scene::new();
+    let trace = record(&s, "t.hst", "20");
+    let want = answer(&crate::open(&trace, 3000));
+    let index = index_path(&trace);
+    let tight = || {
+        let options = Options {
+            interval: 3000,
+            index_size: 4096,
+            ..Options::default()
+        };
+        Timeline::open(&trace, options).unwrap()
+    };
+    let t = tight();
+    let built = t.build_index(Depth::Full, &|_, _| {}, &Cancel::new());
+    let built = built.unwrap();
+    assert_eq!((built.present, built.parts), (0, 1));
+    let problem = built.problem.unwrap();
+    assert!(problem.contains("no room for a part of"), "{problem}");
+    assert_eq!(answer(&t), want);
+    // A question that makes it for itself says nothing.
+    let t = tight();
+    assert_eq!(answer(&t), want);
+    assert_eq!(t.index_status().problem, None);
+    assert!(!index.exists(), "a file for nothing");
+    // Beside an index that has other things, nothing of those is lost.
+    let calls = calls(&open(&trace));
+    fs::remove_file(&index).unwrap();
+    let t = Timeline::open(
+        &trace,
+        Options {
+            index_size: 4096,
+            ..Options::default()
+        },
+    );
+    assert_eq!(self::calls(&t.unwrap()), calls);
+    let before = fs::read(&index).unwrap();
+    tight()
+        .build_index(Depth::Full, &|_, _| {}, &Cancel::new())
+        .unwrap();
+    assert_eq!(fs::read(&index).unwrap(), before);
+    assert_eq!(answer(&open(&trace)), want);
+    assert_eq!(open(&trace).index_status().present, 1);
+}
+
+#[test]
 fn damage_is_repaired_and_another_version_left_alone() {
     let s = Scene::new();
     let trace = record(&s, "t.hst", "20");

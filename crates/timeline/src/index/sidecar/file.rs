@@ -18,7 +18,7 @@ pub const HEADER: u64 = 32;
 /// Bytes before each record: three words for its key, its length, and length and checksum of its directory.
 pub const RECORD: u64 = 48;
 /// The largest record, in bytes.
-const MAX_RECORD: u64 = 1 << 31;
+pub const MAX_RECORD: u64 = 1 << 31;
 /// Set in the first word of a record about calls of a function.
 const CALLS: u64 = 1 << 32;
 /// Set in the first word of a record about a part of the coarse level, and of one of the fine level.
@@ -244,6 +244,17 @@ impl Contents {
         let its = self.records.iter();
         let its = its.filter(|(k, _)| matches!(k, Key::Coarse(..)));
         its.map(|(_, r)| RECORD + r.len).sum()
+    }
+
+    /// The number of bytes in use once all parts of the fine level are left out, all lists of calls, or both.
+    pub fn least(&self, fine: bool, calls: bool) -> u64 {
+        let goes = |k: &Key| match k {
+            Key::Fine(..) => fine,
+            Key::Calls(..) => calls,
+            _ => false,
+        };
+        let stay = self.records.iter().filter(|(k, _)| !goes(k));
+        HEADER + stay.map(|(_, r)| RECORD + r.len).sum::<u64>()
     }
 
     /// Leaves out parts of the fine level, the oldest first, so that `len` bytes more fit into `most`. It leaves out some
