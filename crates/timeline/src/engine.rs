@@ -339,7 +339,7 @@ impl Engine {
         }
         let budget = Budget::new(self.budget(range), range.len());
         let draft = self.draft(range, &budget, self.jobs, None, progress)?;
-        let encoded = index::encode(&draft)?;
+        let encoded = draft.encode()?;
         drop(draft);
         // Saving can fail: the folder may not be writable, or the disk full. Then the next question makes the part
         // again.

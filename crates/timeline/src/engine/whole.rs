@@ -139,12 +139,12 @@ impl Engine {
                 let mut stream = engine.sidecar.begin().filter(|_| ranges.len() == 1);
                 let (jobs, stream_to) = (jobs(range), stream.as_mut());
                 let part = engine.draft(*range, &budget, jobs, stream_to, progress)?;
-                let part = index::encode(&part)?;
+                let part = part.encode()?;
                 if engine.sidecar.finish(*range, &part, stream)? {
                     // From now on the part is read from the file.
                     lock(&engine.parts).remove(&(range.thread, range.from));
-                } else {
-                    // The file has no room for it. This session still needs it.
+                } else if range.is_coarse() {
+                    // The file has no room for it. The fine level still needs it.
                     engine.hold(&Arc::new(index::IndexPart::made(*range, &part)?));
                 }
             }
@@ -187,7 +187,7 @@ impl Engine {
                 let draft = engine.draft(*range, &budget, 1, None, progress)?;
                 let few = (draft.intervals.len() as u64) < FEW;
                 let useful = !few || range.len() <= FEW * range.span(engine);
-                let part = index::encode(&draft)?;
+                let part = draft.encode()?;
                 let bytes = part.1.iter().map(|s| s.len() as u64).sum::<u64>();
                 let saved = useful && engine.sidecar.add(*range, &part, For::Rest)?;
                 lock(&room).give_back(share, if saved { bytes } else { 0 });

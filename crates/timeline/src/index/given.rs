@@ -90,12 +90,14 @@ mod tests {
         Interval {
             from,
             to: from + 10,
-            frame: IndexFrame::made(&state, &[(9, mask)], &bodies, LEVEL_STEPS).unwrap(),
+            frame: IndexFrame::made(&state, &[(9, mask)], &bodies, LEVEL_STEPS)
+                .unwrap()
+                .into(),
             history: [PageAccess::new(9, &words)]
                 .into_iter()
                 .collect::<History>()
                 .into(),
-            summary: m.pack(LEVEL_STEPS).unwrap(),
+            summary: m.pack(LEVEL_STEPS).unwrap().into(),
         }
     }
 
@@ -105,7 +107,7 @@ mod tests {
         let (a, b) = (interval(0, [0, 5], [7, 6]), interval(10, [1, 6], [1, 8]));
         for (changes, want) in [(vec![(9 * 4096, 16)], [1, 8]), (vec![], [7, 8])] {
             let both = a.join(&b, &changes, true).unwrap();
-            let summary = both.summary().unwrap();
+            let summary = both.open().unwrap().1;
             assert_eq!(summary.steps.len(), 2);
             assert_eq!([0, 1].map(|i| summary.first(9, i).unwrap()[0]), [0, 5]);
             let held = [0, 1].map(|i| summary.line(9, i).unwrap());

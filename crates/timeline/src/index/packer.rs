@@ -108,7 +108,6 @@ impl<'a> Packer<'a> {
     ) -> Packer<'a> {
         Packer {
             part: Draft {
-                thread: range.thread,
                 from: range.from,
                 to: range.to,
                 intervals: Vec::new(),
@@ -162,11 +161,11 @@ impl Packer<'_> {
                 interval
             }
         };
-        let Some(interval) = interval else {
+        let Some(mut interval) = interval else {
             return Ok(());
         };
         if let Some(stream) = &mut self.stream {
-            interval.sections().for_each(|s| stream.put(s));
+            interval.put(stream)?;
         }
         let its = interval.size() as u64;
         self.size += its;
@@ -227,15 +226,11 @@ impl Packer<'_> {
         }
         // If longer intervals from here on suffice, those that are made need not be joined.
         if over(self.size as f64) || over(foreseen[1]) {
-            self.part.thin(scan, self.steps.is_some())?;
+            let stream = self.stream.as_deref_mut();
+            self.part.thin(scan, self.steps.is_some(), stream)?;
             // The sections were about the old intervals.
             self.generating = self.generating.as_ref().map(|_| Generating::default());
             self.size = self.part.size() as u64;
-            if let Some(stream) = &mut self.stream {
-                stream.again();
-                let sections = self.part.intervals.iter().flat_map(Interval::sections);
-                sections.for_each(|s| stream.put(s));
-            }
         }
         self.span.usual = self.span.usual.saturating_mul(2);
         self.longer = (self.part.intervals.len(), done, self.size);
@@ -329,9 +324,9 @@ impl Packer<'_> {
         let interval = Interval {
             from: state.position,
             to,
-            frame: self.frame.finish(&state, LEVEL)?,
+            frame: self.frame.finish(&state, LEVEL)?.into(),
             history: std::mem::take(&mut self.history).into(),
-            summary: summary.pack(LEVEL)?,
+            summary: summary.pack(LEVEL)?.into(),
         };
         // The buffer is used again.
         self.summary.bytes = summary.bytes;

@@ -11,8 +11,9 @@ mod limits;
 mod stream;
 
 use super::codec::{end, intervals};
-use super::part::{Bytes, Encoded, IndexPart};
+use super::part::{Bytes, IndexPart};
 use super::ranges::{Level, PartRange};
+use super::stored::Encoded;
 use crate::base::sync::lock;
 use crate::{Error, Result, ThreadId};
 use file::{Contents, Key, Problem, RECORD, Record, Replacement};
@@ -408,6 +409,7 @@ fn is_better(key: Key, new: &Encoded, old: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::codec::put;
+    use super::super::stored::Stored;
     use super::*;
 
     const LIMITS: Limits = Limits {
@@ -421,7 +423,7 @@ mod tests {
         let mut directory = Vec::new();
         put(&mut directory, 1000);
         put(&mut directory, intervals);
-        (directory, vec![vec![7u8; bytes].into()])
+        (directory, vec![Stored::Memory(vec![7u8; bytes].into())])
     }
 
     /// A range of a level.
@@ -453,7 +455,7 @@ mod tests {
         assert!(usual.finish(coarse, &part(2, 9000), None).unwrap());
         // With a stream, and in the place of another one.
         let mut begun = usual.begin().unwrap();
-        begun.put(&part(3, 9500).1[0]);
+        begun.put(&mut part(3, 9500).1[0]).unwrap();
         assert!(usual.finish(coarse, &part(3, 9500), Some(begun)).unwrap());
         // What questions make still has some room. It makes room for more of it.
         assert!(!usual.add(fine, &part(2, 2500), For::Question).unwrap());
@@ -477,7 +479,7 @@ mod tests {
             beside: None,
         };
         let s = Sidecar::open(path.clone(), 1, limits);
-        let mib: Arc<[u8]> = vec![7; 1 << 20].into();
+        let mib = Stored::Memory(vec![7; 1 << 20].into());
         let many = vec![mib; (MAX_RECORD >> 20) as usize];
         let large = (part(2, 0).0, many);
         let coarse = range(0, Level::Coarse);
@@ -510,7 +512,7 @@ mod tests {
         // With a stream, which takes the place of the file.
         let mut begun = full.begin().unwrap();
         let better = part(9, 12_000);
-        begun.put(&better.1[0]);
+        begun.put(&mut better.1[0].clone()).unwrap();
         assert!(full.finish(range(0), &better, Some(begun)).unwrap());
         assert!(full.has(range(0)) && full.has(range(500)));
     }

@@ -262,9 +262,9 @@ impl Gathered {
         Ok(Interval {
             from: state.position,
             to,
-            frame: IndexFrame::made(&state, &framed, &bodies, LEVEL_STEPS)?,
+            frame: IndexFrame::made(&state, &framed, &bodies, LEVEL_STEPS)?.into(),
             history: history.into(),
-            summary: summary.pack(LEVEL_STEPS)?,
+            summary: summary.pack(LEVEL_STEPS)?.into(),
         })
     }
 }

@@ -15,6 +15,7 @@ use super::frame::{Framed, state_of, unpack_parts};
 use super::pieces::Pieces;
 use crate::base::sync::lock;
 use hindsight_replay::State;
+use std::fs::File;
 use std::sync::{Arc, Mutex};
 
 /// A line at the end of an interval.
@@ -293,6 +294,12 @@ impl IntervalSummary {
     /// The differences of all steps. `None`: the data is damaged.
     pub fn differences(&self) -> Option<Vec<u8>> {
         self.lines.all()
+    }
+
+    /// Reads differences and masks from a file from now on, when they are needed. `at`: the summary begins there.
+    pub fn leave_in(&mut self, file: &Arc<File>, at: u64) {
+        self.lines.leave_in(file, at);
+        self.masks.leave_in(file, at);
     }
 
     /// Its approximate size in memory, in bytes.

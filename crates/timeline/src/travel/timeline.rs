@@ -216,8 +216,8 @@ impl Timeline {
     /// `progress` gets the numbers of instructions done and to do. When it fails or is cancelled, the parts that were
     /// written stay and are used.
     ///
-    /// A part for which the file has no room is no error. This session has it in memory, and others make it again when a
-    /// question needs it. Fewer parts are then present than there are, and [`IndexStatus::problem`] says why.
+    /// A part for which the file has no room is no error. It is made again when a question needs it. Fewer parts are then
+    /// present than there are, and [`IndexStatus::problem`] says why.
     pub fn build_index(
         &self,
         depth: Depth,

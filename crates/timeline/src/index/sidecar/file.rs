@@ -1,5 +1,6 @@
 //! The bytes of an index file, and the locks for changing them.
 
+use super::super::stored::Stored;
 use crate::ThreadId;
 use hindsight_guard::{outside, place, private};
 use std::collections::BTreeMap;
@@ -7,7 +8,6 @@ use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -286,7 +286,7 @@ impl Contents {
         file: &File,
         key: Key,
         directory: &[u8],
-        sections: &[Arc<[u8]>],
+        sections: &[Stored],
     ) -> io::Result<()> {
         let len = directory.len() + sections.iter().map(|s| s.len()).sum::<usize>();
         let record = Record {
@@ -299,12 +299,11 @@ impl Contents {
         let written = || -> io::Result<()> {
             place::write(file, &head(key, &record), self.end)?;
             let mut at = record.at;
-            let sections = sections.iter().map(|s| &**s);
-            for bytes in sections.chain([directory]) {
-                place::write(file, bytes, at)?;
-                at += bytes.len() as u64;
+            for s in sections {
+                place::write(file, &s.bytes().map_err(io::Error::other)?, at)?;
+                at += s.len() as u64;
             }
-            Ok(())
+            place::write(file, directory, at)
         };
         if let Err(e) = written() {
             let _ = file.set_len(self.end);
