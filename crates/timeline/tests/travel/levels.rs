@@ -19,16 +19,16 @@ fn options() -> Options {
     }
 }
 
-fn open(trace: &Path) -> Timeline {
+pub fn open(trace: &Path) -> Timeline {
     Timeline::open(trace, options()).unwrap()
 }
 
-fn build(t: &Timeline) {
+pub fn build(t: &Timeline) {
     t.build_index(Depth::Full, &|_, _| {}, &Cancel::new())
         .unwrap();
 }
 
-fn record(s: &Scene, rounds: &str) -> PathBuf {
+pub fn record(s: &Scene, rounds: &str) -> PathBuf {
     let program = s.compile("travel.c", &["-O2", "-static"]);
     let trace = s.path(&format!("{rounds}.hst"));
     let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), rounds.as_ref()]));
@@ -37,7 +37,7 @@ fn record(s: &Scene, rounds: &str) -> PathBuf {
 }
 
 /// Registers and writers of the stack in many places, the calls of a function, and its last breakpoints.
-fn answers(t: &Timeline) -> String {
+pub fn answers(t: &Timeline) -> String {
     let mut c = t.cursor().unwrap();
     let thread = ThreadId(t.trace().threads()[0]);
     let end = t.threads().unwrap()[0].to;

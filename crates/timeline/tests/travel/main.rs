@@ -12,6 +12,7 @@ mod cold;
 mod conditions;
 mod grounds;
 mod growing;
+mod harmed;
 mod index;
 mod interrupted;
 mod known;
