@@ -209,7 +209,9 @@ impl IndexPart {
             *body = Arc::new(new.filter(same).ok_or_else(|| engine.bad_frame())?);
             if !engine.unsaved {
                 // If saving fails, the next question makes the part again.
-                let _ = engine.sidecar.add(self.range, &encoded, For::Question);
+                let _ = engine
+                    .sidecar
+                    .add(self.range, &encoded, For::Question, None);
             }
         }
         what(&body).ok_or_else(|| engine.bad_frame())

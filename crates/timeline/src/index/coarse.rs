@@ -104,9 +104,9 @@ impl Change {
         let interval = Interval {
             from: self.state.position,
             to: self.to,
-            frame: IndexFrame::made(&self.state, &self.accessed, &self.framed, LEVEL)?.into(),
+            frame: IndexFrame::made(&self.state, &self.accessed, &self.framed, LEVEL)?,
             history: Told::packed(&self.history)?,
-            summary: self.summary.pack(LEVEL)?.into(),
+            summary: self.summary.pack(LEVEL)?,
         };
         self.spare.give(self.summary.bytes);
         Ok(interval)

@@ -8,7 +8,7 @@ use super::history::History;
 use super::maker::Maker;
 use super::page_access::PageAccess;
 use super::sidecar::Stream;
-use super::stored::{Encoded, Stored};
+use super::stored::{Encoded, Scratch, Stored};
 use super::summary::{FinalLine, IntervalSummary, covered};
 use super::told::Told;
 use crate::base::sync::{joined, spawn};
@@ -16,6 +16,7 @@ use crate::scan::Scan;
 use crate::{Error, Result};
 use hindsight_replay::State;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Intervals that have so many bytes together, packed, are joined without others beside them.
 const MOST_JOINED: usize = 512 << 20;
@@ -84,12 +85,22 @@ impl Interval {
     /// - `changes`: memory that something else than the thread's instructions changed in the second, by address and
     ///   length.
     /// - `stepped`: the intervals have steps, and frames with all lines that they access.
-    pub fn join(&self, next: &Interval, changes: &[(u64, u64)], stepped: bool) -> Result<Interval> {
+    /// - `scratch`: takes what is packed on the way.
+    pub fn join(
+        &self,
+        next: &Interval,
+        changes: &[(u64, u64)],
+        stepped: bool,
+        scratch: Option<&Arc<Scratch>>,
+    ) -> Result<Interval> {
         let damaged = || Error::Unsupported("a frame in memory does not decode".into());
         let level = if stepped { LEVEL_STEPS } else { LEVEL };
         let ((state, mine), (behind, others)) = (self.open()?, next.open()?);
         let (had, has) = (self.history.plain()?, next.history.plain()?);
-        let (mut frame, mut maker) = (FrameMaker::default(), Maker::default());
+        let (mut frame, mut maker) = (
+            FrameMaker::with(scratch.cloned()),
+            Maker::with(scratch.cloned()),
+        );
         let mut history = History::default();
         // Page by page: all lines of both may be much memory.
         for page in had.pages().chain(has.pages()).collect::<BTreeSet<u32>>() {
@@ -160,9 +171,9 @@ impl Interval {
         Ok(Interval {
             from: self.from,
             to: next.to,
-            frame: frame.finish(&state, level)?.into(),
+            frame: frame.finish(&state, level)?,
             history: history.into(),
-            summary: maker.pack(level)?.into(),
+            summary: maker.pack(level)?,
         })
     }
 }
@@ -180,13 +191,14 @@ impl Draft {
         put(&mut directory, self.intervals.len() as u64);
         let mut section = |directory: &mut Vec<u8>, bytes: Stored| {
             put(directory, bytes.len() as u64);
-            directory.extend_from_slice(&bytes.sum().to_le_bytes());
+            directory.extend_from_slice(&bytes.sum()?.to_le_bytes());
             out.push(bytes);
+            Ok::<_, Error>(())
         };
         for i in &self.intervals {
             put(&mut directory, i.to - i.from);
             i.sections()
-                .for_each(|s| section(&mut directory, s.clone()));
+                .try_for_each(|s| section(&mut directory, s.clone()))?;
         }
         let said = &self.generations;
         let rest = self.intervals[said.intervals..].iter();
@@ -199,19 +211,24 @@ impl Draft {
             for (page, bytes) in generation {
                 put(&mut directory, (page - before) as u64);
                 before = *page;
-                section(&mut directory, Stored::Memory(bytes[..].into()));
+                section(&mut directory, Stored::Memory(bytes[..].into()))?;
             }
         }
         Ok((directory, out))
     }
 
     /// Halves the number of frames. Then the file that is to become the index has the new ones.
-    pub fn thin(&mut self, scan: &Scan, stepped: bool, stream: Option<&mut Stream>) -> Result<()> {
+    pub fn thin(
+        &mut self,
+        scan: &Scan,
+        stepped: bool,
+        (stream, scratch): (Option<&mut Stream>, Option<&Arc<Scratch>>),
+    ) -> Result<()> {
         // All processors are free for this now.
         let cores = hindsight_guard::processors();
         let mut old = std::mem::take(&mut self.intervals).into_iter().peekable();
         let join = |a: Interval, b: Option<Interval>| match b {
-            Some(b) => a.join(&b, &scan.changed(b.from, b.to), stepped),
+            Some(b) => a.join(&b, &scan.changed(b.from, b.to), stepped, scratch),
             None => Ok(a),
         };
         let mut file = stream.as_ref().map(|stream| stream.another());

@@ -90,14 +90,12 @@ mod tests {
         Interval {
             from,
             to: from + 10,
-            frame: IndexFrame::made(&state, &[(9, mask)], &bodies, LEVEL_STEPS)
-                .unwrap()
-                .into(),
+            frame: IndexFrame::made(&state, &[(9, mask)], &bodies, LEVEL_STEPS).unwrap(),
             history: [PageAccess::new(9, &words)]
                 .into_iter()
                 .collect::<History>()
                 .into(),
-            summary: m.pack(LEVEL_STEPS).unwrap().into(),
+            summary: m.pack(LEVEL_STEPS).unwrap(),
         }
     }
 
@@ -106,7 +104,7 @@ mod tests {
     fn what_was_changed_between_two_intervals_is_in_the_one_that_they_become() {
         let (a, b) = (interval(0, [0, 5], [7, 6]), interval(10, [1, 6], [1, 8]));
         for (changes, want) in [(vec![(9 * 4096, 16)], [1, 8]), (vec![], [7, 8])] {
-            let both = a.join(&b, &changes, true).unwrap();
+            let both = a.join(&b, &changes, true, None).unwrap();
             let summary = both.open().unwrap().1;
             assert_eq!(summary.steps.len(), 2);
             assert_eq!([0, 1].map(|i| summary.first(9, i).unwrap()[0]), [0, 5]);

@@ -211,19 +211,20 @@ impl Sidecar {
     }
 
     /// Adds a part, unless the file has one with as many intervals. Unused bytes at the end of the file are cut off.
-    /// `false`: the file has no room for it.
-    pub fn add(&self, range: PartRange, part: &Encoded, why: For) -> Result<bool> {
-        self.write(key(range), part, why, None)
+    /// `false`: the file has no room for it. `begun` may have some of the part already.
+    pub fn add(
+        &self,
+        range: PartRange,
+        part: &Encoded,
+        why: For,
+        begun: Option<Stream>,
+    ) -> Result<bool> {
+        self.write(key(range), part, why, begun)
     }
 
     /// Begins to write a part while it is made. `None`: the file system does not allow it.
     pub fn begin(&self) -> Option<Stream> {
         Stream::begin(&self.path)
-    }
-
-    /// Like [`Sidecar::add`] for the index. `begun` may have some of the part already.
-    pub fn finish(&self, range: PartRange, part: &Encoded, begun: Option<Stream>) -> Result<bool> {
-        self.write(key(range), part, For::Index, begun)
     }
 
     fn write(&self, key: Key, what: &Encoded, why: For, begun: Option<Stream>) -> Result<bool> {
@@ -449,23 +450,47 @@ mod tests {
         };
         let (coarse, fine) = (range(0, Level::Coarse), range(0, Level::Fine { of: 0 }));
         let chosen = open("chosen.hsx", None);
-        assert!(!chosen.finish(coarse, &part(2, 9000), None).unwrap());
+        assert!(
+            !chosen
+                .add(coarse, &part(2, 9000), For::Index, None)
+                .unwrap()
+        );
         let usual = open("usual.hsx", Some(2000));
-        assert!(!usual.add(fine, &part(2, 9000), For::Question).unwrap());
-        assert!(usual.finish(coarse, &part(2, 9000), None).unwrap());
+        assert!(
+            !usual
+                .add(fine, &part(2, 9000), For::Question, None)
+                .unwrap()
+        );
+        assert!(usual.add(coarse, &part(2, 9000), For::Index, None).unwrap());
         // With a stream, and in the place of another one.
         let mut begun = usual.begin().unwrap();
         begun.put(&mut part(3, 9500).1[0]).unwrap();
-        assert!(usual.finish(coarse, &part(3, 9500), Some(begun)).unwrap());
+        assert!(
+            usual
+                .add(coarse, &part(3, 9500), For::Index, Some(begun))
+                .unwrap()
+        );
         // What questions make still has some room. It makes room for more of it.
-        assert!(!usual.add(fine, &part(2, 2500), For::Question).unwrap());
-        assert!(usual.add(fine, &part(2, 1500), For::Question).unwrap());
+        assert!(
+            !usual
+                .add(fine, &part(2, 2500), For::Question, None)
+                .unwrap()
+        );
+        assert!(
+            usual
+                .add(fine, &part(2, 1500), For::Question, None)
+                .unwrap()
+        );
         let next = range(500, Level::Fine { of: 0 });
-        assert!(usual.add(next, &part(2, 1500), For::Question).unwrap());
+        assert!(
+            usual
+                .add(next, &part(2, 1500), For::Question, None)
+                .unwrap()
+        );
         assert!(usual.has(coarse) && usual.has(next) && !usual.has(fine));
         assert!(usual.len() < 9500 + 2000 + 500);
         // A file that is larger than usual for this reason keeps the usual limit.
-        assert!(usual.add(fine, &part(2, 9000), For::Rest).unwrap());
+        assert!(usual.add(fine, &part(2, 9000), For::Rest, None).unwrap());
         assert!(usual.has(fine) && usual.has(next));
     }
 
@@ -483,13 +508,13 @@ mod tests {
         let many = vec![mib; (MAX_RECORD >> 20) as usize];
         let large = (part(2, 0).0, many);
         let coarse = range(0, Level::Coarse);
-        assert!(!s.finish(coarse, &large, None).unwrap());
+        assert!(!s.add(coarse, &large, For::Index, None).unwrap());
         assert_eq!(
             s.problem().unwrap(),
             "it has no room for a part of 2049 MiB"
         );
         assert!(!path.exists());
-        assert!(s.finish(coarse, &part(2, 9), None).unwrap() && s.has(coarse));
+        assert!(s.add(coarse, &part(2, 9), For::Index, None).unwrap() && s.has(coarse));
     }
 
     #[test]
@@ -498,14 +523,21 @@ mod tests {
         let range = |from| range(from, Level::Fine { of: 0 });
         let open = |name: &str| Sidecar::open(folder.path().join(name), 1, LIMITS);
         let usual = open("usual.hsx");
-        assert!(!usual.add(range(0), &part(1, 9000), For::Question).unwrap());
+        assert!(
+            !usual
+                .add(range(0), &part(1, 9000), For::Question, None)
+                .unwrap()
+        );
         let full = open("full.hsx");
-        assert!(full.add(range(0), &part(1, 9000), For::Rest).unwrap());
-        assert!(full.add(range(500), &part(1, 100), For::Rest).unwrap());
+        assert!(full.add(range(0), &part(1, 9000), For::Rest, None).unwrap());
+        assert!(
+            full.add(range(500), &part(1, 100), For::Rest, None)
+                .unwrap()
+        );
         for why in [For::Question, For::Index, For::Background] {
             let intervals = 2 + why as u64;
             let better = part(intervals, 10_000 + 100 * why as usize);
-            assert!(full.add(range(0), &better, why).unwrap(), "{why:?}");
+            assert!(full.add(range(0), &better, why, None).unwrap(), "{why:?}");
             assert!(full.has(range(0)) && full.has(range(500)), "{why:?}");
         }
         assert!(full.len() > LIMITS.usual);
@@ -513,7 +545,10 @@ mod tests {
         let mut begun = full.begin().unwrap();
         let better = part(9, 12_000);
         begun.put(&mut better.1[0].clone()).unwrap();
-        assert!(full.finish(range(0), &better, Some(begun)).unwrap());
+        assert!(
+            full.add(range(0), &better, For::Index, Some(begun))
+                .unwrap()
+        );
         assert!(full.has(range(0)) && full.has(range(500)));
     }
 }

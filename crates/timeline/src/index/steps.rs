@@ -262,9 +262,9 @@ impl Gathered {
         Ok(Interval {
             from: state.position,
             to,
-            frame: IndexFrame::made(&state, &framed, &bodies, LEVEL_STEPS)?.into(),
+            frame: IndexFrame::made(&state, &framed, &bodies, LEVEL_STEPS)?,
             history: history.into(),
-            summary: summary.pack(LEVEL_STEPS)?.into(),
+            summary: summary.pack(LEVEL_STEPS)?,
         })
     }
 }

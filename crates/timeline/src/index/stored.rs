@@ -1,17 +1,20 @@
 //! Packed bytes of an index in the making. They wait in memory, or in the file that is to become the index.
 
-use super::frame::IndexFrame;
 use crate::{Error, Result};
 use hindsight_guard::place;
 use std::fs::File;
+use std::io;
 use std::sync::Arc;
-use xxhash_rust::xxh3::xxh3_64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Where packed bytes are.
 #[derive(Clone, Debug)]
 pub enum Stored {
     Memory(Arc<[u8]>),
     File(InFile),
+    /// One after the other. None of them is itself several.
+    Several(Arc<[Stored]>),
 }
 
 /// Bytes in a file, with their checksum.
@@ -39,26 +42,43 @@ impl From<Arc<[u8]>> for Stored {
     }
 }
 
-impl From<IndexFrame> for Stored {
-    fn from(frame: IndexFrame) -> Stored {
-        Stored::Memory(frame.blob)
-    }
-}
-
 impl Stored {
     /// The number of bytes.
     pub fn len(&self) -> usize {
         match self {
             Stored::Memory(all) => all.len(),
             Stored::File(f) => f.len,
+            Stored::Several(all) => all.iter().map(Stored::len).sum(),
         }
     }
 
     /// Their checksum.
-    pub fn sum(&self) -> u64 {
+    ///
+    /// # Errors
+    /// See [`Stored::bytes`].
+    pub fn sum(&self) -> Result<u64> {
         match self {
-            Stored::Memory(all) => xxh3_64(all),
-            Stored::File(f) => f.sum,
+            Stored::Memory(all) => Ok(xxh3_64(all)),
+            Stored::File(f) => Ok(f.sum),
+            Stored::Several(_) => {
+                let mut sum = Xxh3::new();
+                self.each(&mut |some| {
+                    sum.update(some);
+                    Ok(())
+                })?;
+                Ok(sum.digest())
+            }
+        }
+    }
+
+    /// Shows the bytes in order, some at a time.
+    ///
+    /// # Errors
+    /// See [`Stored::bytes`], or `show` fails.
+    pub fn each(&self, show: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        match self {
+            Stored::Several(all) => all.iter().try_for_each(|s| s.each(show)),
+            _ => show(&self.bytes()?),
         }
     }
 
@@ -68,6 +88,14 @@ impl Stored {
     /// The file does not have them any more: the disk fails, or somebody changed it.
     pub fn bytes(&self) -> Result<Arc<[u8]>> {
         match self {
+            Stored::Several(_) => {
+                let mut all = Vec::with_capacity(self.len());
+                self.each(&mut |some| {
+                    all.extend_from_slice(some);
+                    Ok(())
+                })?;
+                Ok(all.into())
+            }
             Stored::Memory(all) => Ok(Arc::clone(all)),
             Stored::File(f) => checked(&f.file, f.at, f.len, f.sum).ok_or_else(|| {
                 Error::Unsupported("an unfinished index cannot be read back".into())
@@ -75,12 +103,59 @@ impl Stored {
         }
     }
 
-    /// Where they are in a file.
+    /// Writes them to another file.
+    pub fn write(&self, file: &File, mut at: u64) -> io::Result<()> {
+        let mut failed = Ok(());
+        let read = self.each(&mut |some| {
+            if failed.is_ok() {
+                failed = place::write(file, some, at);
+            }
+            at += some.len() as u64;
+            Ok(())
+        });
+        failed.and(read.map_err(io::Error::other))
+    }
+
+    /// Where they are in a file, if they are all there.
     pub fn place(&self) -> Option<(&Arc<File>, u64)> {
         match self {
-            Stored::Memory(_) => None,
+            Stored::Memory(_) | Stored::Several(_) => None,
             Stored::File(f) => Some((&f.file, f.at)),
         }
+    }
+}
+
+/// A file without a name. It takes what is packed of an interval while more of it comes, so that little is in memory.
+#[derive(Debug)]
+pub struct Scratch {
+    file: Arc<File>,
+    /// Where the next bytes go.
+    end: AtomicU64,
+}
+
+impl Scratch {
+    pub fn new(file: File) -> Scratch {
+        Scratch {
+            file: Arc::new(file),
+            end: AtomicU64::new(0),
+        }
+    }
+
+    /// Writes bytes. `None`: the disk has no room.
+    pub fn put(&self, bytes: &[u8]) -> Option<Stored> {
+        let at = self.end.fetch_add(bytes.len() as u64, Relaxed);
+        place::write(&self.file, bytes, at).ok()?;
+        Some(Stored::File(InFile {
+            file: Arc::clone(&self.file),
+            at,
+            len: bytes.len(),
+            sum: xxh3_64(bytes),
+        }))
+    }
+
+    /// Gives all room back. Nobody may need anymore what was written.
+    pub fn clear(&self) {
+        self.end.store(0, Relaxed);
     }
 }
 
@@ -98,10 +173,25 @@ mod tests {
             file: Arc::clone(&file),
             at: 7,
             len: memory.len(),
-            sum: memory.sum(),
+            sum: memory.sum().unwrap(),
         });
-        assert_eq!((stored.len(), stored.sum()), (200, xxh3_64(&all)));
+        assert_eq!((stored.len(), stored.sum().unwrap()), (200, xxh3_64(&all)));
         assert_eq!(stored.bytes().unwrap(), all);
+        let scratch = Scratch::new(tempfile::tempfile().unwrap());
+        scratch.put(&[1; 9]).unwrap();
+        scratch.clear();
+        let some = scratch.put(&all[50..]).unwrap();
+        let several = [Stored::Memory(all[..50].into()), some].to_vec();
+        let several = Stored::Several(several.into());
+        assert_eq!(several.bytes().unwrap(), all);
+        assert_eq!(
+            (several.len(), several.sum().unwrap()),
+            (200, stored.sum().unwrap())
+        );
+        // Somebody still needs what was written.
+        scratch.clear();
+        scratch.put(&[0]).unwrap();
+        assert!(several.bytes().is_err() && several.sum().is_err());
         assert!(memory.place().is_none() && stored.place().unwrap().1 == 7);
         place::write(&file, &[1], 9).unwrap();
         assert!(stored.bytes().is_err());

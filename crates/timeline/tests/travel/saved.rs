@@ -313,6 +313,48 @@ fn what_has_no_room_is_told_and_costs_no_answer() {
     assert_eq!(open(&trace).index_status().present, 1);
 }
 
+/// Whoever builds the index writes intervals to files, and reads them from there where they are joined. A question about so small
+/// a program has them in memory.
+#[test]
+fn intervals_that_wait_in_files_are_joined_as_those_in_memory() {
+    let s = Scene::new();
+    let trace = record(&s, "t.hst", "40");
+    let want = answer(&crate::open(&trace, 0));
+    let index = index_path(&trace);
+    let with = |index_size| {
+        let options = Options {
+            interval: 1000,
+            index_size,
+            jobs: 1,
+            ..Options::default()
+        };
+        Timeline::open(&trace, options).unwrap()
+    };
+    let build = |t: &Timeline| {
+        let built = t.build_index(Depth::Full, &|_, _| {}, &Cancel::new());
+        assert_eq!(built.unwrap().present, 1);
+        fs::read(&index).unwrap()
+    };
+    let whole = build(&with(0)).len() as u64;
+    for most in [whole, whole * 2 / 3, whole / 3] {
+        fs::remove_file(&index).unwrap();
+        let built = build(&with(most));
+        let joined = (built.len() as u64) < whole * 9 / 10;
+        assert!(joined, "{most}: {} of {whole}", built.len());
+        fs::remove_file(&index).unwrap();
+        let t = with(most);
+        assert_eq!(answer(&t), want, "{most}");
+        let asked = fs::read(&index).unwrap();
+        assert!(
+            asked.starts_with(&built),
+            "{most}: {} {}",
+            built.len(),
+            asked.len()
+        );
+        assert_eq!(answer(&with(most)), want, "{most}");
+    }
+}
+
 #[test]
 fn damage_is_repaired_and_another_version_left_alone() {
     let s = Scene::new();

@@ -300,7 +300,7 @@ impl Contents {
             place::write(file, &head(key, &record), self.end)?;
             let mut at = record.at;
             for s in sections {
-                place::write(file, &s.bytes().map_err(io::Error::other)?, at)?;
+                s.write(file, at)?;
                 at += s.len() as u64;
             }
             place::write(file, directory, at)

@@ -1,6 +1,6 @@
 //! Writes the beginning of a record while the rest of it is made.
 
-use super::super::stored::{Encoded, InFile, Stored};
+use super::super::stored::{Encoded, InFile, Scratch, Stored};
 use super::file::{self, Contents, HEADER, Key, RECORD, Record};
 use crate::Result;
 use hindsight_guard::{outside, place, private};
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Sections of a record, in a file that has no name yet. They are read from there while the part is made. If it is not finished, nothing of it stays, however it ends.
 /// At the end the file takes the place of the index.
@@ -51,19 +51,35 @@ impl Stream {
         if self.failed {
             return Ok(());
         }
-        let bytes = section.bytes()?;
-        self.failed = place::write(&self.file, &bytes, self.at).is_err();
+        let (mut at, mut sum) = (self.at, Xxh3::new());
+        section.each(&mut |some| {
+            sum.update(some);
+            self.failed |= place::write(&self.file, some, at).is_err();
+            at += some.len() as u64;
+            Ok(())
+        })?;
         if !self.failed {
             *section = Stored::File(InFile {
                 file: Arc::clone(&self.file),
                 at: self.at,
-                len: bytes.len(),
-                sum: section.sum(),
+                len: section.len(),
+                sum: sum.digest(),
             });
         }
-        self.at += bytes.len() as u64;
+        self.at = at;
         self.sections += 1;
         Ok(())
+    }
+
+    /// A file for what is packed meanwhile. `None`: the file system does not allow it.
+    pub fn scratch(&self) -> Option<Scratch> {
+        let file = private::create_unnamed(&self.folder).ok()?;
+        Some(Scratch::new(file))
+    }
+
+    /// Whether all sections were written.
+    pub fn is_whole(&self) -> bool {
+        !self.failed
     }
 
     /// One for sections that take the place of these.
@@ -91,8 +107,7 @@ impl Stream {
         what: &Encoded,
     ) -> io::Result<Contents> {
         for s in &what.1[self.sections..] {
-            let bytes = s.bytes().map_err(io::Error::other)?;
-            place::write(&self.file, &bytes, self.at)?;
+            s.write(&self.file, self.at)?;
             self.at += s.len() as u64;
             self.sections += 1;
         }
