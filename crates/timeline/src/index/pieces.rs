@@ -442,16 +442,18 @@ mod tests {
                 }
             })
             .collect();
-        let scratch = Arc::new(Scratch::new(tempfile::tempfile().unwrap()));
-        let mut all = [Packing::default(), Packing::with(Some(scratch))];
-        let both = all.each_mut().map(|p| {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let files = [tempfile::tempfile(), full].map(|f| Arc::new(Scratch::new(f.unwrap())));
+        let [scratch, full] = files.map(|f| Packing::with(Some(f)));
+        let mut all = [Packing::default(), scratch, full];
+        let each = all.each_mut().map(|p| {
             raw.chunks(SOME / 2)
                 .for_each(|some| p.add(some, -1).unwrap());
             let taken = p.take();
             assert!(p.is_empty());
             taken
         });
-        let whole = both.each_ref().map(|p| {
+        let whole = each.each_ref().map(|p| {
             let (mut out, written, pieces) = p.finished();
             written
                 .iter()
@@ -459,12 +461,11 @@ mod tests {
             out.extend_from_slice(pieces);
             out
         });
-        assert!(whole[0] == whole[1]);
-        let in_memory = both.each_ref().map(|p| p.pieces.len());
-        assert!(
-            in_memory[0] > 2 * WRITTEN && in_memory[1] < WRITTEN,
-            "{in_memory:?}"
-        );
+        assert!(whole[0] == whole[1] && whole[0] == whole[2]);
+        let in_memory = each.each_ref().map(|p| p.pieces.len());
+        assert!(in_memory[0] > 2 * WRITTEN, "{in_memory:?}");
+        assert!(in_memory[1] < WRITTEN, "{in_memory:?}");
+        assert_eq!(in_memory[2], in_memory[0], "a full disk");
         assert!(all[1].scratch.is_some(), "the next ones go there, too");
     }
 

@@ -18,7 +18,7 @@ use crate::base::sync::lock;
 use crate::{Error, Result, ThreadId};
 use file::{Contents, Key, Problem, RECORD, Record, Replacement};
 use hindsight_guard::outside;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -53,8 +53,8 @@ struct State {
     damaged: BTreeSet<Record>,
     /// Why some of the file is not used.
     problem: Option<String>,
-    /// What the file had no room for, though somebody wanted it saved.
-    no_room: Option<String>,
+    /// What the file had no room for, though somebody wanted it saved, and how many bytes that is.
+    no_room: BTreeMap<Key, u64>,
 }
 
 impl State {
@@ -78,11 +78,18 @@ impl State {
     }
 
     /// Takes note that the file has no room for what somebody wanted to be saved. A question does without.
-    fn found_no_room(&mut self, len: u64, why: For) {
+    fn found_no_room(&mut self, key: Key, len: u64, why: For) {
         if why == For::Index {
-            let mib = len.div_ceil(1 << 20);
-            self.no_room = Some(format!("it has no room for a part of {mib} MiB"));
+            self.no_room.insert(key, len);
         }
+    }
+
+    /// What the file had no room for, unless it has that by now.
+    fn lacks(&self) -> Option<String> {
+        let has = |key| self.contents.records.contains_key(key);
+        let (_, len) = self.no_room.iter().find(|(key, _)| !has(key))?;
+        let mib = len.div_ceil(1 << 20);
+        Some(format!("it has no room for a part of {mib} MiB"))
     }
 
     fn lose(&mut self, key: Key) {
@@ -135,7 +142,7 @@ impl Sidecar {
     /// Why some or all of the file is not used, or what it had no room for.
     pub fn problem(&self) -> Option<String> {
         let s = lock(&self.state);
-        s.problem.as_ref().or(s.no_room.as_ref()).cloned()
+        s.problem.clone().or_else(|| s.lacks())
     }
 
     /// The number of bytes of the file that are used.
@@ -247,12 +254,11 @@ impl Sidecar {
             For::Index | For::Rest => LONG_PATIENCE,
         };
         let mut s = lock(&self.state);
-        let len = what.1.iter().map(|s| s.len()).sum::<usize>() + what.0.len();
-        let len = len as u64 + RECORD;
+        let len = size(what);
         // No file is made for what does not fit it.
         let alone = file::HEADER + len > self.limits.of(why, key, &Contents::none());
         if len > file::MAX_RECORD || s.file.is_none() && alone {
-            s.found_no_room(len, why);
+            s.found_no_room(key, len, why);
             return Ok(false);
         }
         let mut begun = begun.filter(|b| b.begins(what));
@@ -299,20 +305,43 @@ impl Sidecar {
         if had.is_some_and(|had| !is_better(key, what, &had)) {
             return Ok(true);
         }
+        let done = self.put(&mut s, &mut alone, (key, what), why, begun);
+        if !matches!(done, Ok(true)) {
+            // What was to be replaced may still be there.
+            let (contents, _) = Contents::scan(&alone, self.identity);
+            // Not `alone`: the lock ends with it.
+            if let Ok(file) = outside::open(&self.path) {
+                s.take(file, contents);
+            }
+        }
+        if let Ok(false) = done {
+            s.found_no_room(key, len, why);
+        }
+        done
+    }
+
+    /// Puts a record into the file in place of what the file has with its key. `false`: the file has no room for it.
+    fn put(
+        &self,
+        s: &mut State,
+        alone: &mut File,
+        (key, what): (Key, &Encoded),
+        why: For,
+        begun: Option<Stream>,
+    ) -> io::Result<bool> {
         // A large record that is replaced may be what has made the file larger than usual.
         let most = self.limits.of(why, key, &s.contents);
         s.contents.forget(key);
         if let Some(begun) = begun {
             // It can fail, for example if the disk has no room for both files. Then the part is appended.
-            if let Ok(true) = self.replace(&mut s, &alone, (key, what), most, begun) {
+            if let Ok(true) = self.replace(s, alone, (key, what), most, begun) {
                 return Ok(true);
             }
         }
-        if !self.make_room(&mut s, &mut alone, (key, len), most, why)? {
-            s.found_no_room(len, why);
+        if !self.make_room(s, alone, (key, size(what)), most, why)? {
             return Ok(false);
         }
-        (s.contents).append(&alone, key, &what.0, &what.1)?;
+        (s.contents).append(alone, key, &what.0, &what.1)?;
         s.problem = None;
         Ok(true)
     }
@@ -381,6 +410,12 @@ impl Sidecar {
         s.take(outside::open(&self.path)?, contents);
         Ok(())
     }
+}
+
+/// The number of bytes that a record takes in the file.
+fn size(what: &Encoded) -> u64 {
+    let sections: usize = what.1.iter().map(|s| s.len()).sum();
+    RECORD + (sections + what.0.len()) as u64
 }
 
 fn key(range: PartRange) -> Key {
@@ -515,6 +550,7 @@ mod tests {
         );
         assert!(!path.exists());
         assert!(s.add(coarse, &part(2, 9), For::Index, None).unwrap() && s.has(coarse));
+        assert_eq!(s.problem(), None);
     }
 
     #[test]
@@ -541,6 +577,10 @@ mod tests {
             assert!(full.has(range(0)) && full.has(range(500)), "{why:?}");
         }
         assert!(full.len() > LIMITS.usual);
+        // One that has no room takes nothing away.
+        let large = part(8, 70_000);
+        assert!(!full.add(range(0), &large, For::Index, None).unwrap());
+        assert!(full.has(range(0)) && full.has(range(500)));
         // With a stream, which takes the place of the file.
         let mut begun = full.begin().unwrap();
         let better = part(9, 12_000);

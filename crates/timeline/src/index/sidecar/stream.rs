@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// Sections of a record, in a file that has no name yet. They are read from there while the part is made. If it is not finished, nothing of it stays, however it ends.
-/// At the end the file takes the place of the index.
+/// Sections of a record, in a file that has no name yet. They are read from there while the part is made. If it is not
+/// finished, nothing of it stays, however it ends. At the end the file takes the place of the index.
 pub struct Stream {
     pub(super) file: Arc<File>,
     /// The folder of the index.
