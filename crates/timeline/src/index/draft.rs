@@ -18,7 +18,7 @@ use hindsight_replay::State;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Intervals that have so many bytes together, packed, are joined without others beside them.
+/// Intervals are joined at the same time until they have so many bytes together, packed.
 const MOST_JOINED: usize = 512 << 20;
 
 /// A stretch of a thread between two frames.
@@ -233,7 +233,7 @@ impl Draft {
         };
         let mut file = stream.as_ref().map(|stream| stream.another());
         while old.peek().is_some() {
-            // Only a few at a time, and large ones alone: what becomes of all of them together is much memory.
+            // Only a few at a time, and fewer large ones: what becomes of all of them together is much memory.
             let (mut few, mut size) = (Vec::new(), 0);
             while few.len() < cores
                 && size < MOST_JOINED

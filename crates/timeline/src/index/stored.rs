@@ -153,7 +153,8 @@ impl Scratch {
         }))
     }
 
-    /// Gives all room back. Nobody may need anymore what was written.
+    /// The next bytes go to the beginning again. Nobody may need what was written anymore. The file keeps its room on the
+    /// disk until it is closed.
     pub fn clear(&self) {
         self.end.store(0, Relaxed);
     }

@@ -10,6 +10,7 @@ mod changes;
 mod cheap;
 mod cold;
 mod conditions;
+mod full;
 mod grounds;
 mod growing;
 mod harmed;
