@@ -142,7 +142,7 @@ pub fn index(a: &args::Index) -> Result<i32> {
             s.parts,
             s.problem
                 .as_deref()
-                .unwrap_or("the file has no room for them")
+                .unwrap_or("they are not in the file any more")
         ));
     }
     println(&match a.json {
@@ -151,6 +151,7 @@ pub fn index(a: &args::Index) -> Result<i32> {
             "bytes": s.bytes,
             "trace_bytes": t.trace().len(),
             "parts": s.parts,
+            "present": s.present,
             "built": built,
             "fine_parts": s.fine,
             "fine_present": s.fine_present,

@@ -126,6 +126,9 @@ pub type Teller = Box<dyn Fn(Option<u64>) + Send + Sync>;
 const UNPACKED: usize = 128 << 20;
 /// Parts of the fine level that are not in the file have at most this many bytes together.
 const FINE: usize = 256 << 20;
+/// A program that had so many bytes of memory is a large one.
+const LARGE: u64 = 128 << 20;
+
 impl Deref for Engine {
     type Target = Recording;
 
@@ -338,8 +341,9 @@ impl Engine {
             return Ok(p);
         }
         let budget = Budget::new(self.budget(range), range.len());
-        let draft = self.draft(range, &budget, self.jobs, None, progress)?;
-        let encoded = index::encode(&draft)?;
+        let mut stream = self.stream();
+        let draft = self.draft(range, &budget, self.jobs, stream.as_mut(), progress)?;
+        let encoded = draft.encode()?;
         drop(draft);
         // Saving can fail: the folder may not be writable, or the disk full. Then the next question makes the part
         // again.
@@ -347,7 +351,8 @@ impl Engine {
             Wish::Question => For::Question,
             Wish::Background => For::Background,
         };
-        let saved = !self.unsaved && matches!(self.sidecar.add(range, &encoded, why), Ok(true));
+        let add = || self.sidecar.add(range, &encoded, why, stream);
+        let saved = !self.unsaved && matches!(add(), Ok(true));
         let wanted = wish == Wish::Question || making.waiting.load(Relaxed) > 0;
         if !saved && !wanted {
             // It would only take memory.
@@ -362,6 +367,17 @@ impl Engine {
         Ok(part)
     }
 
+    /// What takes packed intervals while a question waits for a part. `None`: they wait in memory. A file costs a small program more
+    /// than it saves.
+    fn stream(&self) -> Option<Stream> {
+        let large = self.recording.memory().is_none_or(|had| had >= LARGE);
+        if large && !self.unsaved {
+            self.sidecar.begin()
+        } else {
+            None
+        }
+    }
+
     /// Replays a part and makes its index. `stream` takes the sections as they are made.
     fn draft(
         self: &Arc<Self>,
@@ -372,7 +388,7 @@ impl Engine {
         progress: &index::Progress,
     ) -> Result<Draft> {
         if let Level::Fine { .. } = range.level {
-            return self.draft_with(range, &[], budget, progress);
+            return self.draft_with(range, &[], budget, stream, progress);
         }
         let scan = self.scan(range.thread)?;
         index::by_several(&self.recording, range, scan, budget, jobs, stream, progress)
@@ -384,6 +400,7 @@ impl Engine {
         range: PartRange,
         borders: &[u64],
         budget: &Budget,
+        stream: Option<&mut Stream>,
         progress: &index::Progress,
     ) -> Result<Draft> {
         let start = self.start(range, progress)?;
@@ -395,14 +412,14 @@ impl Engine {
             borders,
             start,
             true,
-            None,
+            stream,
             progress,
         )
     }
 
     /// Builds the index of a part again, with the same intervals.
     pub fn again(self: &Arc<Self>, range: PartRange, borders: &[u64]) -> Result<Draft> {
-        self.draft_with(range, borders, &Budget::unlimited(), &|_| true)
+        self.draft_with(range, borders, &Budget::unlimited(), None, &|_| true)
     }
 
     /// All parts of all threads.

@@ -138,11 +138,11 @@ impl Engine {
         let span = index::span(self, range.thread);
         let borders = interest.borders(range, old.as_deref(), span);
         let budget = Budget::new(self.budget(range), range.to - range.from);
-        let draft = self.draft_with(range, &borders, &budget, progress)?;
-        let encoded = index::encode(&draft)?;
+        let draft = self.draft_with(range, &borders, &budget, None, progress)?;
+        let encoded = draft.encode()?;
         drop(draft);
         self.hold(&Arc::new(IndexPart::made(range, &encoded)?));
-        if self.sidecar.add(range, &encoded, For::Index)? {
+        if self.sidecar.add(range, &encoded, For::Index, None)? {
             return Ok(());
         }
         Err(Error::Index {

@@ -5,8 +5,8 @@ use super::Engine;
 use crate::Result;
 use crate::base::sync::lock;
 use crate::index::{
-    Body, Bytes, Differences, For, IndexFrame, IndexPart, IntervalSet, IntervalSummary, LINE, PAGE,
-    PageAccess, Pages, Past, SECTION, encode,
+    Body, Differences, For, IndexFrame, IndexPart, IntervalSet, IntervalSummary, LINE, PAGE,
+    PageAccess, Pages, Past, SECTION, in_memory,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -196,11 +196,10 @@ impl IndexPart {
         let mut body = lock(&self.body);
         if what(&body).is_none() {
             let draft = engine.again(self.range, &self.borders)?;
-            let encoded = encode(&draft)?;
+            let encoded = draft.encode()?;
             drop(draft);
-            let bytes = encoded.1.concat();
-            let len = bytes.len() as u64;
-            let new = Body::open(self.range, &encoded.0, Bytes::Memory(bytes), len);
+            let (bytes, len) = in_memory(&encoded)?;
+            let new = Body::open(self.range, &encoded.0, bytes, len);
             let same = |b: &Body| {
                 b.spans
                     .iter()
@@ -210,7 +209,9 @@ impl IndexPart {
             *body = Arc::new(new.filter(same).ok_or_else(|| engine.bad_frame())?);
             if !engine.unsaved {
                 // If saving fails, the next question makes the part again.
-                let _ = engine.sidecar.add(self.range, &encoded, For::Question);
+                let _ = engine
+                    .sidecar
+                    .add(self.range, &encoded, For::Question, None);
             }
         }
         what(&body).ok_or_else(|| engine.bad_frame())

@@ -82,8 +82,8 @@ impl Engine {
             Level::Coarse => (share * 1.5).min(1.0),
             _ => share,
         };
-        // The rest of the file, around the parts, is small.
-        (most as f64 * 0.9 * share) as u64
+        // The rest of the file, around the parts, is small. A part that is larger than a record cannot be saved.
+        ((most as f64 * share).min(index::MAX_RECORD as f64) * 0.9) as u64
     }
 }
 

@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex};
 /// A part of the fine level with fewer intervals than this is not kept, unless it is short. Questions in it would be slow each
 /// time. One that they make themselves has more.
 const FEW: u64 = 2;
+/// A part with at least this share of the instructions is written while it is made. What is packed of others waits in memory:
+/// they have as small a share of the file.
+const STREAMED: u64 = 8;
 /// When this many parts in a row found no room, there is none.
 const MISSES: usize = 8;
 
@@ -43,7 +46,7 @@ pub struct IndexStatus {
     pub fine_present: usize,
     /// The number of bytes of the file that are used.
     pub bytes: u64,
-    /// Why some or all of the file is not used.
+    /// Why some or all of the file is not used, or what it had no room for.
     pub problem: Option<String>,
 }
 
@@ -134,17 +137,20 @@ impl Engine {
                 let Some(range) = ranges.get(next.fetch_add(1, Relaxed)) else {
                     return Ok(());
                 };
-                // Streaming works for one part only. Several threads would find the others' data in the file, and would
-                // have to copy it.
-                let mut stream = engine.sidecar.begin().filter(|_| ranges.len() == 1);
+                let mut stream = match ranges.len() {
+                    1 => engine.sidecar.begin(),
+                    // The file may have other records when it is done. Then there is something to copy.
+                    _ if range.len() >= total / STREAMED => engine.stream(),
+                    _ => None,
+                };
                 let (jobs, stream_to) = (jobs(range), stream.as_mut());
                 let part = engine.draft(*range, &budget, jobs, stream_to, progress)?;
-                let part = index::encode(&part)?;
-                if engine.sidecar.finish(*range, &part, stream)? {
+                let part = part.encode()?;
+                if engine.sidecar.add(*range, &part, For::Index, stream)? {
                     // From now on the part is read from the file.
                     lock(&engine.parts).remove(&(range.thread, range.from));
-                } else {
-                    // The file has no room for it. This session still needs it.
+                } else if range.is_coarse() {
+                    // The file has no room for it. The fine level still needs it.
                     engine.hold(&Arc::new(index::IndexPart::made(*range, &part)?));
                 }
             }
@@ -184,12 +190,13 @@ impl Engine {
                     return Ok(());
                 }
                 let budget = Budget::new(share, range.len());
-                let draft = engine.draft(*range, &budget, 1, None, progress)?;
+                let mut stream = engine.stream();
+                let draft = engine.draft(*range, &budget, 1, stream.as_mut(), progress)?;
                 let few = (draft.intervals.len() as u64) < FEW;
                 let useful = !few || range.len() <= FEW * range.span(engine);
-                let part = index::encode(&draft)?;
+                let part = draft.encode()?;
                 let bytes = part.1.iter().map(|s| s.len() as u64).sum::<u64>();
-                let saved = useful && engine.sidecar.add(*range, &part, For::Rest)?;
+                let saved = useful && engine.sidecar.add(*range, &part, For::Rest, stream)?;
                 lock(&room).give_back(share, if saved { bytes } else { 0 });
                 match saved {
                     true => missed.store(0, Relaxed),

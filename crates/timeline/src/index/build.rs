@@ -91,7 +91,8 @@ pub fn build(
     let steps = recording.has_steps(range.thread).then(Gathered::default);
     let mut packer = Packer::new(range, budget, &spans, shadow);
     packer.required &= borders.is_empty();
-    (packer.generating, packer.steps, packer.stream) = (generating, steps, stream);
+    (packer.generating, packer.steps) = (generating, steps);
+    packer.write_to(stream);
     let lengths = Lengths::of(range, (&spans, borders));
     let play = |send: &mut dyn FnMut(Left) -> bool| {
         let out = Out {

@@ -1,35 +1,41 @@
 //! The index of a part in the making.
 
-use super::by_page::Generations;
-use super::codec::{LEVEL, LEVEL_STEPS, LINE, PAGE, bits};
+use super::by_page::{Generations, sections};
+use super::codec::{LEVEL, LEVEL_STEPS, LINE, PAGE, bits, put};
 use super::frame::{FrameMaker, IndexFrame};
 use super::given;
 use super::history::History;
 use super::maker::Maker;
 use super::page_access::PageAccess;
+use super::sidecar::Stream;
+use super::stored::{Encoded, Scratch, Stored};
 use super::summary::{FinalLine, IntervalSummary, covered};
 use super::told::Told;
-use crate::base::sync::spawn;
+use crate::base::sync::{joined, spawn};
 use crate::scan::Scan;
-use crate::{Error, Result, ThreadId};
+use crate::{Error, Result};
+use hindsight_replay::State;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Intervals are joined at the same time until they have so many bytes together, packed.
+const MOST_JOINED: usize = 512 << 20;
+
 /// A stretch of a thread between two frames.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Interval {
     pub from: u64,
     pub to: u64,
-    pub frame: IndexFrame,
+    /// Its [`IndexFrame`], compressed.
+    pub frame: Stored,
     pub history: Told,
     /// Its [`IntervalSummary`], compressed.
-    pub summary: Arc<[u8]>,
+    pub summary: Stored,
 }
 
 /// The index of one part of a thread in the making.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Draft {
-    pub thread: ThreadId,
     pub from: u64,
     pub to: u64,
     pub intervals: Vec<Interval>,
@@ -39,17 +45,39 @@ pub struct Draft {
 
 impl Interval {
     /// The sections of the interval in the index, in order.
-    pub fn sections(&self) -> impl Iterator<Item = &Arc<[u8]>> {
-        [&self.frame.blob, &self.summary].into_iter()
+    pub fn sections(&self) -> impl Iterator<Item = &Stored> {
+        [&self.frame, &self.summary].into_iter()
+    }
+
+    /// Writes its sections to the file that is to become the index. They need not stay in memory then.
+    pub fn put(&mut self, stream: &mut Stream) -> Result<()> {
+        [&mut self.frame, &mut self.summary]
+            .into_iter()
+            .try_for_each(|s| stream.put(s))
     }
 
     pub fn size(&self) -> usize {
-        self.frame.blob.len() + self.summary.len() + self.history.size() + 16
+        self.frame.len() + self.summary.len() + self.history.size() + 16
     }
 
-    /// How memory changed in it. `None`: the data is damaged.
-    pub fn summary(&self) -> Option<IntervalSummary> {
-        IntervalSummary::new(&self.summary, self.frame.open()?.1, self.from)
+    /// The state at its beginning, and how memory changed in it. What lies in a file is read from there when it is needed.
+    pub fn open(&self) -> Result<(State, IntervalSummary)> {
+        let damaged = || Error::Unsupported("an interval in memory does not decode".into());
+        let frame = IndexFrame {
+            position: self.from,
+            blob: self.frame.bytes()?,
+        };
+        let (state, mut framed) = frame.open().ok_or_else(damaged)?;
+        drop(frame);
+        if let Some((file, at)) = self.frame.place() {
+            framed.lines.leave_in(file, at);
+        }
+        let summary = IntervalSummary::new(&self.summary.bytes()?, framed, self.from);
+        let mut summary = summary.ok_or_else(damaged)?;
+        if let Some((file, at)) = self.summary.place() {
+            summary.leave_in(file, at);
+        }
+        Ok((state, summary))
     }
 
     /// This interval and the next one as one.
@@ -57,16 +85,22 @@ impl Interval {
     /// - `changes`: memory that something else than the thread's instructions changed in the second, by address and
     ///   length.
     /// - `stepped`: the intervals have steps, and frames with all lines that they access.
-    pub fn join(&self, next: &Interval, changes: &[(u64, u64)], stepped: bool) -> Result<Interval> {
+    /// - `scratch`: takes what is packed on the way.
+    pub fn join(
+        &self,
+        next: &Interval,
+        changes: &[(u64, u64)],
+        stepped: bool,
+        scratch: Option<&Arc<Scratch>>,
+    ) -> Result<Interval> {
         let damaged = || Error::Unsupported("a frame in memory does not decode".into());
         let level = if stepped { LEVEL_STEPS } else { LEVEL };
-        let summary = [self, next].map(|i| i.summary().ok_or_else(damaged));
-        let [mine, others] = summary;
-        let (mine, others) = (mine?, others?);
+        let ((state, mine), (behind, others)) = (self.open()?, next.open()?);
         let (had, has) = (self.history.plain()?, next.history.plain()?);
-        let [state, behind] = [self, next].map(|i| i.frame.open());
-        let (state, behind) = (state.ok_or_else(damaged)?.0, behind.ok_or_else(damaged)?.0);
-        let (mut frame, mut maker) = (FrameMaker::default(), Maker::default());
+        let (mut frame, mut maker) = (
+            FrameMaker::with(scratch.cloned()),
+            Maker::with(scratch.cloned()),
+        );
         let mut history = History::default();
         // Page by page: all lines of both may be much memory.
         for page in had.pages().chain(has.pages()).collect::<BTreeSet<u32>>() {
@@ -150,41 +184,81 @@ impl Draft {
         self.intervals.iter().map(Interval::size).sum()
     }
 
-    /// Halves the number of frames.
-    pub fn thin(&mut self, scan: &Scan, stepped: bool) -> Result<()> {
+    /// The part as bytes.
+    pub fn encode(&self) -> Result<Encoded> {
+        let (mut directory, mut out) = (Vec::new(), Vec::new());
+        put(&mut directory, self.to);
+        put(&mut directory, self.intervals.len() as u64);
+        let mut section = |directory: &mut Vec<u8>, bytes: Stored| {
+            put(directory, bytes.len() as u64);
+            directory.extend_from_slice(&bytes.sum()?.to_le_bytes());
+            out.push(bytes);
+            Ok::<_, Error>(())
+        };
+        for i in &self.intervals {
+            put(&mut directory, i.to - i.from);
+            i.sections()
+                .try_for_each(|s| section(&mut directory, s.clone()))?;
+        }
+        let said = &self.generations;
+        let rest = self.intervals[said.intervals..].iter();
+        let rest: Vec<_> = rest.map(|i| &i.history).collect();
+        let last = sections(&rest, said.intervals)?;
+        put(&mut directory, said.all.len() as u64 + 1);
+        for generation in said.all.iter().chain([&last]) {
+            put(&mut directory, generation.len() as u64);
+            let mut before = 0;
+            for (page, bytes) in generation {
+                put(&mut directory, (page - before) as u64);
+                before = *page;
+                section(&mut directory, Stored::Memory(bytes[..].into()))?;
+            }
+        }
+        Ok((directory, out))
+    }
+
+    /// Halves the number of frames. Then the file that is to become the index has the new ones.
+    pub fn thin(
+        &mut self,
+        scan: &Scan,
+        stepped: bool,
+        (stream, scratch): (Option<&mut Stream>, Option<&Arc<Scratch>>),
+    ) -> Result<()> {
         // All processors are free for this now.
         let cores = hindsight_guard::processors();
-        let share = self.intervals.len().div_ceil(cores).next_multiple_of(2);
-        let share = share.max(2);
-        let mut intervals = std::mem::take(&mut self.intervals).into_iter().peekable();
-        let mut shares = Vec::new();
-        while intervals.peek().is_some() {
-            shares.push(intervals.by_ref().take(share).collect::<Vec<_>>());
-        }
-        let join = |share: Vec<Interval>| -> Result<Vec<Interval>> {
-            let (mut all, mut rest) = (Vec::with_capacity(share.len() / 2 + 1), share.into_iter());
-            while let Some(a) = rest.next() {
-                // The two go before the next ones are joined: all together are much memory.
-                all.push(match rest.next() {
-                    Some(b) => a.join(&b, &scan.changed(b.from, b.to), stepped)?,
-                    None => a,
-                });
-            }
-            Ok(all)
+        let mut old = std::mem::take(&mut self.intervals).into_iter().peekable();
+        let join = |a: Interval, b: Option<Interval>| match b {
+            Some(b) => a.join(&b, &scan.changed(b.from, b.to), stepped, scratch),
+            None => Ok(a),
         };
-        self.intervals = std::thread::scope(|s| {
-            let join = &join;
-            let shares = shares.into_iter();
-            let joined: Vec<_> = shares.map(|i| spawn(s, move || join(i))).collect();
-            let mut all = Vec::new();
-            for j in joined {
-                match j.join() {
-                    Ok(part) => all.extend(part?),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+        let mut file = stream.as_ref().map(|stream| stream.another());
+        while old.peek().is_some() {
+            // Only a few at a time, and fewer large ones: what becomes of all of them together is much memory.
+            let (mut few, mut size) = (Vec::new(), 0);
+            while few.len() < cores
+                && size < MOST_JOINED
+                && let Some(a) = old.next()
+            {
+                let b = old.next();
+                size += a.size() + b.as_ref().map_or(0, Interval::size);
+                few.push((a, b));
             }
-            Ok::<_, Error>(all)
-        })?;
+            let new: Vec<Interval> = std::thread::scope(|s| {
+                let join = &join;
+                let few = few.into_iter();
+                let all: Vec<_> = few.map(|(a, b)| spawn(s, move || join(a, b))).collect();
+                all.into_iter().map(joined).collect::<Result<_>>()
+            })?;
+            for mut interval in new {
+                if let Some(file) = &mut file {
+                    interval.put(file)?;
+                }
+                self.intervals.push(interval);
+            }
+        }
+        if let (Some(stream), Some(file)) = (stream, file) {
+            *stream = file;
+        }
         Ok(())
     }
 }

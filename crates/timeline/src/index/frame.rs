@@ -2,6 +2,7 @@
 
 use super::codec::{LINE, Reader, pack, put, unpack};
 use super::pieces::{self, Packing, Pieces, SOME};
+use super::stored::{Scratch, Stored};
 use crate::Result;
 use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use hindsight_isa::{CpuState, VecState};
@@ -55,7 +56,7 @@ impl IndexFrame {
         pages: &[(u32, u64)],
         lines: &[u8],
         level: i32,
-    ) -> Result<IndexFrame> {
+    ) -> Result<Stored> {
         IndexFrame::begun(state, pages, Packing::default(), lines, level)
     }
 
@@ -66,7 +67,7 @@ impl IndexFrame {
         begun: Packing,
         rest: &[u8],
         level: i32,
-    ) -> Result<IndexFrame> {
+    ) -> Result<Stored> {
         let mut out = Vec::new();
         put_state(&mut out, state);
         put(&mut out, pages.len() as u64);
@@ -76,10 +77,7 @@ impl IndexFrame {
             before = *page;
             out.extend_from_slice(&mask.to_le_bytes());
         }
-        Ok(IndexFrame {
-            position: state.position,
-            blob: parts_begun(&out, begun, &[rest], level)?,
-        })
+        parts_begun(&out, begun, &[rest], level)
     }
 
     /// The state, and the lines ready for questions.
@@ -108,6 +106,14 @@ pub struct FrameMaker {
 }
 
 impl FrameMaker {
+    /// What is packed goes to this file, if there is much.
+    pub fn with(scratch: Option<Arc<Scratch>>) -> FrameMaker {
+        FrameMaker {
+            begun: Packing::with(scratch),
+            ..FrameMaker::default()
+        }
+    }
+
     /// Adds a line to the page that comes next.
     pub fn line(&mut self, line: &[u8; LINE]) {
         self.bytes.extend_from_slice(line);
@@ -120,8 +126,8 @@ impl FrameMaker {
     }
 
     /// The frame. The next one can be made then.
-    pub fn finish(&mut self, state: &State, level: i32) -> Result<IndexFrame> {
-        let begun = std::mem::take(&mut self.begun);
+    pub fn finish(&mut self, state: &State, level: i32) -> Result<Stored> {
+        let begun = self.begun.take();
         let frame = IndexFrame::begun(state, &self.pages, begun, &self.bytes, level);
         self.pages.clear();
         self.bytes.clear();
@@ -214,34 +220,26 @@ pub fn parts(head: &[u8], rest: &[&[u8]], level: i32) -> Result<Arc<[u8]>> {
 }
 
 /// The same. The beginning of the first part is packed already.
-pub fn parts_begun(
-    head: &[u8],
-    mut begun: Packing,
-    rest: &[&[u8]],
-    level: i32,
-) -> Result<Arc<[u8]>> {
+pub fn parts_begun(head: &[u8], mut begun: Packing, rest: &[&[u8]], level: i32) -> Result<Stored> {
     let Some((first, others)) = rest.split_first().filter(|_| !begun.is_empty()) else {
-        return parts(head, rest, level);
+        return Ok(Stored::Memory(parts(head, rest, level)?));
     };
     begun.add(first, level)?;
     let head = pack(head, level)?;
     let (mut start, mut end) = (Vec::new(), Vec::new());
     put(&mut start, head.len() as u64);
     start.extend_from_slice(&head);
-    let (lengths, pieces) = begun.finished();
+    let (lengths, written, pieces) = begun.finished();
     start.extend_from_slice(&lengths);
     for bytes in others {
         pieces::pack(bytes, level, &mut end)?;
     }
-    // The pieces are copied once, since there are many.
-    let len = start.len() + pieces.len() + end.len();
-    let mut all: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
-    let (to, rest) = Arc::make_mut(&mut all).split_at_mut(start.len());
-    to.copy_from_slice(&start);
-    let (to, rest) = rest.split_at_mut(pieces.len());
-    to.copy_from_slice(pieces);
-    rest.copy_from_slice(&end);
-    Ok(all)
+    // Pieces are copied once, since there are many.
+    let some = |bytes: &[u8]| Stored::Memory(bytes.into());
+    let all = [some(&start)].into_iter().chain(written.iter().cloned());
+    Ok(Stored::Several(
+        all.chain([some(pieces), some(&end)]).collect(),
+    ))
 }
 
 /// Inverse of [`parts`].

@@ -104,8 +104,8 @@ mod tests {
     fn what_was_changed_between_two_intervals_is_in_the_one_that_they_become() {
         let (a, b) = (interval(0, [0, 5], [7, 6]), interval(10, [1, 6], [1, 8]));
         for (changes, want) in [(vec![(9 * 4096, 16)], [1, 8]), (vec![], [7, 8])] {
-            let both = a.join(&b, &changes, true).unwrap();
-            let summary = both.summary().unwrap();
+            let both = a.join(&b, &changes, true, None).unwrap();
+            let summary = both.open().unwrap().1;
             assert_eq!(summary.steps.len(), 2);
             assert_eq!([0, 1].map(|i| summary.first(9, i).unwrap()[0]), [0, 5]);
             let held = [0, 1].map(|i| summary.line(9, i).unwrap());

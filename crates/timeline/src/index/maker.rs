@@ -5,6 +5,7 @@ use super::frame::{parts_begun, put_state};
 use super::given::Given;
 use super::page_access::PageAccess;
 use super::pieces::Packing;
+use super::stored::{Scratch, Stored};
 use super::summary::{Changed, FinalLine, IntervalStep, IntervalSummary, MASK, framed, words};
 use crate::Result;
 use hindsight_replay::State;
@@ -38,6 +39,14 @@ pub struct Accesses<'a> {
 }
 
 impl Maker {
+    /// What is packed goes to this file, if there is much.
+    pub fn with(scratch: Option<Arc<Scratch>>) -> Maker {
+        Maker {
+            begun: Packing::with(scratch),
+            ..Maker::default()
+        }
+    }
+
     /// Begins the next step. `state` has the registers there, unless the frame has them.
     pub fn step(&mut self, from: u64, state: Option<State>) {
         self.steps.push(IntervalStep {
@@ -233,7 +242,7 @@ impl Maker {
     }
 
     /// The summary, compressed.
-    pub fn pack(&mut self, level: i32) -> Result<Arc<[u8]>> {
+    pub fn pack(&mut self, level: i32) -> Result<Stored> {
         if self.steps.is_empty() {
             self.step(0, None);
         }
@@ -260,7 +269,7 @@ impl Maker {
                 }
             }
         }
-        let begun = std::mem::take(&mut self.begun);
+        let begun = self.begun.take();
         parts_begun(&head, begun, &[&self.bytes, &self.masks], level)
     }
 }

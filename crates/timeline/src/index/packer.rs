@@ -14,6 +14,7 @@ use super::ranges::{Level, PartRange, SPAN};
 use super::sidecar::Stream;
 use super::spans::{Span, Spans};
 use super::steps::{Gathered, Raw};
+use super::stored::Scratch;
 use super::summary::{FinalLine, words};
 use crate::Result;
 use crate::scan::Scan;
@@ -92,8 +93,9 @@ pub(super) struct Packer<'a> {
     longer: (usize, u64, u64),
     /// The steps of the present interval, if it is made in steps.
     pub(super) steps: Option<Gathered>,
-    /// Takes the sections of intervals.
-    pub(super) stream: Option<&'a mut Stream>,
+    /// Takes the sections of intervals, and what is packed before it becomes one.
+    stream: Option<&'a mut Stream>,
+    scratch: Option<Arc<Scratch>>,
     /// Sorts accesses by page meanwhile. Only for a part that is made in one stretch.
     pub(super) generating: Option<Generating>,
 }
@@ -108,7 +110,6 @@ impl<'a> Packer<'a> {
     ) -> Packer<'a> {
         Packer {
             part: Draft {
-                thread: range.thread,
                 from: range.from,
                 to: range.to,
                 intervals: Vec::new(),
@@ -130,8 +131,20 @@ impl<'a> Packer<'a> {
             longer: (0, range.from, 0),
             steps: None,
             stream: None,
+            scratch: None,
             generating: None,
         }
+    }
+}
+
+impl<'a> Packer<'a> {
+    /// Sections are written on the way.
+    pub(super) fn write_to(&mut self, stream: Option<&'a mut Stream>) {
+        self.scratch = stream.as_ref().and_then(|s| s.scratch().map(Arc::new));
+        let scratch = || self.scratch.clone();
+        let (frame, summary) = (FrameMaker::with(scratch()), Maker::with(scratch()));
+        (self.begun, self.frame, self.summary) = (Packing::with(scratch()), frame, summary);
+        self.stream = stream;
     }
 }
 
@@ -151,7 +164,7 @@ impl Packer<'_> {
     /// Packs what a replay sent. Its buffer goes to `used`.
     pub(super) fn take(&mut self, left: Left, used: &SyncSender<Raw>, scan: &Scan) -> Result<()> {
         let interval = match left {
-            Left::Change(change) => Some(change.pack(std::mem::take(&mut self.begun))?),
+            Left::Change(change) => Some(change.pack(self.begun.take())?),
             Left::Differences(some) => {
                 some.pack(&mut self.begun)?;
                 None
@@ -162,11 +175,15 @@ impl Packer<'_> {
                 interval
             }
         };
-        let Some(interval) = interval else {
+        let Some(mut interval) = interval else {
             return Ok(());
         };
         if let Some(stream) = &mut self.stream {
-            interval.sections().for_each(|s| stream.put(s));
+            interval.put(stream)?;
+            // If a section could not be written, what it was packed into must stay.
+            if let Some(scratch) = self.scratch.as_ref().filter(|_| stream.is_whole()) {
+                scratch.clear();
+            }
         }
         let its = interval.size() as u64;
         self.size += its;
@@ -227,15 +244,11 @@ impl Packer<'_> {
         }
         // If longer intervals from here on suffice, those that are made need not be joined.
         if over(self.size as f64) || over(foreseen[1]) {
-            self.part.thin(scan, self.steps.is_some())?;
+            let file = (self.stream.as_deref_mut(), self.scratch.as_ref());
+            self.part.thin(scan, self.steps.is_some(), file)?;
             // The sections were about the old intervals.
             self.generating = self.generating.as_ref().map(|_| Generating::default());
             self.size = self.part.size() as u64;
-            if let Some(stream) = &mut self.stream {
-                stream.again();
-                let sections = self.part.intervals.iter().flat_map(Interval::sections);
-                sections.for_each(|s| stream.put(s));
-            }
         }
         self.span.usual = self.span.usual.saturating_mul(2);
         self.longer = (self.part.intervals.len(), done, self.size);
@@ -325,7 +338,8 @@ impl Packer<'_> {
 
     /// The interval whose portions were packed. It began with `state`.
     fn interval(&mut self, state: State, to: u64) -> Result<Interval> {
-        let mut summary = std::mem::take(&mut self.summary);
+        let next = Maker::with(self.scratch.clone());
+        let mut summary = std::mem::replace(&mut self.summary, next);
         let interval = Interval {
             from: state.position,
             to,

@@ -5,17 +5,15 @@
 //! about neighbouring pages: they say how all intervals accessed them. So one section tells what accessed an address
 //! last, however long ago.
 
-use super::by_page::sections;
-use super::codec::{Reader, put, unpack};
+use super::codec::{Reader, unpack};
 use super::differences::Differences;
-use super::draft::Draft;
 use super::frame::IndexFrame;
 use super::page_access::PageAccess;
 use super::ranges::PartRange;
+use super::stored::{Encoded, Stored, checked};
 use super::summary::IntervalSummary;
 use crate::base::sync::lock;
 use crate::{Result, ThreadId};
-use hindsight_guard::place;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -38,17 +36,14 @@ pub enum Bytes {
 impl Bytes {
     fn read(&self, s: &Section) -> Option<Arc<[u8]>> {
         let len = usize::try_from(s.len).ok()?;
-        let mut all: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
-        let out = Arc::get_mut(&mut all)?;
         match self {
-            Bytes::File { file, at } => place::read(file, out, at.checked_add(s.at)?).ok()?,
+            Bytes::File { file, at } => checked(file, at.checked_add(s.at)?, len, s.sum),
             Bytes::Memory(all) => {
                 let at = usize::try_from(s.at).ok()?;
-                let end = at.checked_add(out.len())?;
-                out.copy_from_slice(all.get(at..end)?);
+                let its = all.get(at..at.checked_add(len)?)?;
+                (xxh3_64(its) == s.sum).then(|| its.into())
             }
         }
-        (xxh3_64(out) == s.sum).then_some(all)
     }
 }
 
@@ -160,10 +155,9 @@ impl IndexPart {
     }
 
     /// Opens a part that was just made.
-    pub fn made(range: PartRange, (directory, sections): &Encoded) -> Result<IndexPart> {
-        let bytes = sections.concat();
-        let len = bytes.len() as u64;
-        let part = IndexPart::open(range, directory, Bytes::Memory(bytes), len);
+    pub fn made(range: PartRange, part: &Encoded) -> Result<IndexPart> {
+        let (bytes, len) = in_memory(part)?;
+        let part = IndexPart::open(range, &part.0, bytes, len);
         part.ok_or_else(|| crate::Error::Unsupported("an index cannot be read as made".into()))
     }
 
@@ -344,39 +338,14 @@ impl Pages {
     }
 }
 
-/// The directory of a part, and the sections. In a file the sections come first.
-pub type Encoded = (Vec<u8>, Vec<Arc<[u8]>>);
-
-/// A part as bytes.
-pub fn encode(draft: &Draft) -> Result<Encoded> {
-    let (mut directory, mut out) = (Vec::new(), Vec::new());
-    put(&mut directory, draft.to);
-    put(&mut directory, draft.intervals.len() as u64);
-    let mut section = |directory: &mut Vec<u8>, bytes: Arc<[u8]>| {
-        put(directory, bytes.len() as u64);
-        directory.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
-        out.push(bytes);
-    };
-    for i in &draft.intervals {
-        put(&mut directory, i.to - i.from);
-        i.sections()
-            .for_each(|s| section(&mut directory, Arc::clone(s)));
+/// The sections of a part in memory, and how many bytes they are.
+pub fn in_memory((_, sections): &Encoded) -> Result<(Bytes, u64)> {
+    let mut all = Vec::with_capacity(sections.iter().map(Stored::len).sum());
+    for s in sections {
+        all.extend_from_slice(&s.bytes()?);
     }
-    let said = &draft.generations;
-    let rest = draft.intervals[said.intervals..].iter();
-    let rest: Vec<_> = rest.map(|i| &i.history).collect();
-    let last = sections(&rest, said.intervals)?;
-    put(&mut directory, said.all.len() as u64 + 1);
-    for generation in said.all.iter().chain([&last]) {
-        put(&mut directory, generation.len() as u64);
-        let mut before = 0;
-        for (page, bytes) in generation {
-            put(&mut directory, (page - before) as u64);
-            before = *page;
-            section(&mut directory, bytes[..].into());
-        }
-    }
-    Ok((directory, out))
+    let len = all.len() as u64;
+    Ok((Bytes::Memory(all), len))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Bytes that are compressed in pieces. A few of them can be read without the rest.
 
 use super::codec::{Reader, put};
+use super::stored::{Scratch, Stored};
 use crate::{Error, Result};
 use hindsight_compress::{Compressor, Decompressor};
 use hindsight_guard::place;
@@ -16,6 +17,8 @@ pub const PIECE: usize = 16 << 10;
 const MANY: usize = 64;
 /// Bytes that are packed while more come are packed when they are so many.
 pub const SOME: usize = 1024 * PIECE;
+/// So many bytes of pieces go to a file together, if there is one.
+const WRITTEN: usize = 8 << 20;
 /// A buffer that has grown beyond this is not used again.
 const MOST_KEPT: usize = 1 << 20;
 
@@ -67,13 +70,31 @@ pub struct Packing {
     len: usize,
     lengths: Vec<u8>,
     pieces: Vec<u8>,
+    /// The pieces before those, in a file.
+    written: Vec<Stored>,
+    scratch: Option<Arc<Scratch>>,
 }
 
 impl Packing {
+    /// Pieces go to this file on the way, if there are many.
+    pub fn with(scratch: Option<Arc<Scratch>>) -> Packing {
+        Packing {
+            scratch,
+            ..Packing::default()
+        }
+    }
+
+    /// Hands over what there is. The next bytes can be added then.
+    pub fn take(&mut self) -> Packing {
+        let next = Packing::with(self.scratch.clone());
+        std::mem::replace(self, next)
+    }
+
     fn clear(&mut self) {
         self.len = 0;
         self.lengths.clear();
         self.pieces.clear();
+        self.written.clear();
     }
 
     pub fn is_empty(&self) -> bool {
@@ -89,6 +110,12 @@ impl Packing {
             compress(p, level, &mut self.pieces)?;
             put(&mut self.lengths, (self.pieces.len() - before) as u64);
         }
+        if self.pieces.len() >= WRITTEN
+            && let Some(written) = self.scratch.as_ref().and_then(|s| s.put(&self.pieces))
+        {
+            self.written.push(written);
+            self.pieces.clear();
+        }
         Ok(())
     }
 
@@ -102,19 +129,19 @@ impl Packing {
         Ok(())
     }
 
-    /// Appends what [`pack`] does.
-    pub fn finish(&self, out: &mut Vec<u8>) {
-        let (head, pieces) = self.finished();
+    /// Appends what [`pack`] does, if nothing was written to a file.
+    fn finish(&self, out: &mut Vec<u8>) {
+        let (head, _, pieces) = self.finished();
         out.extend_from_slice(&head);
         out.extend_from_slice(pieces);
     }
 
-    /// What [`Packing::finish`] appends, in two parts: the first one is small.
-    pub fn finished(&self) -> (Vec<u8>, &[u8]) {
+    /// What [`pack`] appends, in three parts: the first one is small, the second one was written to a file.
+    pub fn finished(&self) -> (Vec<u8>, &[Stored], &[u8]) {
         let mut head = Vec::new();
         put(&mut head, self.len as u64);
         head.extend_from_slice(&self.lengths);
-        (head, &self.pieces)
+        (head, &self.written, &self.pieces)
     }
 }
 
@@ -401,6 +428,45 @@ mod tests {
         assert_eq!(p.one(1, Vec::new()).unwrap(), raw[PIECE..2 * PIECE]);
         file.set_len(100).unwrap();
         assert_eq!(p.one(0, Vec::new()), None);
+    }
+
+    #[test]
+    fn pieces_that_were_written_on_the_way_are_the_same() {
+        let mut random = hindsight_random::Rng(43);
+        let raw: Vec<u8> = (0..3 * SOME / 2)
+            .map(|i| {
+                if i % 3 > 0 {
+                    random.below(256) as u8
+                } else {
+                    0
+                }
+            })
+            .collect();
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let files = [tempfile::tempfile(), full].map(|f| Arc::new(Scratch::new(f.unwrap())));
+        let [scratch, full] = files.map(|f| Packing::with(Some(f)));
+        let mut all = [Packing::default(), scratch, full];
+        let each = all.each_mut().map(|p| {
+            raw.chunks(SOME / 2)
+                .for_each(|some| p.add(some, -1).unwrap());
+            let taken = p.take();
+            assert!(p.is_empty());
+            taken
+        });
+        let whole = each.each_ref().map(|p| {
+            let (mut out, written, pieces) = p.finished();
+            written
+                .iter()
+                .for_each(|w| out.extend_from_slice(&w.bytes().unwrap()));
+            out.extend_from_slice(pieces);
+            out
+        });
+        assert!(whole[0] == whole[1] && whole[0] == whole[2]);
+        let in_memory = each.each_ref().map(|p| p.pieces.len());
+        assert!(in_memory[0] > 2 * WRITTEN, "{in_memory:?}");
+        assert!(in_memory[1] < WRITTEN, "{in_memory:?}");
+        assert_eq!(in_memory[2], in_memory[0], "a full disk");
+        assert!(all[1].scratch.is_some(), "the next ones go there, too");
     }
 
     #[test]

@@ -11,19 +11,21 @@ mod limits;
 mod stream;
 
 use super::codec::{end, intervals};
-use super::part::{Bytes, Encoded, IndexPart};
+use super::part::{Bytes, IndexPart};
 use super::ranges::{Level, PartRange};
+use super::stored::Encoded;
 use crate::base::sync::lock;
 use crate::{Error, Result, ThreadId};
 use file::{Contents, Key, Problem, RECORD, Record, Replacement};
 use hindsight_guard::outside;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+pub use file::MAX_RECORD;
 pub use limits::{For, Limits};
 pub use stream::Stream;
 
@@ -51,6 +53,8 @@ struct State {
     damaged: BTreeSet<Record>,
     /// Why some of the file is not used.
     problem: Option<String>,
+    /// What the file had no room for, though somebody wanted it saved, and how many bytes that is.
+    no_room: BTreeMap<Key, u64>,
 }
 
 impl State {
@@ -71,6 +75,21 @@ impl State {
     fn find(&self, key: Key) -> Option<(Arc<File>, Record)> {
         let r = *self.contents.records.get(&key)?;
         Some((Arc::clone(self.file.as_ref()?), r))
+    }
+
+    /// Takes note that the file has no room for what somebody wanted to be saved. A question does without.
+    fn found_no_room(&mut self, key: Key, len: u64, why: For) {
+        if why == For::Index {
+            self.no_room.insert(key, len);
+        }
+    }
+
+    /// What the file had no room for, unless it has that by now.
+    fn lacks(&self) -> Option<String> {
+        let has = |key| self.contents.records.contains_key(key);
+        let (_, len) = self.no_room.iter().find(|(key, _)| !has(key))?;
+        let mib = len.div_ceil(1 << 20);
+        Some(format!("it has no room for a part of {mib} MiB"))
     }
 
     fn lose(&mut self, key: Key) {
@@ -120,9 +139,10 @@ impl Sidecar {
         lock(&self.state).file.clone()
     }
 
-    /// Why some or all of the file is not used.
+    /// Why some or all of the file is not used, or what it had no room for.
     pub fn problem(&self) -> Option<String> {
-        lock(&self.state).problem.clone()
+        let s = lock(&self.state);
+        s.problem.clone().or_else(|| s.lacks())
     }
 
     /// The number of bytes of the file that are used.
@@ -198,19 +218,20 @@ impl Sidecar {
     }
 
     /// Adds a part, unless the file has one with as many intervals. Unused bytes at the end of the file are cut off.
-    /// `false`: the file has no room for it.
-    pub fn add(&self, range: PartRange, part: &Encoded, why: For) -> Result<bool> {
-        self.write(key(range), part, why, None)
+    /// `false`: the file has no room for it. `begun` may have some of the part already.
+    pub fn add(
+        &self,
+        range: PartRange,
+        part: &Encoded,
+        why: For,
+        begun: Option<Stream>,
+    ) -> Result<bool> {
+        self.write(key(range), part, why, begun)
     }
 
     /// Begins to write a part while it is made. `None`: the file system does not allow it.
     pub fn begin(&self) -> Option<Stream> {
         Stream::begin(&self.path)
-    }
-
-    /// Like [`Sidecar::add`] for the index. `begun` may have some of the part already.
-    pub fn finish(&self, range: PartRange, part: &Encoded, begun: Option<Stream>) -> Result<bool> {
-        self.write(key(range), part, For::Index, begun)
     }
 
     fn write(&self, key: Key, what: &Encoded, why: For, begun: Option<Stream>) -> Result<bool> {
@@ -233,6 +254,13 @@ impl Sidecar {
             For::Index | For::Rest => LONG_PATIENCE,
         };
         let mut s = lock(&self.state);
+        let len = size(what);
+        // No file is made for what does not fit it.
+        let alone = file::HEADER + len > self.limits.of(why, key, &Contents::none());
+        if len > file::MAX_RECORD || s.file.is_none() && alone {
+            s.found_no_room(key, len, why);
+            return Ok(false);
+        }
         let mut begun = begun.filter(|b| b.begins(what));
         // If there is no index file yet, the stream's file becomes it. Nothing is replaced. Then file systems can write
         // all of it at once.
@@ -277,39 +305,79 @@ impl Sidecar {
         if had.is_some_and(|had| !is_better(key, what, &had)) {
             return Ok(true);
         }
+        let done = self.put(&mut s, &mut alone, (key, what), why, begun);
+        if !matches!(done, Ok(true)) {
+            // What was to be replaced may still be there.
+            let (contents, _) = Contents::scan(&alone, self.identity);
+            // Not `alone`: the lock ends with it.
+            if let Ok(file) = outside::open(&self.path) {
+                s.take(file, contents);
+            }
+        }
+        if let Ok(false) = done {
+            s.found_no_room(key, len, why);
+        }
+        done
+    }
+
+    /// Puts a record into the file in place of what the file has with its key. `false`: the file has no room for it.
+    fn put(
+        &self,
+        s: &mut State,
+        alone: &mut File,
+        (key, what): (Key, &Encoded),
+        why: For,
+        begun: Option<Stream>,
+    ) -> io::Result<bool> {
         // A large record that is replaced may be what has made the file larger than usual.
         let most = self.limits.of(why, key, &s.contents);
         s.contents.forget(key);
         if let Some(begun) = begun {
             // It can fail, for example if the disk has no room for both files. Then the part is appended.
-            if let Ok(true) = self.replace(&mut s, &alone, (key, what), most, begun) {
+            if let Ok(true) = self.replace(s, alone, (key, what), most, begun) {
                 return Ok(true);
             }
         }
-        let len = what.1.iter().map(|s| s.len()).sum::<usize>() + what.0.len();
-        let len = len as u64 + RECORD;
+        if !self.make_room(s, alone, (key, size(what)), most, why)? {
+            return Ok(false);
+        }
+        (s.contents).append(alone, key, &what.0, &what.1)?;
+        s.problem = None;
+        Ok(true)
+    }
+
+    /// Makes room at the end of the file for a record of `len` bytes, where the file may have `most`. `false`: there is none.
+    fn make_room(
+        &self,
+        s: &mut State,
+        alone: &mut File,
+        (key, len): (Key, u64),
+        most: u64,
+        why: For,
+    ) -> io::Result<bool> {
+        let is_calls = |k: &Key| matches!(k, Key::Calls(..));
+        let may_drop = !matches!(why, For::Rest | For::Background) && !is_calls(&key);
+        // Calls can be found again.
+        let may_drop_calls = why == For::Index;
+        // Nothing is dropped for what does not fit all the same.
+        let dropped = s.contents.least(may_drop, may_drop_calls);
+        if dropped + len > most {
+            return Ok(false);
+        }
         let unused = s.contents.end - s.contents.live();
         let fits = |c: &Contents| c.end + len <= most;
         if unused > s.contents.live() + len || unused > 0 && !fits(&s.contents) {
             // If that fails, the part may still fit.
-            let _ = self.rewrite(&mut s, &mut alone);
+            let _ = self.rewrite(s, alone);
         }
-        let is_calls = |k: &Key| matches!(k, Key::Calls(..));
-        if why == For::Index && !fits(&s.contents) && s.contents.records.keys().any(is_calls) {
-            // Calls can be found again.
+        if may_drop_calls && !fits(&s.contents) && s.contents.records.keys().any(is_calls) {
             s.contents.records.retain(|k, _| !is_calls(k));
-            self.rewrite(&mut s, &mut alone)?;
+            self.rewrite(s, alone)?;
         }
-        let may_drop = !matches!(why, For::Rest | For::Background) && !is_calls(&key);
         if may_drop && !fits(&s.contents) && s.contents.drop_fine(most, len) {
-            self.rewrite(&mut s, &mut alone)?;
+            self.rewrite(s, alone)?;
         }
-        if !fits(&s.contents) {
-            return Ok(false);
-        }
-        (s.contents).append(&alone, key, &what.0, &what.1)?;
-        s.problem = None;
-        Ok(true)
+        Ok(fits(&s.contents))
     }
 
     /// Finishes a begun file and lets it replace the present one. `false`: the present file has too many other records
@@ -344,6 +412,12 @@ impl Sidecar {
     }
 }
 
+/// The number of bytes that a record takes in the file.
+fn size(what: &Encoded) -> u64 {
+    let sections: usize = what.1.iter().map(|s| s.len()).sum();
+    RECORD + (sections + what.0.len()) as u64
+}
+
 fn key(range: PartRange) -> Key {
     let (thread, from) = (range.thread, range.from);
     // Instructions behind the last event are only known once the key frame behind them is there.
@@ -371,6 +445,7 @@ fn is_better(key: Key, new: &Encoded, old: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::codec::put;
+    use super::super::stored::Stored;
     use super::*;
 
     const LIMITS: Limits = Limits {
@@ -384,7 +459,7 @@ mod tests {
         let mut directory = Vec::new();
         put(&mut directory, 1000);
         put(&mut directory, intervals);
-        (directory, vec![vec![7u8; bytes].into()])
+        (directory, vec![Stored::Memory(vec![7u8; bytes].into())])
     }
 
     /// A range of a level.
@@ -410,24 +485,72 @@ mod tests {
         };
         let (coarse, fine) = (range(0, Level::Coarse), range(0, Level::Fine { of: 0 }));
         let chosen = open("chosen.hsx", None);
-        assert!(!chosen.finish(coarse, &part(2, 9000), None).unwrap());
+        assert!(
+            !chosen
+                .add(coarse, &part(2, 9000), For::Index, None)
+                .unwrap()
+        );
         let usual = open("usual.hsx", Some(2000));
-        assert!(!usual.add(fine, &part(2, 9000), For::Question).unwrap());
-        assert!(usual.finish(coarse, &part(2, 9000), None).unwrap());
+        assert!(
+            !usual
+                .add(fine, &part(2, 9000), For::Question, None)
+                .unwrap()
+        );
+        assert!(usual.add(coarse, &part(2, 9000), For::Index, None).unwrap());
         // With a stream, and in the place of another one.
         let mut begun = usual.begin().unwrap();
-        begun.put(&part(3, 9500).1[0]);
-        assert!(usual.finish(coarse, &part(3, 9500), Some(begun)).unwrap());
+        begun.put(&mut part(3, 9500).1[0]).unwrap();
+        assert!(
+            usual
+                .add(coarse, &part(3, 9500), For::Index, Some(begun))
+                .unwrap()
+        );
         // What questions make still has some room. It makes room for more of it.
-        assert!(!usual.add(fine, &part(2, 2500), For::Question).unwrap());
-        assert!(usual.add(fine, &part(2, 1500), For::Question).unwrap());
+        assert!(
+            !usual
+                .add(fine, &part(2, 2500), For::Question, None)
+                .unwrap()
+        );
+        assert!(
+            usual
+                .add(fine, &part(2, 1500), For::Question, None)
+                .unwrap()
+        );
         let next = range(500, Level::Fine { of: 0 });
-        assert!(usual.add(next, &part(2, 1500), For::Question).unwrap());
+        assert!(
+            usual
+                .add(next, &part(2, 1500), For::Question, None)
+                .unwrap()
+        );
         assert!(usual.has(coarse) && usual.has(next) && !usual.has(fine));
         assert!(usual.len() < 9500 + 2000 + 500);
         // A file that is larger than usual for this reason keeps the usual limit.
-        assert!(usual.add(fine, &part(2, 9000), For::Rest).unwrap());
+        assert!(usual.add(fine, &part(2, 9000), For::Rest, None).unwrap());
         assert!(usual.has(fine) && usual.has(next));
+    }
+
+    #[test]
+    fn what_is_larger_than_a_record_may_be_is_no_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.hsx");
+        let limits = Limits {
+            usual: u64::MAX,
+            full: u64::MAX,
+            beside: None,
+        };
+        let s = Sidecar::open(path.clone(), 1, limits);
+        let mib = Stored::Memory(vec![7; 1 << 20].into());
+        let many = vec![mib; (MAX_RECORD >> 20) as usize];
+        let large = (part(2, 0).0, many);
+        let coarse = range(0, Level::Coarse);
+        assert!(!s.add(coarse, &large, For::Index, None).unwrap());
+        assert_eq!(
+            s.problem().unwrap(),
+            "it has no room for a part of 2049 MiB"
+        );
+        assert!(!path.exists());
+        assert!(s.add(coarse, &part(2, 9), For::Index, None).unwrap() && s.has(coarse));
+        assert_eq!(s.problem(), None);
     }
 
     #[test]
@@ -436,22 +559,36 @@ mod tests {
         let range = |from| range(from, Level::Fine { of: 0 });
         let open = |name: &str| Sidecar::open(folder.path().join(name), 1, LIMITS);
         let usual = open("usual.hsx");
-        assert!(!usual.add(range(0), &part(1, 9000), For::Question).unwrap());
+        assert!(
+            !usual
+                .add(range(0), &part(1, 9000), For::Question, None)
+                .unwrap()
+        );
         let full = open("full.hsx");
-        assert!(full.add(range(0), &part(1, 9000), For::Rest).unwrap());
-        assert!(full.add(range(500), &part(1, 100), For::Rest).unwrap());
+        assert!(full.add(range(0), &part(1, 9000), For::Rest, None).unwrap());
+        assert!(
+            full.add(range(500), &part(1, 100), For::Rest, None)
+                .unwrap()
+        );
         for why in [For::Question, For::Index, For::Background] {
             let intervals = 2 + why as u64;
             let better = part(intervals, 10_000 + 100 * why as usize);
-            assert!(full.add(range(0), &better, why).unwrap(), "{why:?}");
+            assert!(full.add(range(0), &better, why, None).unwrap(), "{why:?}");
             assert!(full.has(range(0)) && full.has(range(500)), "{why:?}");
         }
         assert!(full.len() > LIMITS.usual);
+        // One that has no room takes nothing away.
+        let large = part(8, 70_000);
+        assert!(!full.add(range(0), &large, For::Index, None).unwrap());
+        assert!(full.has(range(0)) && full.has(range(500)));
         // With a stream, which takes the place of the file.
         let mut begun = full.begin().unwrap();
         let better = part(9, 12_000);
-        begun.put(&better.1[0]);
-        assert!(full.finish(range(0), &better, Some(begun)).unwrap());
+        begun.put(&mut better.1[0].clone()).unwrap();
+        assert!(
+            full.add(range(0), &better, For::Index, Some(begun))
+                .unwrap()
+        );
         assert!(full.has(range(0)) && full.has(range(500)));
     }
 }

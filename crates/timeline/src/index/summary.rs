@@ -15,6 +15,7 @@ use super::frame::{Framed, state_of, unpack_parts};
 use super::pieces::Pieces;
 use crate::base::sync::lock;
 use hindsight_replay::State;
+use std::fs::File;
 use std::sync::{Arc, Mutex};
 
 /// A line at the end of an interval.
@@ -295,6 +296,12 @@ impl IntervalSummary {
         self.lines.all()
     }
 
+    /// Reads differences and masks from a file from now on, when they are needed. `at`: the summary begins there.
+    pub fn leave_in(&mut self, file: &Arc<File>, at: u64) {
+        self.lines.leave_in(file, at);
+        self.masks.leave_in(file, at);
+    }
+
     /// Its approximate size in memory, in bytes.
     pub fn size(&self) -> usize {
         let pages: usize = self.steps.iter().map(|s| s.pages.len()).sum();
@@ -372,7 +379,7 @@ mod tests {
         m.page(&mut history[0], None, plain);
         m.page(&mut history[1], Some((1 << 3, &*old)), odd);
         assert_eq!(m.bytes.len(), (63 + 1) * LINE, "only what differs is kept");
-        let e = IntervalSummary::new(&m.pack(1).unwrap(), frame, 0).unwrap();
+        let e = IntervalSummary::new(&m.pack(1).unwrap().bytes().unwrap(), frame, 0).unwrap();
         let line = |h: usize, page, i| history[h].end(i, e.line(page, i).unwrap());
         assert_eq!(line(0, 7, 63), plain(63));
         assert_eq!(line(1, 9, 3), odd(3));
@@ -472,12 +479,12 @@ mod tests {
             assert_eq!(end, held);
         };
         let mut joined = Maker::default();
-        let whole = framed(m.pack(1).unwrap());
+        let whole = framed(m.pack(1).unwrap().bytes().unwrap());
         check(&whole, 1);
         joined.stepped = true;
         joined.append(&whole, None).unwrap();
         joined.thin();
-        check(&framed(joined.pack(1).unwrap()), 2);
+        check(&framed(joined.pack(1).unwrap().bytes().unwrap()), 2);
     }
 
     #[test]

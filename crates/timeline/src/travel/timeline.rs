@@ -215,6 +215,9 @@ impl Timeline {
     /// `depth` says. Several parts are built at the same time.
     /// `progress` gets the numbers of instructions done and to do. When it fails or is cancelled, the parts that were
     /// written stay and are used.
+    ///
+    /// A part for which the file has no room is no error. It is made again when a question needs it. Fewer parts are then
+    /// present than there are, and [`IndexStatus::problem`] says why.
     pub fn build_index(
         &self,
         depth: Depth,

@@ -19,16 +19,16 @@ fn options() -> Options {
     }
 }
 
-fn open(trace: &Path) -> Timeline {
+pub fn open(trace: &Path) -> Timeline {
     Timeline::open(trace, options()).unwrap()
 }
 
-fn build(t: &Timeline) {
+pub fn build(t: &Timeline) {
     t.build_index(Depth::Full, &|_, _| {}, &Cancel::new())
         .unwrap();
 }
 
-fn record(s: &Scene, rounds: &str) -> PathBuf {
+pub fn record(s: &Scene, rounds: &str) -> PathBuf {
     let program = s.compile("travel.c", &["-O2", "-static"]);
     let trace = s.path(&format!("{rounds}.hst"));
     let run = s.run(&mut s.recording(&trace, &[program.as_os_str(), rounds.as_ref()]));
@@ -37,7 +37,7 @@ fn record(s: &Scene, rounds: &str) -> PathBuf {
 }
 
 /// Registers and writers of the stack in many places, the calls of a function, and its last breakpoints.
-fn answers(t: &Timeline) -> String {
+pub fn answers(t: &Timeline) -> String {
     let mut c = t.cursor().unwrap();
     let thread = ThreadId(t.trace().threads()[0]);
     let end = t.threads().unwrap()[0].to;
@@ -157,7 +157,8 @@ fn parts_make_room_for_others_and_nothing_is_refused() {
     let largest = its.map(|r| r.2 - r.1).max().unwrap() as u64;
     // Half of the fine level, next to nothing of it, not even the coarse level.
     for most in [(coarse + whole) / 2, coarse + 100, coarse / 2] {
-        fs::remove_file(&index).unwrap();
+        // Where nothing fits there is none.
+        let _ = fs::remove_file(&index);
         let tight = || {
             let options = Options {
                 index_size: most,
@@ -173,10 +174,15 @@ fn parts_make_room_for_others_and_nothing_is_refused() {
         build(&t);
         let made = t.index_status();
         let limit = most + made.fine as u64;
-        assert!(made.bytes <= limit && made.problem.is_none());
+        assert!(made.bytes <= limit);
+        let no_room = made.problem.as_ref().is_some_and(|p| p.contains("no room"));
+        assert_eq!(no_room, made.present < made.parts, "{made:?}");
         assert_eq!(answers(&t), want, "{most}");
         assert_eq!(answers(&tight()), want, "{most}");
-        assert!(fs::metadata(&index).unwrap().len() <= limit, "{most}");
+        assert!(
+            fs::metadata(&index).map_or(0, |m| m.len()) <= limit,
+            "{most}"
+        );
         if most > coarse {
             assert_eq!(made.present, made.parts);
             assert!(made.fine_present < made.fine, "{most}");

@@ -14,8 +14,9 @@ const CONSTANT: [u64; 2] = [320, 640];
 const TIMES: [u64; 2] = [6, 12];
 
 /// The same for an index with one level, of a program that reads and writes all over its memory: cells, marks, what pages held,
-/// and two or three intervals, packed. Each has all of memory twice, as it was and how it changed.
-const ONE_LEVEL: [u64; 2] = [400, 10];
+/// and what is read of intervals while they are joined. The intervals themselves lie in files: with two or three of them, packed,
+/// it would be more.
+const ONE_LEVEL: [u64; 2] = [400, 7];
 
 /// Writes at random into memory of some MiB, so many million times. With a third argument it reads there, too.
 const PROGRAM: &str = r#"

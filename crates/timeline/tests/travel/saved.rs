@@ -268,6 +268,94 @@ fn what_is_superseded_does_not_fill_the_file() {
 }
 
 #[test]
+fn what_has_no_room_is_told_and_costs_no_answer() {
+    let s = Scene::new();
+    let trace = record(&s, "t.hst", "20");
+    let want = answer(&crate::open(&trace, 3000));
+    let index = index_path(&trace);
+    let tight = || {
+        let options = Options {
+            interval: 3000,
+            index_size: 4096,
+            ..Options::default()
+        };
+        Timeline::open(&trace, options).unwrap()
+    };
+    let t = tight();
+    let built = t.build_index(Depth::Full, &|_, _| {}, &Cancel::new());
+    let built = built.unwrap();
+    assert_eq!((built.present, built.parts), (0, 1));
+    let problem = built.problem.unwrap();
+    assert!(problem.contains("no room for a part of"), "{problem}");
+    assert_eq!(answer(&t), want);
+    // A question that makes it for itself says nothing.
+    let t = tight();
+    assert_eq!(answer(&t), want);
+    assert_eq!(t.index_status().problem, None);
+    assert!(!index.exists(), "a file for nothing");
+    // Beside an index that has other things, nothing of those is lost.
+    let calls = calls(&open(&trace));
+    fs::remove_file(&index).unwrap();
+    let t = Timeline::open(
+        &trace,
+        Options {
+            index_size: 4096,
+            ..Options::default()
+        },
+    );
+    assert_eq!(self::calls(&t.unwrap()), calls);
+    let before = fs::read(&index).unwrap();
+    tight()
+        .build_index(Depth::Full, &|_, _| {}, &Cancel::new())
+        .unwrap();
+    assert_eq!(fs::read(&index).unwrap(), before);
+    assert_eq!(answer(&open(&trace)), want);
+    assert_eq!(open(&trace).index_status().present, 1);
+}
+
+/// Whoever builds the index writes intervals to files, and reads them from there where they are joined. A question about so small
+/// a program has them in memory.
+#[test]
+fn intervals_that_wait_in_files_are_joined_as_those_in_memory() {
+    let s = Scene::new();
+    let trace = record(&s, "t.hst", "40");
+    let want = answer(&crate::open(&trace, 0));
+    let index = index_path(&trace);
+    let with = |index_size| {
+        let options = Options {
+            interval: 1000,
+            index_size,
+            jobs: 1,
+            ..Options::default()
+        };
+        Timeline::open(&trace, options).unwrap()
+    };
+    let build = |t: &Timeline| {
+        let built = t.build_index(Depth::Full, &|_, _| {}, &Cancel::new());
+        assert_eq!(built.unwrap().present, 1);
+        fs::read(&index).unwrap()
+    };
+    let whole = build(&with(0)).len() as u64;
+    for most in [whole, whole * 2 / 3, whole / 3] {
+        fs::remove_file(&index).unwrap();
+        let built = build(&with(most));
+        let joined = (built.len() as u64) < whole * 9 / 10;
+        assert!(joined, "{most}: {} of {whole}", built.len());
+        fs::remove_file(&index).unwrap();
+        let t = with(most);
+        assert_eq!(answer(&t), want, "{most}");
+        let asked = fs::read(&index).unwrap();
+        assert!(
+            asked.starts_with(&built),
+            "{most}: {} {}",
+            built.len(),
+            asked.len()
+        );
+        assert_eq!(answer(&with(most)), want, "{most}");
+    }
+}
+
+#[test]
 fn damage_is_repaired_and_another_version_left_alone() {
     let s = Scene::new();
     let trace = record(&s, "t.hst", "20");

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::index::by_page::Generating;
-use crate::index::draft::Interval;
+use crate::index::draft::{Draft, Interval};
 use crate::index::history::History;
 use std::collections::BTreeSet;
 
@@ -19,7 +19,6 @@ fn generations_say_the_same() {
         level: crate::index::Level::Only,
     };
     let mut draft = Draft {
-        thread: range.thread,
         from: range.from,
         to: range.to,
         intervals: Vec::new(),
@@ -41,12 +40,9 @@ fn generations_say_the_same() {
         draft.intervals.push(Interval {
             from: range.from + 1000 * i,
             to: range.from + 1000 * (i + 1),
-            frame: IndexFrame {
-                position: range.from + 1000 * i,
-                blob: i.to_le_bytes()[..].into(),
-            },
+            frame: Stored::Memory(i.to_le_bytes()[..].into()),
             history: pages.into_iter().map(touched).collect::<History>().into(),
-            summary: Vec::new().into(),
+            summary: Stored::Memory(Vec::new().into()),
         });
         let all = draft.intervals.len();
         let mut histories = draft.intervals.iter().map(|i| i.history.clone());
@@ -55,10 +51,9 @@ fn generations_say_the_same() {
             .unwrap();
     }
     let body = |draft: &Draft| {
-        let (directory, sections) = encode(draft).unwrap();
-        let bytes = sections.concat();
-        let len = bytes.len() as u64;
-        Body::open(range, &directory, Bytes::Memory(bytes), len).unwrap()
+        let part = draft.encode().unwrap();
+        let (bytes, len) = in_memory(&part).unwrap();
+        Body::open(range, &part.0, bytes, len).unwrap()
     };
     let one = body(&draft);
     draft.generations = generating.finish().unwrap();

@@ -1,5 +1,6 @@
 //! The bytes of an index file, and the locks for changing them.
 
+use super::super::stored::Stored;
 use crate::ThreadId;
 use hindsight_guard::{outside, place, private};
 use std::collections::BTreeMap;
@@ -7,7 +8,6 @@ use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -18,7 +18,7 @@ pub const HEADER: u64 = 32;
 /// Bytes before each record: three words for its key, its length, and length and checksum of its directory.
 pub const RECORD: u64 = 48;
 /// The largest record, in bytes.
-const MAX_RECORD: u64 = 1 << 31;
+pub const MAX_RECORD: u64 = 1 << 31;
 /// Set in the first word of a record about calls of a function.
 const CALLS: u64 = 1 << 32;
 /// Set in the first word of a record about a part of the coarse level, and of one of the fine level.
@@ -246,6 +246,17 @@ impl Contents {
         its.map(|(_, r)| RECORD + r.len).sum()
     }
 
+    /// The number of bytes in use once all parts of the fine level are left out, all lists of calls, or both.
+    pub fn least(&self, fine: bool, calls: bool) -> u64 {
+        let goes = |k: &Key| match k {
+            Key::Fine(..) => fine,
+            Key::Calls(..) => calls,
+            _ => false,
+        };
+        let stay = self.records.iter().filter(|(k, _)| !goes(k));
+        HEADER + stay.map(|(_, r)| RECORD + r.len).sum::<u64>()
+    }
+
     /// Leaves out parts of the fine level, the oldest first, so that `len` bytes more fit into `most`. It leaves out some
     /// more than that, since the file is copied each time. `false`: that does not suffice, and nothing is left out.
     pub fn drop_fine(&mut self, most: u64, len: u64) -> bool {
@@ -275,7 +286,7 @@ impl Contents {
         file: &File,
         key: Key,
         directory: &[u8],
-        sections: &[Arc<[u8]>],
+        sections: &[Stored],
     ) -> io::Result<()> {
         let len = directory.len() + sections.iter().map(|s| s.len()).sum::<usize>();
         let record = Record {
@@ -288,12 +299,11 @@ impl Contents {
         let written = || -> io::Result<()> {
             place::write(file, &head(key, &record), self.end)?;
             let mut at = record.at;
-            let sections = sections.iter().map(|s| &**s);
-            for bytes in sections.chain([directory]) {
-                place::write(file, bytes, at)?;
-                at += bytes.len() as u64;
+            for s in sections {
+                s.write(file, at)?;
+                at += s.len() as u64;
             }
-            Ok(())
+            place::write(file, directory, at)
         };
         if let Err(e) = written() {
             let _ = file.set_len(self.end);

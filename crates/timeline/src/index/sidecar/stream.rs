@@ -1,17 +1,21 @@
 //! Writes the beginning of a record while the rest of it is made.
 
-use super::super::part::Encoded;
+use super::super::stored::{Encoded, InFile, Scratch, Stored};
 use super::file::{self, Contents, HEADER, Key, RECORD, Record};
+use crate::Result;
 use hindsight_guard::{outside, place, private};
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::path::Path;
-use xxhash_rust::xxh3::xxh3_64;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// Sections of a record, in a file that has no name yet. If it is not finished, nothing of it stays, however it ends.
-/// At the end the file takes the place of the index.
+/// Sections of a record, in a file that has no name yet. They are read from there while the part is made. If it is not
+/// finished, nothing of it stays, however it ends. At the end the file takes the place of the index.
 pub struct Stream {
-    pub(super) file: File,
+    pub(super) file: Arc<File>,
+    /// The folder of the index.
+    folder: PathBuf,
     /// Where the next section goes.
     at: u64,
     sections: usize,
@@ -25,28 +29,67 @@ const FIRST: u64 = HEADER + RECORD;
 impl Stream {
     /// Begins a stream for the index at a path. `None`: the file system has no files without a name.
     pub(super) fn begin(path: &Path) -> Option<Stream> {
+        Stream::within(private::folder_of(path))
+    }
+
+    fn within(folder: &Path) -> Option<Stream> {
         Some(Stream {
-            file: private::create_unnamed(private::folder_of(path)).ok()?,
+            file: Arc::new(private::create_unnamed(folder).ok()?),
+            folder: folder.to_path_buf(),
             at: FIRST,
             sections: 0,
             failed: false,
         })
     }
 
-    /// Writes the next section. If that fails, the whole part is written again at the end. That attempt tells the
-    /// reason.
-    pub fn put(&mut self, section: &[u8]) {
-        if !self.failed {
-            self.failed = place::write(&self.file, section, self.at).is_err();
-            self.at += section.len() as u64;
-            self.sections += 1;
+    /// Writes the next section, which is in the file from then on. If that fails, sections stay where they are, and the whole
+    /// part is written again at the end. That attempt tells the reason.
+    ///
+    /// # Errors
+    /// A section that was in another file cannot be read.
+    pub fn put(&mut self, section: &mut Stored) -> Result<()> {
+        if self.failed {
+            return Ok(());
         }
+        let (mut at, mut sum) = (self.at, Xxh3::new());
+        section.each(&mut |some| {
+            sum.update(some);
+            self.failed |= place::write(&self.file, some, at).is_err();
+            at += some.len() as u64;
+            Ok(())
+        })?;
+        if !self.failed {
+            *section = Stored::File(InFile {
+                file: Arc::clone(&self.file),
+                at: self.at,
+                len: section.len(),
+                sum: sum.digest(),
+            });
+        }
+        self.at = at;
+        self.sections += 1;
+        Ok(())
     }
 
-    /// Forgets all sections: others take their place.
-    pub fn again(&mut self) {
-        (self.at, self.sections) = (FIRST, 0);
-        self.failed |= self.file.set_len(0).is_err();
+    /// A file for what is packed meanwhile. `None`: the file system does not allow it.
+    pub fn scratch(&self) -> Option<Scratch> {
+        let file = private::create_unnamed(&self.folder).ok()?;
+        Some(Scratch::new(file))
+    }
+
+    /// Whether all sections were written.
+    pub fn is_whole(&self) -> bool {
+        !self.failed
+    }
+
+    /// One for sections that take the place of these.
+    pub fn another(&self) -> Stream {
+        Stream::within(&self.folder).unwrap_or(Stream {
+            file: Arc::clone(&self.file),
+            folder: self.folder.clone(),
+            failed: true,
+            ..*self
+        })
     }
 
     /// Whether the stream has the first sections of this part.
@@ -64,7 +107,7 @@ impl Stream {
         what: &Encoded,
     ) -> io::Result<Contents> {
         for s in &what.1[self.sections..] {
-            place::write(&self.file, s, self.at)?;
+            s.write(&self.file, self.at)?;
             self.at += s.len() as u64;
             self.sections += 1;
         }
