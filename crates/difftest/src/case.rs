@@ -183,8 +183,8 @@ impl Rig {
             return Ok(None);
         };
         if rng.one_in(4) {
-            // Exceptions of the x87 that are not masked, but for overflow and underflow. The next instruction would raise them.
-            case.vec.fcw &= !(rng.below(64) as u16 & 0x27);
+            // Exceptions of the x87 that are not masked. The next instruction would raise them.
+            case.vec.fcw &= !(rng.below(64) as u16);
         }
         let n = self.native(&case);
         self.third(&case, &n, seed).map(Some)
