@@ -13,7 +13,7 @@ use crate::state::{has_wide, number, random_cpu, random_vec};
 use hindsight_interp::Interpreter;
 use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{Approximations, CpuState, Finer, Predictor, VecState};
+use hindsight_isa::{Approximations, CpuState, Finer, LeftOpen, Predictor, VecState};
 use hindsight_random::Rng;
 use hindsight_translate::{Mode, Policy, Translator};
 use iced_x86::{Code, Instruction, Mnemonic, Register};
@@ -89,6 +89,7 @@ fn here() -> Interpreter<Pages> {
     let mut interpreter = Interpreter::new();
     interpreter.set_approximations(Approximations::here().map(Arc::new));
     interpreter.set_finer(Finer::here().map(Arc::new));
+    interpreter.set_left_open(LeftOpen::here());
     interpreter
 }
 

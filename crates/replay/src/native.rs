@@ -104,6 +104,7 @@ impl Native {
             features: features::lacking(),
             areas: layout != there.saves,
             approximations: there.other_guesses(),
+            rules: there.other_rules(),
         };
         let aside = Aside::new(&layout, there, lacking).map(Box::new);
         translator.lacking = aside.as_ref().map_or(Lacking::default(), |a| a.lacking());
