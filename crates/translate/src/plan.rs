@@ -28,15 +28,14 @@ pub enum Plan {
     Store,
     /// The same, but the mask register must be restored before the second time.
     Scatter,
-    /// A store that pops the x87 stack. The first time is this code, which does not pop.
-    PopStore(Code),
     /// It reads this many bytes.
     Read(usize),
     /// It loads a vector register from this many bytes.
     VecLoad(usize),
     /// The runtime must find out what it reads.
     PreRead,
-    /// It writes this many bytes, and can be done only once.
+    /// It is a store of the x87 of this many bytes, and can be done only once: it may pop, and exceptions that it leaves waiting would be
+    /// raised by a second one.
     PreStore(usize),
     /// A bit test whose offset is in a register, and can reach beyond the operand.
     BitMem,
@@ -171,14 +170,7 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         Xadd => return Plan::Xadd,
         Cmpxchg => return Plan::Cmpxchg,
         Cmpxchg8b | Cmpxchg16b => return Plan::CmpxchgWide,
-        Fstp => match i.code() {
-            Code::Fstp_m32fp => return Plan::PopStore(Code::Fst_m32fp),
-            Code::Fstp_m64fp => return Plan::PopStore(Code::Fst_m64fp),
-            _ => return Plan::PreStore(10),
-        },
-        Fistp if i.code() == Code::Fistp_m16int => return Plan::PopStore(Code::Fist_m16int),
-        Fistp if i.code() == Code::Fistp_m32int => return Plan::PopStore(Code::Fist_m32int),
-        Fistp | Fisttp | Fbstp => return Plan::PreStore(size),
+        Fst | Fstp | Fist | Fistp | Fisttp | Fbstp => return Plan::PreStore(size),
         _ => {}
     }
     by_access(i, info, op)

@@ -66,8 +66,7 @@ impl Translator {
             Plan::Load => self.load(i, written),
             Plan::GprRead => self.renamed(i, written, true, |t, i| t.gpr_read(i)),
             Plan::GprRmw => self.renamed(i, written, true, |t, i| t.gpr_rmw(i)),
-            Plan::Store => self.renamed(i, written, false, |t, i| t.store(i, None)),
-            Plan::PopStore(code) => self.renamed(i, written, false, |t, i| t.store(i, Some(code))),
+            Plan::Store => self.renamed(i, written, false, |t, i| t.store(i)),
             Plan::Scatter => self.renamed(i, written, false, |t, i| t.scatter(i)),
             Plan::Read(size) => self.renamed(i, written, true, |t, i| t.read(i, size)),
             Plan::VecLoad(size) if self.policy.wide_checks => {
@@ -303,19 +302,15 @@ impl Translator {
         self.a.store(m.cell, SCR, size);
     }
 
-    /// Stores twice: to memory, with the code `first` if there is one, and to the cell.
-    fn store(&mut self, i: &Instruction, first: Option<Code>) {
+    /// Stores twice: to memory, and to the cell.
+    fn store(&mut self, i: &Instruction) {
         if mem_op(i).is_none() {
             return self.masked_move(i);
         }
         let Some(m) = self.mem(i) else {
             return self.unsupported();
         };
-        let mut one = *i;
-        if let Some(code) = first {
-            one.set_code(code);
-        }
-        self.copy_with(&one, &m.real);
+        self.copy_with(i, &m.real);
         self.copy_with(i, &m.cell);
     }
 
@@ -377,7 +372,7 @@ impl Translator {
     }
 
     /// The instruction runs on the cell, which is then copied to memory. The runtime has proven
-    /// that the memory can be written.
+    /// that the memory can be written, and has made the cell equal to it if the instruction may store nothing.
     fn pre_store(&mut self, i: &Instruction, size: usize) {
         let Some(m) = self.mem(i) else {
             return self.unsupported();
