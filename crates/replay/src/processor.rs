@@ -55,9 +55,20 @@ impl Model {
         }
     }
 
+    /// What this machine, which lays out saved registers like this, lacks of it.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn lacking(&self, here: &Layout) -> hindsight_isa::Lacking {
+        hindsight_isa::Lacking {
+            features: features::lacking(),
+            areas: *here != self.saves,
+            approximations: self.other_guesses(),
+            rules: self.other_rules(),
+        }
+    }
+
     /// Which of this machine's approximations are others than those that the program got.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn other_guesses(&self) -> hindsight_isa::features::Guesses {
+    fn other_guesses(&self) -> hindsight_isa::features::Guesses {
         let coarse =
             self.approximations.is_some() && self.approximations != features::approximations();
         hindsight_isa::features::Guesses {
@@ -74,7 +85,7 @@ impl Model {
 
     /// Where this machine follows other rules than the program's one. A recording that does not say them may have any.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn other_rules(&self) -> hindsight_isa::features::Rules {
+    fn other_rules(&self) -> hindsight_isa::features::Rules {
         let (there, here) = (self.left_open, LeftOpen::here());
         hindsight_isa::features::Rules {
             double_shift: there.double_shift.is_some() && there.double_shift != here.double_shift,
