@@ -40,7 +40,7 @@ pub fn run(t: &mut impl Shadow, i: &Instruction, writes: u64) -> Result<bool, Fa
         }
         _ if writes != 0 => {
             // An exception that is not masked may withhold the store. Then the cell is copied to memory as it is.
-            if t.vec().fcw & X87_EXCEPTIONS != X87_EXCEPTIONS {
+            if t.x87_control() & X87_EXCEPTIONS != X87_EXCEPTIONS {
                 t.fill(addr, writes)?;
             }
             guard::probe_write(addr, writes)?
