@@ -63,7 +63,44 @@ fn each_reads_what_the_other_wrote() {
     }
 }
 
-/// What is damaged gives an error, or the same by both.
+/// Changes some bytes, mostly at the begin, where tables are.
+fn damage(r: &mut Rng, frame: &mut Vec<u8>) {
+    for _ in 0..=r.below(3) {
+        let at = r.below(frame.len() as u64) as usize;
+        match r.below(5) {
+            0 => frame.truncate(at.max(1)),
+            1 => frame[at] ^= 1 << r.below(8),
+            2 => frame[at.min(30)] ^= 1 << r.below(8),
+            3 => frame[at] = frame[r.below(frame.len() as u64) as usize],
+            _ => frame[at] = r.below(256) as u8,
+        }
+    }
+}
+
+/// The one in Rust panics at nothing: no one could go on behind that in a browser.
+#[test]
+fn damaged_frames_end_in_errors() {
+    let mut r = Rng(3);
+    let mut errors = 0;
+    for level in [1, 3, 9, 19] {
+        for _ in 0..40 {
+            let raw = content(&mut r);
+            let raw = &raw[..raw.len().min(20_000)];
+            let frame = super::pack(raw, level).unwrap();
+            for _ in 0..100 {
+                let mut frame = frame.clone();
+                damage(&mut r, &mut frame);
+                let mut out = vec![0; raw.len() + 100];
+                let mut rust = by_rust::Decompressor::new().unwrap();
+                errors += rust.unpack(&frame, &mut out).is_err() as u32;
+            }
+        }
+    }
+    assert!(errors > 1000, "{errors}");
+}
+
+/// What is damaged gives an error, or the same by both. That is so for small frames. The C library does not see all damage where the
+/// literals of a large one are in four streams.
 #[test]
 fn damaged_frames_agree() {
     let mut r = Rng(2);
@@ -73,14 +110,7 @@ fn damaged_frames_agree() {
             let raw = content(&mut r);
             let raw = &raw[..raw.len().min(3000)];
             let mut frame = super::pack(raw, level).unwrap();
-            for _ in 0..=r.below(3) {
-                let at = r.below(frame.len() as u64) as usize;
-                match r.below(3) {
-                    0 => frame.truncate(at.max(1)),
-                    1 => frame[at] ^= 1 << r.below(8),
-                    _ => frame[at] = r.below(256) as u8,
-                }
-            }
+            damage(&mut r, &mut frame);
             let mut out = [vec![0; 4000], vec![0; 4000]];
             let by_c = by_c::Decompressor::new()
                 .unwrap()

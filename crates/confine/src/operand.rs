@@ -173,6 +173,8 @@ fn field(rules: &Rules, i: &Instr) -> Allowed {
         (Map::Legacy(1), 0xb7, 0) => may(2, false),
         // bt with a constant
         (Map::Legacy(1), 0xba, _) if i.digit() == 4 => may(word, false),
+        // fnstcw
+        (Map::One, 0xd9, _) if i.digit() == 7 && !replay => may(2, true),
         // kmovq
         (Map::Vex(1), 0x90, 0) if i.wide => may(8, false),
         (Map::Vex(1), 0x91, 0) if i.wide => may(8, true),

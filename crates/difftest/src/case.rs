@@ -13,7 +13,7 @@ use crate::state::{has_wide, number, random_cpu, random_vec};
 use hindsight_interp::Interpreter;
 use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{Approximations, CpuState, Finer, Predictor, VecState};
+use hindsight_isa::{Approximations, CpuState, Finer, LeftOpen, Predictor, VecState};
 use hindsight_random::Rng;
 use hindsight_translate::{Mode, Policy, Translator};
 use iced_x86::{Code, Instruction, Mnemonic, Register};
@@ -89,6 +89,7 @@ fn here() -> Interpreter<Pages> {
     let mut interpreter = Interpreter::new();
     interpreter.set_approximations(Approximations::here().map(Arc::new));
     interpreter.set_finer(Finer::here().map(Arc::new));
+    interpreter.set_left_open(LeftOpen::here());
     interpreter
 }
 
@@ -179,13 +180,9 @@ impl Rig {
         native::CASE.store(seed, Relaxed);
         native::CODE.store(codes.first().map_or(0, |c| *c as u64), Relaxed);
         let mut rng = Rng(seed);
-        let Some(mut case) = self.prepare(codes, &mut rng) else {
+        let Some(case) = self.prepare(codes, &mut rng) else {
             return Ok(None);
         };
-        if rng.one_in(4) {
-            // Exceptions of the x87 that are not masked, but for overflow and underflow. The next instruction would raise them.
-            case.vec.fcw &= !(rng.below(64) as u16 & 0x27);
-        }
         let n = self.native(&case);
         self.third(&case, &n, seed).map(Some)
     }
@@ -206,6 +203,10 @@ impl Rig {
         let mut cpu = random_cpu(rng, &region, pc, self.fs_base);
         cpu.gs_base = region.data - rng.below(1 << 20);
         let mut vec = random_vec(rng, self.layout.mask);
+        if codes.len() == 1 && rng.one_in(4) {
+            // Exceptions of the x87 that are not masked. The next instruction would raise them.
+            vec.fcw &= !(rng.below(64) as u16);
+        }
         let mut data = vec![0; DATA];
         let mut bytes = Vec::new();
         let mut instrs = Vec::new();

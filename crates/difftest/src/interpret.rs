@@ -7,6 +7,7 @@ use crate::prepare::short_string;
 use crate::record::Outcome;
 use hindsight_interp::{Code, Fault, Interpreter, Memory, Ran};
 use hindsight_isa::approximate::{self, Kind};
+use hindsight_isa::left_open::{self, Rule};
 use hindsight_isa::state::STATUS_FLAGS;
 use hindsight_translate::effective::stores_state;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, RflagsBits};
@@ -107,6 +108,14 @@ fn is_model() -> bool {
         == b"AuthenticAMD"
 }
 
+/// The status flags, in the decoder's form.
+const ALL_FLAGS: u32 = RflagsBits::OF
+    | RflagsBits::SF
+    | RflagsBits::ZF
+    | RflagsBits::AF
+    | RflagsBits::CF
+    | RflagsBits::PF;
+
 /// The flags that the manual leaves undefined, in the decoder's form.
 fn undefined(i: &Instruction) -> u32 {
     // The decoder takes a rotation by all bits for one by none, and one that goes round once for one by one. Some
@@ -117,7 +126,12 @@ fn undefined(i: &Instruction) -> u32 {
         }
         _ => false,
     };
-    i.rflags_undefined() | if turns { RflagsBits::OF } else { 0 }
+    // So it takes no notice of shifts by more bits than there are.
+    let beyond = match left_open::rule(i) {
+        Some(Rule::DoubleShift) => ALL_FLAGS,
+        _ => 0,
+    };
+    i.rflags_undefined() | beyond | if turns { RflagsBits::OF } else { 0 }
 }
 
 /// Runs the case.

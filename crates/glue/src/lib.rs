@@ -13,7 +13,7 @@ mod transcendental;
 
 pub use lookup::{in_search, searches};
 pub use sequence::{in_sequence, sequence_address};
-pub use transcendental::{Waiting, X87State};
+pub use transcendental::{Waiting, X87State, x87_control};
 
 use core::arch::global_asm;
 use hindsight_isa::Ctx;

@@ -22,6 +22,14 @@ pub struct X87State(Area);
 /// here.
 pub struct Waiting(pub u16);
 
+/// The control word of this processor's x87.
+pub fn x87_control() -> u16 {
+    let mut control: u16 = 0;
+    // SAFETY: it stores two bytes, in a variable that has as many. It waits for no exception.
+    unsafe { asm!("fnstcw [{}]", in(reg) &raw mut control, options(nostack, preserves_flags)) };
+    control
+}
+
 impl X87State {
     /// The state of this processor.
     pub fn here() -> X87State {

@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::flags::Flags;
 use crate::word::Lane;
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{Approximations, Finer};
+use hindsight_isa::{Approximations, Finer, LeftOpen};
 use std::sync::Arc;
 use x87::X87;
 
@@ -37,6 +37,8 @@ pub struct Core {
     /// The processor's approximations, if they are known.
     pub approximations: Option<Arc<Approximations>>,
     pub finer: Option<Arc<Finer>>,
+    /// What the processor does where manuals leave results open.
+    pub left_open: LeftOpen,
 }
 
 impl Default for Core {
@@ -54,6 +56,7 @@ impl Default for Core {
             saves: Layout::INTEL,
             approximations: None,
             finer: None,
+            left_open: LeftOpen::default(),
         }
     }
 }

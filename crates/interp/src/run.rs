@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::op::{Flow, Op};
 use crate::{Code, Memory};
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{Approximations, CpuState, Finer, High, VecState};
+use hindsight_isa::{Approximations, CpuState, Finer, High, LeftOpen, VecState};
 use std::sync::Arc;
 
 /// How a run ended.
@@ -133,6 +133,11 @@ impl<M: Memory> Interpreter<M> {
     /// The same for the finer approximations of AVX-512.
     pub fn set_finer(&mut self, finer: Option<Arc<Finer>>) {
         self.core.finer = finer;
+    }
+
+    /// What the processor that the program ran on does where manuals leave results open.
+    pub fn set_left_open(&mut self, left_open: LeftOpen) {
+        self.core.left_open = left_open;
     }
 
     /// Forgets what was decoded from the page (of 4096 bytes) at this address.

@@ -132,6 +132,38 @@ fn an_area_is_read_as_its_processor_lays_it_out() {
     }
 }
 
+/// A result that is out of range has its exponent moved by 24576 in a register, and is not stored in memory. The exception waits.
+#[test]
+fn results_out_of_range_wait_where_that_is_not_masked() {
+    let mut memory = Page([7; 4096]);
+    let with = |fcw, values: &[(u64, u16)]| VecState {
+        fcw,
+        ..stack(values)
+    };
+    let huge = (1 << 63, 0x7ff0);
+    // fmul st0, st0
+    let (v, ran) = run(&[0xd8, 0xc8], 1, &with(0x377, &[huge]), &mut memory);
+    assert_eq!((ran, v.fsw & 0x80ff), (Ran::Done, 0x8088));
+    let exponent = 0x3fff + 2 * (0x7ff0 - 0x3fff) - 24576;
+    assert_eq!(value(&v, 0), (1 << 63, exponent));
+    // fmul st0, st0: what is tiny is no less exact.
+    let tiny = (1 << 63, 0x10);
+    let (v, ran) = run(&[0xd8, 0xc8], 1, &with(0x36f, &[tiny]), &mut memory);
+    assert_eq!((ran, v.fsw & 0x80ff), (Ran::Done, 0x8090));
+    let exponent = 0x20 + 24576 - 0x3fff;
+    assert_eq!(value(&v, 0), (1 << 63, exponent));
+    // fstp dword [64]
+    let code = [0xd9, 0x1c, 0x25, 64, 0, 0, 0];
+    let (v, ran) = run(&code, 1, &with(0x377, &[huge]), &mut memory);
+    assert_eq!((ran, v.fsw & 0x80ff, v.ftw), (Ran::Done, 0x8088, 0x80));
+    assert_eq!((memory.0[64], value(&v, 0)), (7, huge));
+    // fscale: not even the other exponent reaches that far.
+    let far = (0x8000 << 48, 0x3fff + 16);
+    let (v, ran) = run(&[0xd9, 0xfd], 1, &with(0x377, &[huge, far]), &mut memory);
+    assert_eq!((ran, v.fsw & 0x80ff), (Ran::Done, 0x80a8));
+    assert_eq!(value(&v, 0), (1 << 63, 0x7fff));
+}
+
 #[test]
 fn packed_decimals_come_back() {
     let mut memory = Page([0; 4096]);

@@ -1,6 +1,7 @@
 //! Features of processors, and which instructions need them.
 
 use crate::approximate::{self, Kind};
+use crate::left_open::{self, Rule};
 use iced_x86::{CpuidFeature, Instruction, Mnemonic, OpKind, Register};
 
 /// A set of features.
@@ -39,6 +40,25 @@ pub struct Lacking {
     pub areas: bool,
     /// Which of its approximations are others.
     pub approximations: Guesses,
+    /// Where manuals leave results open, it follows other rules ([`crate::LeftOpen`]).
+    pub rules: Rules,
+}
+
+/// Kinds of results that manuals leave open ([`left_open::Rule`]).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Rules {
+    pub double_shift: bool,
+    pub dot_product: bool,
+}
+
+impl Rules {
+    /// Whether it has the kind of this instruction.
+    fn concern(&self, i: &Instruction) -> bool {
+        left_open::rule(i).is_some_and(|rule| match rule {
+            Rule::DoubleShift => self.double_shift,
+            Rule::DotProduct => self.dot_product,
+        })
+    }
 }
 
 /// Kinds of approximations ([`approximate::Kind`]).
@@ -65,7 +85,7 @@ impl Guesses {
 impl Lacking {
     /// Whether it lacks nothing that any instruction may need.
     pub fn is_empty(&self) -> bool {
-        self.features.is_empty() && !self.areas && self.approximations == Guesses::default()
+        *self == Lacking::default()
     }
 
     /// Whether the machine at hand cannot execute this instruction as the other processor did.
@@ -74,6 +94,7 @@ impl Lacking {
         i.cpuid_features().iter().any(|f| self.features.has(*f))
             || self.areas && restores()
             || self.approximations.concern(i.mnemonic())
+            || self.rules.concern(i)
     }
 
     /// Whether an instruction uses no registers but general purpose registers and flags, and does not depend on how numbers are

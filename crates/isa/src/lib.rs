@@ -6,7 +6,7 @@
 //! - the geometry of the shadow memory ([`Predictor`]);
 //! - the reasons for leaving translated code ([`Desc`]);
 //! - which instructions need which features ([`features`]);
-//! - in what makers of processors differ ([`approximate`]);
+//! - in what makers of processors differ ([`approximate`], [`left_open`]);
 //! - which instructions have a result that no virtual processor can compute ([`outside`], [`transcendental`]).
 //!
 //! All of it is part of the meaning of a trace: recorder and replay must be built from the same
@@ -20,6 +20,7 @@ pub mod desc;
 pub mod features;
 pub mod ibl;
 pub mod lazy_flags;
+pub mod left_open;
 pub mod mark;
 pub mod observe;
 pub mod outside;
@@ -36,6 +37,7 @@ pub use ctx::{Ctx, Executed};
 pub use desc::{Desc, DescKind};
 pub use features::{Features, Lacking};
 pub use lazy_flags::LazyFlags;
+pub use left_open::LeftOpen;
 pub use outside::comes_from_outside;
 pub use predictor::Predictor;
 pub use state::{CpuState, High, VecState};

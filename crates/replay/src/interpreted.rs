@@ -100,6 +100,7 @@ impl Interpreted {
         inner.set_layout(model.saves);
         inner.set_approximations(model.approximations.clone());
         inner.set_finer(model.finer.clone());
+        inner.set_left_open(model.left_open);
         Interpreted {
             inner,
             refuses: None,

@@ -100,12 +100,7 @@ impl Native {
             predictor,
             wide_checks: false,
         });
-        let lacking = Lacking {
-            features: features::lacking(),
-            areas: layout != there.saves,
-            approximations: there.other_guesses(),
-        };
-        let aside = Aside::new(&layout, there, lacking).map(Box::new);
+        let aside = Aside::new(&layout, there, there.lacking(&layout)).map(Box::new);
         translator.lacking = aside.as_ref().map_or(Lacking::default(), |a| a.lacking());
         let marking = cpu.marking;
         translator.observe = marking.marks();

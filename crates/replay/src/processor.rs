@@ -10,7 +10,7 @@ use crate::features;
 use crate::library::Library;
 use crate::queue::Queue;
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{Approximations, Executed, Finer, Predictor, VecState};
+use hindsight_isa::{Approximations, Executed, Finer, LeftOpen, Predictor, VecState};
 use hindsight_trace::{Header, Saves};
 use std::sync::Arc;
 
@@ -35,6 +35,8 @@ pub struct Model {
     pub approximations: Option<Arc<Approximations>>,
     /// The same for the finer ones of AVX-512.
     pub finer: Option<Arc<Finer>>,
+    /// What it does where manuals leave results open.
+    pub left_open: LeftOpen,
     /// The recording has what transcendental instructions of the x87 gave.
     pub transcendental: bool,
 }
@@ -48,13 +50,25 @@ impl Model {
             saves: saves.unwrap_or_else(Layout::usual),
             approximations: header.machine.approximations.clone().map(|g| g.0),
             finer: header.machine.finer.clone().map(|f| f.0),
+            left_open: header.machine.left_open.known(),
             transcendental: header.transcendental,
+        }
+    }
+
+    /// What this machine, which lays out saved registers like this, lacks of it.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn lacking(&self, here: &Layout) -> hindsight_isa::Lacking {
+        hindsight_isa::Lacking {
+            features: features::lacking(),
+            areas: *here != self.saves,
+            approximations: self.other_guesses(),
+            rules: self.other_rules(),
         }
     }
 
     /// Which of this machine's approximations are others than those that the program got.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn other_guesses(&self) -> hindsight_isa::features::Guesses {
+    fn other_guesses(&self) -> hindsight_isa::features::Guesses {
         let coarse =
             self.approximations.is_some() && self.approximations != features::approximations();
         hindsight_isa::features::Guesses {
@@ -68,6 +82,16 @@ impl Model {
             other: coarse,
         }
     }
+
+    /// Where this machine follows other rules than the program's one. A recording that does not say them may have any.
+    #[cfg(target_arch = "x86_64")]
+    fn other_rules(&self) -> hindsight_isa::features::Rules {
+        let (there, here) = (self.left_open, LeftOpen::here());
+        hindsight_isa::features::Rules {
+            double_shift: there.double_shift.is_some() && there.double_shift != here.double_shift,
+            dot_product: there.dot_product.is_some() && there.dot_product != here.dot_product,
+        }
+    }
 }
 
 /// For programs of this machine.
@@ -78,6 +102,7 @@ impl From<Choice> for Model {
             saves: Layout::usual(),
             approximations: features::approximations(),
             finer: features::finer(),
+            left_open: LeftOpen::here(),
             transcendental: true,
         }
     }

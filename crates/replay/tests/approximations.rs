@@ -2,7 +2,8 @@
 
 use hindsight_events::{EndKind, Event};
 use hindsight_isa::approximate::{DIFFERENCES, Reciprocal};
-use hindsight_isa::{Approximations, Finer, Predictor, VecState};
+use hindsight_isa::left_open::{DotProduct, DoubleShift};
+use hindsight_isa::{Approximations, Finer, LeftOpen, Predictor, VecState};
 use hindsight_replay::{Choice, Code, Machine, Model, Stop};
 use hindsight_sample::*;
 use std::sync::Arc;
@@ -32,6 +33,15 @@ fn play(choice: Choice, approximations: Option<Arc<Approximations>>) -> Machine<
 }
 
 fn play_code(choice: Choice, code: &[u8], change: impl FnOnce(&mut Model)) -> Machine<'static> {
+    play_with(choice, code, OPERANDS, change)
+}
+
+fn play_with(
+    choice: Choice,
+    code: &[u8],
+    operands: [f32; 4],
+    change: impl FnOnce(&mut Model),
+) -> Machine<'static> {
     let mut model = Model::from(choice);
     change(&mut model);
     let code = Arc::new(Code::new(&mut [(0, PC, code)]).unwrap());
@@ -39,7 +49,7 @@ fn play_code(choice: Choice, code: &[u8], change: impl FnOnce(&mut Model)) -> Ma
     let mut vec = VecState::default();
     // What results leave as it was.
     vec.zmm[2..6].iter_mut().for_each(|z| z[..16].fill(0x11));
-    for (to, from) in vec.zmm[1].chunks_mut(4).zip(OPERANDS) {
+    for (to, from) in vec.zmm[1].chunks_mut(4).zip(operands) {
         to.copy_from_slice(&from.to_le_bytes());
     }
     let end = Event::End {
@@ -115,4 +125,40 @@ fn finer_results_are_those_of_the_recorded_processor() {
     let mut m = play_code(Choice::Interpreter, FINER, |model| model.finer = None);
     let e = m.run_to(2).unwrap_err().to_string();
     assert!(e.contains("Vrcp14ps") && e.contains("differ"), "{e}");
+}
+
+/// mov eax, 0x1234; mov ebx, 0xabcd; shld ax, bx, 24; dpps xmm1, xmm1, 0xff; nop
+#[rustfmt::skip]
+const LEFT_OPEN: &[u8] = &[
+    0xb8, 0x34, 0x12, 0, 0,
+    0xbb, 0xcd, 0xab, 0, 0,
+    0x66, 0x0f, 0xa4, 0xd8, 24,
+    0x66, 0x0f, 0x3a, 0x40, 0xc9, 0xff,
+    0x90,
+];
+
+/// Where manuals leave results open, too. One of these is another processor than the one at hand.
+#[test]
+fn open_results_are_those_of_the_recorded_processor() {
+    for (shift, first, dot, nan) in [
+        (DoubleShift::First, 0xcd12, "0123", 1),
+        (DoubleShift::Second, 0xcdab, "3210", 4),
+    ] {
+        let known = LeftOpen {
+            double_shift: Some(shift),
+            dot_product: DotProduct::parse(dot),
+        };
+        for choice in [Choice::default(), Choice::Interpreter] {
+            let nans = [1, 2, 3, 4].map(|n| f32::from_bits(0x7fc0_0000 + n));
+            let mut m = play_with(choice, LEFT_OPEN, nans, |model| model.left_open = known);
+            assert_eq!(m.run_to(4).unwrap(), Stop::Position, "{choice:?}");
+            assert_eq!(m.registers().gpr[0] & 0xffff, first, "{choice:?}");
+            assert_eq!(m.vectors().zmm[1][0], nan, "{choice:?}");
+        }
+    }
+    let mut m = play_code(Choice::Interpreter, LEFT_OPEN, |model| {
+        model.left_open = LeftOpen::default();
+    });
+    let e = m.run_to(4).unwrap_err().to_string();
+    assert!(e.contains("Shld") && e.contains("differ"), "{e}");
 }

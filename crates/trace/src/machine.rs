@@ -1,8 +1,9 @@
 //! What a recording says of the machine on which it was made.
 
 use hindsight_isa::approximate::DIFFERENCES;
+use hindsight_isa::left_open::{DotProduct, DoubleShift};
 use hindsight_isa::xsave::Layout;
-use hindsight_isa::{Approximations, Finer};
+use hindsight_isa::{Approximations, Finer, LeftOpen};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::sync::Arc;
 
@@ -29,6 +30,45 @@ pub struct Machine {
     /// The same for the finer approximations of AVX-512.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finer: Option<Lines>,
+    /// What it does where manuals leave results open.
+    #[serde(skip_serializing_if = "Rules::say_nothing")]
+    pub left_open: Rules,
+}
+
+/// What a processor does where manuals leave results open: the names of rules. `None`: it follows none that had a name, or the recording
+/// does not say it. A name may be newer than this program.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rules {
+    /// Of `shld` and `shrd` of 16 bits by more than 16 bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub double_shift: Option<String>,
+    /// Of `dpps` and `dppd` with several NaNs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dot_product: Option<String>,
+}
+
+impl Rules {
+    fn say_nothing(&self) -> bool {
+        *self == Rules::default()
+    }
+
+    /// The rules that are known here.
+    pub fn known(&self) -> LeftOpen {
+        LeftOpen {
+            double_shift: self.double_shift.as_deref().and_then(DoubleShift::named),
+            dot_product: self.dot_product.as_deref().and_then(DotProduct::parse),
+        }
+    }
+}
+
+impl From<LeftOpen> for Rules {
+    fn from(known: LeftOpen) -> Rules {
+        Rules {
+            double_shift: known.double_shift.map(|r| r.name().to_string()),
+            dot_product: known.dot_product.map(|r| r.to_string()),
+        }
+    }
 }
 
 /// What a processor gives for the finer approximations of AVX-512. It is written as numbers, between which are blanks.
@@ -160,6 +200,19 @@ mod tests {
         ] {
             assert!(Guesses::try_from(wrong.to_string()).is_err());
         }
+    }
+
+    /// A rule that is newer than this program is unknown, and the recording can be read.
+    #[test]
+    fn rules_have_names() {
+        let read = |json: &str| serde_json::from_str::<Machine>(json).unwrap().left_open;
+        let text = r#"{"left_open":{"double_shift":"first","dot_product":"2310"}}"#;
+        let known = read(text).known();
+        assert_eq!(known.double_shift, Some(DoubleShift::First));
+        assert_eq!(Rules::from(known), read(text));
+        let newer = r#"{"left_open":{"double_shift":"third","else":"x"}}"#;
+        assert_eq!(read(newer).known(), LeftOpen::default());
+        assert_eq!(read("{}"), Rules::default());
     }
 
     #[test]

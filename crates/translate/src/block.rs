@@ -345,7 +345,7 @@ impl Translator {
     ///
     /// The runtime sees the guest's values. When execution continues at `back`, the borrowed
     /// registers have their present values again.
-    pub(crate) fn around_runtime(&mut self, kind: DescKind, back: BlockOffset) {
+    pub(crate) fn around_runtime(&mut self, kind: DescKind, size: u8, back: BlockOffset) {
         let (n, scr_live) = (self.cur.nvictims, self.cur.scr_live || self.cur.scr_taken);
         if scr_live {
             self.a.spill(slot::STUB, SCR);
@@ -357,6 +357,7 @@ impl Translator {
         }
         let exit = self.a.exit();
         let mut desc = Desc::new(kind, self.cur.pc, self.cur.ahead);
+        desc.size = size;
         desc.ilen = self.cur.len;
         desc.bytes = self.cur.bytes;
         let at = self.a.here();

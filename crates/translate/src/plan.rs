@@ -28,16 +28,17 @@ pub enum Plan {
     Store,
     /// The same, but the mask register must be restored before the second time.
     Scatter,
-    /// A store that pops the x87 stack. The first time is this code, which does not pop.
-    PopStore(Code),
     /// It reads this many bytes.
     Read(usize),
     /// It loads a vector register from this many bytes.
     VecLoad(usize),
     /// The runtime must find out what it reads.
     PreRead,
-    /// It writes this many bytes, and can be done only once.
+    /// It is a store of the x87 of this many bytes, and can be done only once: it pops, and has no form that does not.
     PreStore(usize),
+    /// It is another store of the x87. The first time is this code, which does not pop. Where an exception is not masked, it can be done
+    /// only once, too: the second time would raise what the first one leaves waiting.
+    X87Store(Code),
     /// A bit test whose offset is in a register, and can reach beyond the operand.
     BitMem,
     Xchg,
@@ -171,14 +172,16 @@ pub fn plan(i: &Instruction, info: &InstructionInfo) -> Plan {
         Xadd => return Plan::Xadd,
         Cmpxchg => return Plan::Cmpxchg,
         Cmpxchg8b | Cmpxchg16b => return Plan::CmpxchgWide,
-        Fstp => match i.code() {
-            Code::Fstp_m32fp => return Plan::PopStore(Code::Fst_m32fp),
-            Code::Fstp_m64fp => return Plan::PopStore(Code::Fst_m64fp),
-            _ => return Plan::PreStore(10),
-        },
-        Fistp if i.code() == Code::Fistp_m16int => return Plan::PopStore(Code::Fist_m16int),
-        Fistp if i.code() == Code::Fistp_m32int => return Plan::PopStore(Code::Fist_m32int),
-        Fistp | Fisttp | Fbstp => return Plan::PreStore(size),
+        Fst | Fist => return Plan::X87Store(i.code()),
+        Fstp | Fistp | Fisttp | Fbstp => {
+            return match i.code() {
+                Code::Fstp_m32fp => Plan::X87Store(Code::Fst_m32fp),
+                Code::Fstp_m64fp => Plan::X87Store(Code::Fst_m64fp),
+                Code::Fistp_m16int => Plan::X87Store(Code::Fist_m16int),
+                Code::Fistp_m32int => Plan::X87Store(Code::Fist_m32int),
+                _ => Plan::PreStore(size),
+            };
+        }
         _ => {}
     }
     by_access(i, info, op)

@@ -66,8 +66,7 @@ impl Translator {
             Plan::Load => self.load(i, written),
             Plan::GprRead => self.renamed(i, written, true, |t, i| t.gpr_read(i)),
             Plan::GprRmw => self.renamed(i, written, true, |t, i| t.gpr_rmw(i)),
-            Plan::Store => self.renamed(i, written, false, |t, i| t.store(i, None)),
-            Plan::PopStore(code) => self.renamed(i, written, false, |t, i| t.store(i, Some(code))),
+            Plan::Store => self.renamed(i, written, false, |t, i| t.store(i)),
             Plan::Scatter => self.renamed(i, written, false, |t, i| t.scatter(i)),
             Plan::Read(size) => self.renamed(i, written, true, |t, i| t.read(i, size)),
             Plan::VecLoad(size) if self.policy.wide_checks => {
@@ -84,6 +83,9 @@ impl Translator {
             Plan::PreStore(size) => {
                 self.runtime(DescKind::PreCheck, size as u8, true);
                 self.renamed(i, written, true, |t, i| t.pre_store(i, size));
+            }
+            Plan::X87Store(first) => {
+                self.renamed(i, written, true, |t, i| t.x87_store(i, first));
             }
             Plan::Xchg => self.renamed(i, written, true, |t, i| t.xchg(i)),
             Plan::Xadd => self.renamed(i, written, true, |t, i| t.xadd(i)),
@@ -303,19 +305,15 @@ impl Translator {
         self.a.store(m.cell, SCR, size);
     }
 
-    /// Stores twice: to memory, with the code `first` if there is one, and to the cell.
-    fn store(&mut self, i: &Instruction, first: Option<Code>) {
+    /// Stores twice: to memory, and to the cell.
+    fn store(&mut self, i: &Instruction) {
         if mem_op(i).is_none() {
             return self.masked_move(i);
         }
         let Some(m) = self.mem(i) else {
             return self.unsupported();
         };
-        let mut one = *i;
-        if let Some(code) = first {
-            one.set_code(code);
-        }
-        self.copy_with(&one, &m.real);
+        self.copy_with(i, &m.real);
         self.copy_with(i, &m.cell);
     }
 
@@ -377,18 +375,77 @@ impl Translator {
     }
 
     /// The instruction runs on the cell, which is then copied to memory. The runtime has proven
-    /// that the memory can be written.
+    /// that the memory can be written, and has made the cell equal to it if the instruction may store nothing.
     fn pre_store(&mut self, i: &Instruction, size: usize) {
         let Some(m) = self.mem(i) else {
             return self.unsupported();
         };
-        self.copy_with(i, &m.cell);
-        self.copy_cells(&m, size);
+        let free = self.free_for(&m);
+        self.store_once(i, &m, size, free);
     }
 
-    /// Copies cells to memory, through the scratch register or a borrowed one.
-    fn copy_cells(&mut self, m: &Mem, size: usize) {
-        let t = if m.uses(SCR) { self.borrow_reg() } else { SCR };
+    /// The instruction runs on the cell, which is copied to memory through register `free`.
+    fn store_once(&mut self, i: &Instruction, m: &Mem, size: usize, free: u8) {
+        self.copy_with(i, &m.cell);
+        self.copy_cells(m, size, free);
+    }
+
+    /// Stores twice, as [`Translator::store`] does, but at first with the code `first`. If an exception of the x87 is not masked, stores
+    /// once, as [`Translator::pre_store`] does.
+    ///
+    /// Both are in the hot half, where faults are expected. So both need the same borrowed registers.
+    fn x87_store(&mut self, i: &Instruction, first: Code) {
+        let size = i.memory_size().size();
+        let Some(m) = self.mem(i) else {
+            return self.unsupported();
+        };
+        let free = self.free_for(&m);
+        let masked = self.if_x87_masks_all();
+        let ask = self.a.jump_later(&[0xe9]);
+        let asked = self.a.here();
+        self.a.cold(true);
+        let here = self.a.here();
+        self.a.aim(ask, here);
+        self.around_runtime(DescKind::PreCheck, size as u8, asked);
+        self.a.cold(false);
+        self.store_once(i, &m, size, free);
+        // jmp
+        let done = self.a.short(&[0xeb]);
+        self.a.land(masked);
+        self.a.unspill(RCX, slot::CHECK);
+        let mut one = *i;
+        one.set_code(first);
+        self.copy_with(&one, &m.real);
+        self.copy_with(i, &m.cell);
+        self.a.land(done);
+    }
+
+    /// Emits a short jump that is taken if all exceptions of the x87 are masked. No flag changes. Where it leads, rcx still has to come
+    /// back from `slot::CHECK`.
+    fn if_x87_masks_all(&mut self) -> u32 {
+        // The masks, and bit 6, which is always set. If it were not, the jump would not be taken, which is right, too.
+        const ALL: i32 = 0x7f;
+        let control = asm::ctx(slot::VALUE);
+        match Instruction::with1(Code::Fnstcw_m2byte, control) {
+            Ok(i) => self.a.put(&i),
+            Err(_) => self.unsupported(),
+        }
+        self.a.spill(slot::CHECK, RCX);
+        self.a.load(RCX, 1, control);
+        self.a.lea(RCX, asm::based(RCX, -ALL));
+        // jrcxz
+        let masked = self.a.short(&[0xe3]);
+        self.a.unspill(RCX, slot::CHECK);
+        masked
+    }
+
+    /// A register that is free while the operand `m` is in use.
+    fn free_for(&mut self, m: &Mem) -> u8 {
+        if m.uses(SCR) { self.borrow_reg() } else { SCR }
+    }
+
+    /// Copies cells to memory, through register `t`.
+    fn copy_cells(&mut self, m: &Mem, size: usize, t: u8) {
         let mut at = 0;
         while at < size {
             let n = [8, 4, 2, 1]

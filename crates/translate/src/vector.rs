@@ -158,7 +158,7 @@ impl Translator {
         if !dead {
             self.a.unspill(RCX, slot::CHECK);
         }
-        self.around_runtime(DescKind::PreCheck, done);
+        self.around_runtime(DescKind::PreCheck, 0, done);
         self.a.cold(false);
     }
 

@@ -121,7 +121,7 @@ impl Translator {
         self.a.cold(true);
         let here = self.a.here();
         self.a.aim(hit, here);
-        self.around_runtime(DescKind::Watch, back);
+        self.around_runtime(DescKind::Watch, 0, back);
         self.a.cold(false);
     }
 }

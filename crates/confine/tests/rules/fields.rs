@@ -68,6 +68,16 @@ fn fields_of_the_context_block() {
         &with(&[0x65, 0x48, 0x01, 0x04, 0x25], d::VALUE),
         Err(Wrong::Operand),
     );
+    // fnstcw, which only a recording has, and fldcw, which no code needs.
+    let (store, load) = ([0x65, 0xd9, 0x3c, 0x25], [0x65, 0xd9, 0x2c, 0x25]);
+    all(&REAL, &with(&store, d::SPILL), Ok(()));
+    all(
+        &[Kind::Replay],
+        &with(&store, d::SPILL),
+        Err(Wrong::Operand),
+    );
+    all(&EACH, &with(&store, d::FS_BASE), Err(Wrong::Operand));
+    all(&EACH, &with(&load, d::SPILL), Err(Wrong::Operand));
     // vmovdqu of 16 and 32 bytes: each byte must be permitted, and only a replay has such code.
     for length in [0xfa, 0xfe] {
         let load = [0x65, 0xc5, length, 0x6f, 0x04, 0x25];

@@ -1,7 +1,7 @@
 //! The registers of the x87, and how its instructions use them.
 
 use crate::fault::Fault;
-use crate::soft::flag::{DE, IE, OE, UE, ZE};
+use crate::soft::flag::{DE, IE, OE, PE, UE, ZE};
 use crate::soft::{F80, Format, INDEFINITE, Number, QUIET, Round, Rounded, round};
 use crate::word::Lane;
 use hindsight_isa::VecState;
@@ -23,7 +23,11 @@ const EXCEPTIONS: u16 = 0x3f;
 /// Those that operands raise before there is a result.
 const OF_OPERANDS: u16 = (IE | DE | ZE) as u16;
 /// Those of results that the format has not.
-const OUT_OF_RANGE: u16 = (OE | UE) as u16;
+const OUT_OF_RANGE: u32 = OE | UE;
+/// By this the exponent of a result is moved that is out of range, where that exception is not masked.
+const BIAS: i32 = 24576;
+/// No exponent reaches it.
+const FAR: i32 = 1 << 20;
 
 /// Why an instruction has no result.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -151,13 +155,10 @@ impl X87 {
     /// Notes exceptions. One that is not masked waits for the next instruction that asks for it.
     ///
     /// # Errors
-    /// It is one of the operands, so there is no result. Or it is one of the result, which is not supported.
+    /// It is one of the operands, so there is no result.
     pub fn raise(&mut self, flags: u32) -> Result<(), Stop> {
         let flags = flags as u16;
         let open = flags & !self.fcw & EXCEPTIONS;
-        if open & OUT_OF_RANGE != 0 {
-            return Err(self.unsupported(flags));
-        }
         let withheld = open & OF_OPERANDS != 0;
         self.status |= if withheld { flags & OF_OPERANDS } else { flags };
         if open != 0 {
@@ -170,23 +171,67 @@ impl X87 {
         Ok(())
     }
 
-    /// Notes the exceptions of a result in this format.
-    ///
-    /// # Errors
-    /// As [`X87::raise`]. Where underflow is not masked, a tiny result is one even if it is exact.
-    pub fn rounded(&mut self, r: Rounded, f: Format) -> Result<(), Stop> {
-        let flags = match r.number.is_denormal(f) && self.fcw & UE as u16 == 0 {
-            true => r.flags | UE,
-            false => r.flags,
+    /// Rounds a result. If it is out of range, and that exception is not masked, it is rounded as if exponents had no limit.
+    /// Then it has that exception's flag, and `true` comes with it.
+    fn round(&self, n: Number, f: Format) -> (Rounded, bool) {
+        let r = round(n, f, self.mode(), false);
+        // A tiny result is one even if it is exact.
+        let tiny = if r.number.is_denormal(f) { UE } else { 0 };
+        let open = (r.flags | tiny) & OUT_OF_RANGE & !(self.fcw as u32);
+        if open == 0 {
+            return (r, false);
+        }
+        let endless = Format {
+            least: -FAR,
+            most: FAR,
+            ..f
         };
-        self.raise(flags)
+        let mut r = round(n, endless, self.mode(), false);
+        r.flags |= open;
+        (r, true)
     }
 
-    fn unsupported(&self, flags: u16) -> Stop {
-        Stop::Fault(Fault::Unsupported(format!(
-            "an x87 result out of range with that exception not masked (exceptions {flags:x}, control word {:x})",
-            self.fcw
-        )))
+    /// Rounds a result for a register, notes its exceptions and how it was rounded. Where overflow or underflow is not masked, such a
+    /// result has another exponent.
+    ///
+    /// # Errors
+    /// As [`X87::raise`], which no result causes.
+    pub fn settle(&mut self, n: Number, f: Format) -> Result<F80Bits, Stop> {
+        let (mut r, out_of_range) = self.round(n, f);
+        if out_of_range {
+            let overflow = r.flags & OE != 0;
+            r.number = r.number.scaled(if overflow { -BIAS } else { BIAS });
+            // FSCALE goes farther than the other exponent reaches.
+            if overflow && round(r.number, F80, Round::Zero, false).flags & OE != 0 {
+                r.number = Number::Infinite {
+                    negative: n.negative(),
+                };
+                (r.flags, r.up) = (r.flags | PE, true);
+            } else if r.number.is_denormal(F80) {
+                r.number = Number::Zero {
+                    negative: n.negative(),
+                };
+                (r.flags, r.up) = (r.flags | PE, false);
+            }
+        }
+        self.raise(r.flags)?;
+        self.set_c1(r.up);
+        Ok(r.number.pack80())
+    }
+
+    /// Rounds a number for memory, notes its exceptions and how it was rounded.
+    ///
+    /// # Errors
+    /// It is out of range, and that exception is not masked. Nothing is stored then.
+    pub fn narrow(&mut self, n: Number, f: Format) -> Result<Number, Stop> {
+        let (r, out_of_range) = self.round(n, f);
+        if out_of_range {
+            self.raise(r.flags & OUT_OF_RANGE)?;
+            return Err(Stop::Withheld);
+        }
+        self.raise(r.flags)?;
+        self.set_c1(r.up);
+        Ok(r.number)
     }
 
     pub fn set_c1(&mut self, on: bool) {
@@ -217,15 +262,6 @@ impl X87 {
         self.top = self.top.wrapping_sub(1) & 7;
         self.set(0, v);
         Ok(())
-    }
-
-    /// Rounds a result as precision control says, notes its exceptions and how it was rounded.
-    pub fn finish(&mut self, r: Rounded) -> Result<F80Bits, Stop> {
-        let rounded = round(r.number, self.precision(), self.mode(), false);
-        self.raise(r.flags)?;
-        self.rounded(rounded, self.precision())?;
-        self.set_c1(rounded.up || r.up);
-        Ok(rounded.number.pack80())
     }
 
     /// The result of an operation on a NaN, or on encodings that are not supported.
@@ -300,30 +336,6 @@ impl X87 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soft::flag::PE;
-
-    #[test]
-    fn tiny_results_are_refused_where_underflow_is_not_masked() {
-        let mut x = X87 {
-            fcw: 0x37f & !(UE as u16),
-            ..X87::default()
-        };
-        let of = |exponent| {
-            let number = Number::Finite {
-                negative: false,
-                exponent,
-                significand: 1,
-            };
-            round(number, F80, Round::Nearest, false)
-        };
-        assert_eq!(x.rounded(of(F80.least), F80), Ok(()));
-        // It is exact, so a masked exception would leave no trace.
-        let tiny = of(F80.least - 1);
-        assert!(matches!(x.rounded(tiny, F80), Err(Stop::Fault(_))));
-        x.set_control(0x37f);
-        assert_eq!(x.rounded(tiny, F80), Ok(()));
-        assert_eq!(x.status, 0);
-    }
 
     #[test]
     fn exceptions_that_are_not_masked_wait() {

@@ -149,13 +149,17 @@ fn double<M: Memory, T: Int, D: Place, const LEFT: bool>(
     let b = T::held(c, o.b);
     let (x, y) = (a.wide() as u128, b.wide() as u128);
     let bits = T::BITS;
-    if n > bits {
-        // The manual leaves the result undefined. Some processors shift in the second operand again, others the first.
-        let name = if LEFT { "Shld" } else { "Shrd" };
-        c.fault = Some(Fault::Approximate(format!("{name} of 16 bits by {n} bits")));
-        return Flow::Fault;
-    }
     let (r, cf, of) = match LEFT {
+        _ if n > bits => {
+            // The manual leaves the result undefined.
+            let Some(rule) = c.left_open.double_shift else {
+                let name = if LEFT { "Shld" } else { "Shrd" };
+                c.fault = Some(Fault::Approximate(format!("{name} of 16 bits by {n} bits")));
+                return Flow::Fault;
+            };
+            let r = T::of(rule.shift(LEFT, x as u16, y as u16, n) as u64);
+            (r, false, !LEFT && tops_differ(r))
+        }
         true => {
             let all = x << bits | y;
             let r = T::of((all << n >> bits) as u64);

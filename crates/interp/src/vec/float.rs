@@ -135,6 +135,8 @@ fn dot<M: Memory, T: Float>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
     let (a, b) = (c.zmm[(o.b & 31) as usize], last(c, m, o));
     let mut e = Env::of(c, o);
     let mut r: Lanes = [[0; 16]; 4];
+    let rule = c.left_open.dot_product;
+    let [low_first, high_first, sums_first] = rule.map_or([false; 3], |r| r.upper_first);
     let mut unclear = false;
     for l in 0..(o.lanes as usize).min(4) {
         let mut p = [T::default(); 4];
@@ -143,17 +145,21 @@ fn dot<M: Memory, T: Float>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {
                 *p = e.mul(T::get(&a[l], i), T::get(&b[l], i));
             }
         }
-        let mut add = |x: T, y: T| {
+        let mut add = |x: T, y: T, upper_first: bool| {
             // Processors differ in which one they take.
-            unclear |= x != y && [x, y].iter().all(|v| e.unpack(*v).0.is_nan());
-            e.add(x, y)
+            unclear |= rule.is_none() && x != y && [x, y].iter().all(|v| e.unpack(*v).0.is_nan());
+            if upper_first {
+                e.add(y, x)
+            } else {
+                e.add(x, y)
+            }
         };
-        let low = add(p[0], p[1]);
+        let low = add(p[0], p[1], low_first);
         let sum = match count::<T>() {
             2 => low,
             _ => {
-                let high = add(p[2], p[3]);
-                add(low, high)
+                let high = add(p[2], p[3], high_first);
+                add(low, high, sums_first)
             }
         };
         for i in (0..count::<T>()).filter(|i| o.imm >> i & 1 != 0) {

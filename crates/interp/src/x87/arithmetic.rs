@@ -50,7 +50,8 @@ fn compute(x: &mut X87, op: Operation, a: Operand, b: Operand) -> Result<F80Bits
         0 => denormal(at || bt),
         _ => 0,
     })?;
-    x.finish(r)
+    x.raise(r.flags)?;
+    x.settle(r.number, x.precision())
 }
 
 /// The operand in memory of [`Op::size`] bytes, an integer if [`Op::d`] is 1.
@@ -219,7 +220,8 @@ fn one_operand<M: Memory>(c: &mut Core, _: &mut M, o: &Op<M>) -> Flow {
         (_, Some((n, tiny))) if o.c == 0 => {
             let r = soft::sqrt(n);
             x.raise(if r.flags & IE == 0 { denormal(tiny) } else { 0 })
-                .and_then(|()| x.finish(r))
+                .and_then(|()| x.raise(r.flags))
+                .and_then(|()| x.settle(r.number, x.precision()))
         }
         (_, Some((n, tiny))) => {
             let r = integral(n, x.mode());

@@ -7,9 +7,7 @@ use crate::core::Core;
 use crate::core::x87::{C0, C1, C2, C3, F80Bits, Stop, X87};
 use crate::op::{Flow, Op, Run};
 use crate::soft::flag::{IE, ZE};
-use crate::soft::{
-    F80, INDEFINITE, Number, Round, Rounded, from_integer, integral, round, to_exponent,
-};
+use crate::soft::{F80, INDEFINITE, Number, Round, Rounded, from_integer, integral, to_exponent};
 use iced_x86::{Instruction, Mnemonic};
 use std::cmp::Ordering;
 
@@ -118,15 +116,14 @@ fn partial(x: &mut X87, nearest: bool) -> Result<F80Bits, Stop> {
         _ => (a, Some(0)),
     };
     x.raise(denormal(at || bt))?;
+    let r = x.settle(r, F80)?;
     let bit = |n: u32, c: u16| match quotient {
         Some(q) if q >> n & 1 != 0 => c,
         _ => 0,
     };
     let partial = if quotient.is_none() { C2 } else { 0 };
     x.set_conditions(bit(0, C1) | bit(1, C3) | bit(2, C0) | partial);
-    let r = round(r, F80, x.mode(), false);
-    x.rounded(r, F80)?;
-    Ok(r.number.pack80())
+    Ok(r)
 }
 
 /// Two operands that are numbers, or what the result is if they are not.
@@ -175,10 +172,7 @@ fn scale(x: &mut X87) -> Result<F80Bits, Stop> {
         _ => a.scaled(to_exponent(b, Round::Zero, FAR)),
     };
     x.raise(denormal(at || bt))?;
-    let r = round(r, F80, x.mode(), false);
-    x.rounded(r, F80)?;
-    x.set_c1(r.up);
-    Ok(r.number.pack80())
+    x.settle(r, F80)
 }
 
 /// FXTRACT: st(0) becomes its exponent, and its significand is pushed.

@@ -7,7 +7,7 @@ use crate::core::x87::{F80Bits, Stop, X87};
 use crate::fault::Fault;
 use crate::op::{Flow, Op, Run};
 use crate::soft::flag::IE;
-use crate::soft::{Format, INDEFINITE, Number, Round, from_integer, round, to_integer};
+use crate::soft::{Format, INDEFINITE, Number, Round, from_integer, to_integer};
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
 /// FLD of a number in memory of `size` bytes.
@@ -130,10 +130,7 @@ fn narrow(x: &mut X87, f: Format) -> Result<u64, Stop> {
         x.raise(if n.is_signaling() { IE } else { 0 })?;
         return Ok(n.quiet().pack(f));
     }
-    let r = round(n, f, x.mode(), false);
-    x.rounded(r, f)?;
-    x.set_c1(r.up);
-    Ok(r.number.pack(f))
+    Ok(x.narrow(n, f)?.pack(f))
 }
 
 fn fstp_80<M: Memory>(c: &mut Core, m: &mut M, o: &Op<M>) -> Flow {

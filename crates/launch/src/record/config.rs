@@ -8,8 +8,8 @@ use crate::recorder_log;
 use crate::sys::{limits, process};
 use hindsight_collector::StatePoints;
 use hindsight_events::config::{Config, children, regime};
-use hindsight_isa::Finer;
 use hindsight_isa::xsave::Layout;
+use hindsight_isa::{Finer, LeftOpen};
 use hindsight_trace::{Guesses, Header, Lines, Machine, Saves, Text};
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -147,5 +147,6 @@ fn machine() -> Machine {
         xsave: Layout::detect().map(Saves::from),
         approximations: Guesses::here(),
         finer: Finer::here().map(|f| Lines(Arc::new(f))),
+        left_open: LeftOpen::here().into(),
     }
 }

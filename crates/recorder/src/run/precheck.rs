@@ -9,6 +9,9 @@ use hindsight_translate::effective::Registers;
 use hindsight_translate::vsib::Elements;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
+/// The masks of the x87's exceptions in its control word.
+const X87_EXCEPTIONS: u16 = 0x3f;
+
 /// Prepares `i`. `writes` is the number of bytes that it writes at its memory operand, or 0.
 ///
 /// - `Ok(true)`: it can run now.
@@ -35,7 +38,13 @@ pub fn run(t: &mut impl Shadow, i: &Instruction, writes: u64) -> Result<bool, Fa
                 guard::probe_write(at, size)?;
             }
         }
-        _ if writes != 0 => guard::probe_write(addr, writes)?,
+        _ if writes != 0 => {
+            // An exception that is not masked may withhold the store. Then the cell is copied to memory as it is.
+            if t.x87_control() & X87_EXCEPTIONS != X87_EXCEPTIONS {
+                t.fill(addr, writes)?;
+            }
+            guard::probe_write(addr, writes)?
+        }
         Xrstor | Xrstor64 => return xrstor(t, addr),
         Fxrstor | Fxrstor64 | Frstor | Fldenv => drop(t.fill(addr, i.memory_size().size() as u64)?),
         Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq => {

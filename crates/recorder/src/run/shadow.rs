@@ -18,6 +18,11 @@ pub trait Shadow {
     /// Its vector registers.
     fn vec(&mut self) -> VecState;
 
+    /// The control word of its x87.
+    fn x87_control(&mut self) -> u16 {
+        self.vec().fcw
+    }
+
     /// Address of the cell of guest address `a`.
     fn cell(&self, a: u64) -> *mut u8;
 

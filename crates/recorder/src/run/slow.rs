@@ -267,6 +267,11 @@ impl Shadow for Thread {
         Thread::vec(self)
     }
 
+    fn x87_control(&mut self) -> u16 {
+        // The runtime uses no x87 register, so the program's are in this processor. To save all vectors would take longer.
+        hindsight_glue::x87_control()
+    }
+
     fn cell(&self, a: u64) -> *mut u8 {
         Thread::cell(self, a)
     }
