@@ -68,6 +68,11 @@ fn fields_of_the_context_block() {
         &with(&[0x65, 0x48, 0x01, 0x04, 0x25], d::VALUE),
         Err(Wrong::Operand),
     );
+}
+
+/// Stores and loads of other registers than general ones.
+#[test]
+fn fields_and_other_registers() {
     // fnstcw, which only a recording has, and fldcw, which no code needs.
     let (store, load) = ([0x65, 0xd9, 0x3c, 0x25], [0x65, 0xd9, 0x2c, 0x25]);
     all(&REAL, &with(&store, d::SPILL), Ok(()));
@@ -97,6 +102,10 @@ fn fields_of_the_context_block() {
             }
         }
     }
+}
+
+#[test]
+fn fields_that_lead_elsewhere() {
     // A descriptor is named for an exit only.
     let says = [&with(&[0x65, 0xc7, 0x04, 0x25], d::DESC)[..], &[0; 4]].concat();
     all(&[Kind::Replay], &says, Err(Wrong::Descriptor));
