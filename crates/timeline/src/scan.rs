@@ -369,6 +369,10 @@ impl Scan {
         // It begins once.
         let ended = self.told && self.quiet_until != u64::MAX;
         self.told |= quiet;
+        // It ends where it begins if not all could be told.
+        let begins =
+            |n: &(u64, Kind)| n.0 == pos && matches!(n.1, Kind::Regime { quiet: true, .. });
+        self.told &= quiet || !self.notes.iter().any(begins);
         self.quiet_until = match quiet {
             true if ended => self.quiet_until,
             true => u64::MAX,

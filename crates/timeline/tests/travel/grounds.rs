@@ -533,3 +533,56 @@ fn what_no_thread_accessed_is_known_where_addresses_share_their_low_bits() {
     is(args[3], [b'x'; 8]);
     is(args[3] + 64, [0; 8]);
 }
+
+/// The quiet regime ends before all that the program begins with is told, since a descriptor lets the kernel write to memory in ways
+/// that are not known. What was not told is not taken for zeros.
+#[test]
+fn what_the_beginning_did_not_tell_is_not_known() {
+    const DIRECT: &str = "
+import os, sys
+try: fd = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+except OSError: sys.exit(77)
+os.set_inheritable(fd, True)
+os.execv(sys.argv[2], sys.argv[2:])
+";
+    let s = Scene::new();
+    let source = r#"
+        #include <string.h>
+        #include <unistd.h>
+        #include <sys/syscall.h>
+        int main(int n, char **arguments) {
+            // Far from what looks for the ends of texts.
+            syscall(SYS_close, -77, arguments[1] + 400, arguments[0]);
+            return 0;
+        }
+    "#;
+    let usual = record_in("quiet", &s, source, "begins");
+    assert_eq!(calls(&usual).len(), 1);
+    let argument = "letters.".repeat(100);
+    let (program, trace) = (s.path("begins"), s.path("direct.hst"));
+    let mut command = s.command("/usr/bin/python3");
+    command.args(["-c", DIRECT]).arg(s.path("begins.c"));
+    command.arg(s.hindsight::<&str>(&[]).get_program());
+    command
+        .args(["record", "--quiet", "-o"])
+        .arg(&trace)
+        .arg("--");
+    let run = s.run(command.arg(&program).arg(&argument));
+    if run.status.code() == Some(77) {
+        eprintln!("not tried: this file system has no direct access");
+        return;
+    }
+    assert!(run.status.success(), "{}", run.messages());
+    let t = Timeline::open(&trace, Options::default()).unwrap();
+    let left =
+        |h: &hindsight_timeline::Happening| matches!(&h.kind, Kind::Regime { quiet: false, .. });
+    let regimes = t.events(&Filter::default()).unwrap();
+    assert!(regimes.iter().any(left), "{regimes:?}");
+    let (h, args) = calls(&t).remove(0);
+    let mut c = t.cursor().unwrap();
+    c.seek_count(h.thread, h.count).unwrap();
+    let m = c.memory(args[1], 8).unwrap();
+    for (b, want) in m.bytes.iter().zip(b"letters.") {
+        assert!(b.is_none_or(|b| b.value == *want), "{:?}", m.bytes);
+    }
+}
