@@ -165,7 +165,8 @@ impl Env {
             // Only where underflow is masked, as an instruction does that is silent.
             ftz: c.mxcsr & FTZ != 0 && (silent || c.mxcsr & UE << 7 != 0),
             nearest: mode == Round::Nearest,
-            inexact: silent || c.mxcsr & PE != 0,
+            // Where the exception is not masked, each inexact result ends the instruction.
+            inexact: silent || c.mxcsr & (PE | PE << 7) == PE | PE << 7,
             silent,
             flags: 0,
         }
