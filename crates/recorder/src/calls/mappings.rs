@@ -170,7 +170,9 @@ fn make_undroppable(at: u64, len: u64, prot: u32) -> u32 {
 /// The call with an address that the recorder chose. `None`: the kernel has to choose.
 fn choose(t: &Thread, call: &[u64; 6]) -> Option<[u64; 6]> {
     let [addr, len, prot, flags, fd, offset] = *call;
-    let open = addr == 0 && flags as u32 & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT) == 0;
+    // The kernel keeps room for what grows.
+    let others = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT | MAP_GROWSDOWN;
+    let open = addr == 0 && flags as u32 & others == 0;
     if !open || !placement::chooses(t.regime.quiet) {
         return None;
     }

@@ -148,7 +148,8 @@ impl Clobbers {
         !self.parts((address, 1), when, seen, now).is_empty()
     }
 
-    /// The same for a stretch, as an address and a length: the parts that something may have changed, as addresses. They may overlap.
+    /// The same for a stretch, as an address and a length: the parts that something may have changed, as addresses, in
+    /// their order.
     pub fn parts(
         &self,
         (address, len): (u64, u64),
@@ -171,14 +172,25 @@ impl Clobbers {
         };
         let inside = |d: &Clobber| {
             let part = d.address.max(address)..d.address.saturating_add(d.len).min(end);
-            (part.start < part.end).then_some(part)
+            (part.start < part.end && counts(&d)).then_some(part)
         };
         let pages = address / PAGE..=end.saturating_sub(1) / PAGE;
         let small = pages.filter_map(|p| self.pages.get(&p)).flatten();
         let listed = small.chain(&self.large).map(|i| &self.list[*i as usize]);
-        let mut out: Vec<Range<u64>> = listed.filter(counts).filter_map(inside).collect();
-        let unkept = self.unkept.iter().filter(counts).filter_map(inside);
+        let mut out: Vec<Range<u64>> = listed.filter_map(inside).collect();
+        let unkept = self.unkept.iter().filter_map(inside);
         out.extend(unkept.flat_map(|part| self.but_own_stacks(part, when.thread)));
+        out.sort_unstable_by_key(|part| (part.start, part.end));
+        // Many calls may have written to the same buffer.
+        out.dedup_by(|next, part| {
+            let meets = next.start <= part.end;
+            part.end = if meets {
+                part.end.max(next.end)
+            } else {
+                part.end
+            };
+            meets
+        });
         out
     }
 

@@ -1,7 +1,7 @@
 //! Finds what memory held before anybody accessed it: zeros, or the content of a file.
 
 use super::evident;
-use super::query::{Query, positions};
+use super::query::{Query, positions, shares_cells};
 use crate::engine::Engine;
 use crate::model::memory::{Ground, KnownByte};
 use crate::play::Viewpoint;
@@ -70,6 +70,10 @@ pub fn made(
     let there: Vec<_> = (engine.mappings(image, here)?.into_iter())
         .filter(|r| r.start < end && address < r.end && r.prot != 0)
         .collect();
+    // A debugger's writes are seen beside what the program reads. The search by whole addresses passes over them.
+    if evident::meddled(engine)? && shares_cells(engine, image, Some(here), &q.m)? {
+        return Ok(());
+    }
     let Some(past) = Past::new(engine, image, threads)? else {
         return Ok(());
     };
@@ -101,13 +105,17 @@ pub fn made(
             false => Vec::new(),
         };
         let first = address.wrapping_add(bytes.start as u64);
-        let content = past.content(region, source, (first, bytes.len()))?;
+        let len = bytes.len();
+        let stays = |i: &usize| q.open(*i) && !changed.iter().any(|c| c.contains(i));
+        let bytes: Vec<usize> = bytes.filter(stays).collect();
+        if bytes.is_empty() {
+            continue;
+        }
+        let content = past.content(region, source, (first, len))?;
         for i in bytes {
-            if q.open(i) && !changed.iter().any(|c| c.contains(&i)) {
-                let at = address.wrapping_add(i as u64);
-                let byte = content.byte(region, (at - first) as usize, at);
-                q.m.bytes[i] = byte.map(|(value, ground)| KnownByte { value, ground });
-            }
+            let at = address.wrapping_add(i as u64);
+            let byte = content.byte(region, (at - first) as usize, at);
+            q.m.bytes[i] = byte.map(|(value, ground)| KnownByte { value, ground });
         }
     }
     Ok(())

@@ -106,7 +106,7 @@ impl Query {
         Ok(j.clobbers.may_have_changed(at, when, &seen, &j.now))
     }
 
-    /// The same for some bytes: those that something else may have changed. Parts may overlap.
+    /// The same for some bytes: those that something else may have changed, in their order.
     pub fn changed(&self, bytes: Range<usize>, when: When) -> Result<Vec<Range<usize>>> {
         let Some(j) = &self.judge else {
             return Ok(Vec::new());
