@@ -354,6 +354,26 @@ fn touches(
     Ok(touches)
 }
 
+/// Bytes of a word. For each thread, only accesses before this instruction count.
+type Word = (Vec<usize>, Vec<u64>);
+
+/// The words of all pages that somebody accessed and of which something is not known. Of large stretches nobody has accessed most.
+fn touched(engine: &Arc<Engine>, threads: &[(ThreadId, u64)], q: &Query) -> Result<Vec<Word>> {
+    let begin: Vec<u64> = threads.iter().map(|t| t.1).collect();
+    let mut out = Vec::new();
+    for page in past::pages(q.m.address, q.m.bytes.len()) {
+        let stretch = (q.m.address.wrapping_add(page.start as u64), page.len());
+        let open = page.clone().any(|i| q.open(i));
+        if !open || touches(engine, threads, &begin, stretch, &q.cancel)?.is_empty() {
+            continue;
+        }
+        let all = past::words(stretch.0, stretch.1);
+        let bytes = |w: Range<usize>| (page.start + w.start..page.start + w.end).collect();
+        out.extend(all.map(|w| (bytes(w), begin.clone())));
+    }
+    Ok(out)
+}
+
 /// Fills in what several threads know. For each word, the last interval that touched it decides, if all of that
 /// interval comes after those of the other threads. Otherwise, and with `exact`, the last access is searched for.
 fn shared(
@@ -371,21 +391,7 @@ fn shared(
         floors.push(floor(engine, *t, &q.m, *n)?);
     }
     let mut wanted = Vec::new();
-    // Bytes of a word. For each thread, only accesses before this instruction count.
-    type Word = (Vec<usize>, Vec<u64>);
-    let begin: Vec<u64> = threads.iter().map(|t| t.1).collect();
-    let mut words: Vec<Word> = Vec::new();
-    for page in past::pages(q.m.address, q.m.bytes.len()) {
-        let stretch = (q.m.address.wrapping_add(page.start as u64), page.len());
-        // Of large stretches nobody has accessed most.
-        let open = page.clone().any(|i| q.open(i));
-        if !open || touches(engine, threads, &begin, stretch, &q.cancel)?.is_empty() {
-            continue;
-        }
-        let all = past::words(stretch.0, stretch.1);
-        let bytes = |w: Range<usize>| (page.start + w.start..page.start + w.end).collect();
-        words.extend(all.map(|w| (bytes(w), begin.clone())));
-    }
+    let mut words = touched(engine, threads, q)?;
     while !words.is_empty() {
         // Words for which a part of an interval must be played, by that part. They are played together.
         let mut played: BTreeMap<(usize, u64, u64), Vec<Word>> = BTreeMap::new();
