@@ -1,7 +1,7 @@
 //! The interpreter verifies recordings of real programs, and has the same registers as the native processor.
 
-use hindsight_lab::{Scene, words};
-use std::ffi::OsStr;
+use hindsight_lab::{Done, Scene, words};
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 fn verify(scene: &Scene, trace: &Path, processor: &str) {
@@ -109,6 +109,20 @@ fn questions_have_the_same_answers_with_both_processors() {
     }
 }
 
+/// Fails unless a program prints the same when it is recorded, and the processors play it.
+fn plays_in_both_regimes(scene: &Scene, argv: &[OsString], native: &Done, processors: &[&str]) {
+    for regime in ["quiet", "checked"] {
+        let trace = scene.path(regime);
+        let regime = format!("--regime={regime}");
+        let mut command = scene.hindsight(&["record", "--quiet", &regime, "-o"]);
+        let done = scene.run(command.arg(&trace).arg("--").args(argv));
+        assert_eq!(done.text(), native.text(), "{}", done.messages());
+        for processor in processors {
+            verify(scene, &trace, processor);
+        }
+    }
+}
+
 /// Makers of processors differ in the results, so the recording has them. Numbers of all kinds, too much and too little on the
 /// stack, and the C library's functions.
 #[test]
@@ -117,15 +131,7 @@ fn transcendental_instructions_play_anywhere() {
     let program = scene.compile("transcendental.c", &["-O1"]);
     let argv = words(&program, &["300"]);
     let native = scene.native(&argv);
-    for regime in ["quiet", "checked"] {
-        let trace = scene.path(regime);
-        let regime = format!("--regime={regime}");
-        let mut command = scene.hindsight(&["record", "--quiet", &regime, "-o"]);
-        let done = scene.run(command.arg(&trace).arg("--").args(&argv));
-        assert_eq!(done.text(), native.text(), "{}", done.messages());
-        verify(&scene, &trace, "native");
-        verify(&scene, &trace, "interpreter");
-    }
+    plays_in_both_regimes(&scene, &argv, &native, &["native", "interpreter"]);
     // An exception that waits for one of them is the program's.
     let (done, trace) = scene.record(&words(&program, &["5", "waits"]));
     let native = scene.native(&words(&program, &["5", "waits"]));
@@ -142,14 +148,7 @@ fn exceptions_that_stores_leave_waiting_come_where_they_come_natively() {
     let argv = words(&program, &[]);
     let native = scene.native(&argv);
     assert!(native.status.success());
-    for regime in ["quiet", "checked"] {
-        let trace = scene.path(regime);
-        let regime = format!("--regime={regime}");
-        let mut command = scene.hindsight(&["record", "--quiet", &regime, "-o"]);
-        let done = scene.run(command.arg(&trace).arg("--").args(&argv));
-        assert_eq!(done.text(), native.text(), "{}", done.messages());
-        verify(&scene, &trace, "both");
-    }
+    plays_in_both_regimes(&scene, &argv, &native, &["both"]);
 }
 
 /// The finer approximations of AVX-512 are in the recording, too: their results follow from a table.
