@@ -236,9 +236,13 @@ impl Scene {
         (self.run(&mut self.recording(&trace, argv)), trace)
     }
 
-    /// Runs `replay --verify`.
+    /// Runs `replay --verify`, with the processor that the variable `HINDSIGHT_PROCESSOR` names, if it is set.
     pub fn verify(&self, trace: &Path) -> Done {
-        self.run(self.hindsight(&["replay", "--verify"]).arg(trace))
+        let mut command = self.hindsight(&["replay", "--verify"]);
+        if let Some(processor) = std::env::var_os("HINDSIGHT_PROCESSOR") {
+            command.arg("--processor").arg(processor);
+        }
+        self.run(command.arg(trace))
     }
 
     /// Fails unless `trace` verifies.
