@@ -4,6 +4,7 @@
 pub mod cache;
 pub mod epochs;
 pub mod mapping;
+pub mod places;
 pub mod processor;
 pub mod rights;
 pub mod select;

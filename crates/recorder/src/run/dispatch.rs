@@ -2,7 +2,7 @@
 //! instructions.
 
 use crate::calls::{perform, vsyscall};
-use crate::code::{cache, select};
+use crate::code::{cache, places, select};
 use crate::memory::regime;
 use crate::process::detach;
 use crate::run::shadow::Shadow;
@@ -122,7 +122,8 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
             (Some(cache), block)
         }
     };
-    if t.code.generation == entered && t.is_plain() == plain && !select::is_watched(t, pc) {
+    let watched = places::is_watched(pc) || select::is_awaited(t, pc);
+    if t.code.generation == entered && t.is_plain() == plain && !watched {
         match kind {
             DescKind::Exit | DescKind::Indirect if chaos::leaves_open(t, pc) => {
                 drop(cache);
