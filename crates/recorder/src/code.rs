@@ -1,6 +1,7 @@
 //! The program's code: its translations and versions, which of it is recorded, and the order of its
 //! atomic operations.
 
+pub mod allocators;
 pub mod cache;
 pub mod epochs;
 pub mod mapping;

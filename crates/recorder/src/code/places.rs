@@ -4,8 +4,10 @@
 //!
 //! No jump is ever linked to such a function, and it begins a block. So each call of it comes to the runtime.
 
+use crate::memory::fresh;
 use crate::memory::maps::{self, regions};
 use crate::stream::ring;
+use crate::sys::allocators::{self, Allocator};
 use crate::sys::lock::Lock;
 use crate::sys::symtab::{self, Sought};
 use crate::sys::{config, guard, program};
@@ -29,6 +31,10 @@ struct Area {
 pub enum Interest {
     /// Recording begins or ends there, by the rule of this number.
     Rule(usize, What),
+    /// The program gets memory by it.
+    Allocator(Allocator),
+    /// Its file is glibc.
+    Glibc,
 }
 
 /// A function at which the runtime looks.
@@ -64,16 +70,28 @@ pub fn hold() -> impl Sized {
 
 /// Whether the runtime looks at any function.
 fn are_wanted() -> bool {
-    selection::flags() & (flag::FROM | flag::TO) != 0
+    selection::flags() & (flag::FROM | flag::TO) != 0 || fresh::is_wanted()
 }
 
 /// Whether the code at `pc` is in a module that is recorded, and the rule whose function begins there.
 pub fn rules_at(pc: u64) -> (bool, Option<(What, usize)>) {
     let mut table = TABLE.lock();
     let recorded = table.area(pc);
-    let hit = table.places.iter().filter(|p| p.addr == pc).map(|p| p.why);
-    let hit = hit.map(|Interest::Rule(rule, what)| (what, rule)).next();
+    let hit = table.at(pc).find_map(|why| match why {
+        Interest::Rule(rule, what) => Some((what, rule)),
+        _ => None,
+    });
     (recorded, hit)
+}
+
+/// What the function does that begins at `pc`, if the program gets memory by it.
+pub fn allocator_at(pc: u64) -> Option<Allocator> {
+    let mut table = TABLE.lock();
+    table.area(pc);
+    table.at(pc).find_map(|why| match why {
+        Interest::Allocator(what) => Some(what),
+        _ => None,
+    })
 }
 
 /// Whether the runtime wants to look each time that a thread comes to `pc`.
@@ -109,6 +127,12 @@ pub fn return_of(t: &mut Thread) -> Option<Return> {
 }
 
 impl Table {
+    /// Why the runtime looks at `pc`.
+    fn at(&self, pc: u64) -> impl Iterator<Item = Interest> {
+        let here = self.places.iter().filter(move |p| p.addr == pc);
+        here.map(|p| p.why)
+    }
+
     /// Whether the code at `pc` is in a module that is recorded. From here on its functions are known.
     fn area(&mut self, pc: u64) -> bool {
         let version = maps::version();
@@ -138,8 +162,11 @@ impl Table {
             let Some(at) = rest.filter(|at| *at < region.end - region.start) else {
                 continue;
             };
-            let Interest::Rule(rule, _) = why;
-            ring::note_rule(rule, false);
+            match why {
+                Interest::Rule(rule, _) => ring::note_rule(rule, false),
+                Interest::Allocator(_) => fresh::note_allocator(),
+                Interest::Glibc => continue,
+            }
             let addr = region.start + at;
             self.places.push(Place { addr, why });
         }
@@ -170,9 +197,25 @@ impl Table {
                 });
             }
         }
+        if fresh::is_wanted() {
+            for (name, what) in allocators::NAMES {
+                reasons.push(Interest::Allocator(what));
+                sought.push(Sought::Public(name));
+            }
+            reasons.push(Interest::Glibc);
+            sought.push(Sought::Public(allocators::GLIBC));
+        }
         let mut list = Vec::new();
         if !sought.is_empty() && path.starts_with(b"/") {
             symtab::find(path, &sought, |i, at| list.push((reasons[i], at)));
+        }
+        if !list.iter().any(|(why, _)| *why == Interest::Glibc) {
+            // How much of such a block is fresh stands where only its own allocator finds it.
+            for (why, _) in &mut list {
+                if let Interest::Allocator(Allocator::Resized | Allocator::ResizedArray) = why {
+                    *why = Interest::Allocator(Allocator::Zeroed);
+                }
+            }
         }
         self.files.push((path.into(), list.clone()));
         list
