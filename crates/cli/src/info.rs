@@ -187,6 +187,7 @@ pub fn as_json(path: &Path, t: &Trace, streams: &[StreamSummary]) -> serde_json:
         limit => json!(limit),
     };
     all["clock_throttle_ns"] = json!(h.clock_throttle);
+    all["fill_fresh"] = json!(h.fill_fresh);
     all["cut"] = json!(h.cut);
     all["being_recorded"] = json!(t.completeness() == Completeness::Growing);
     all["shared_bytes"] = json!(t.shared_bytes().ok());
@@ -293,6 +294,9 @@ fn ending_rows(rows: &mut Rows, t: &Trace) {
             nanos as f64 / 1e6
         );
         rows.add("clocks", text);
+    }
+    if let Some(seed) = h.fill_fresh {
+        rows.add("fresh memory", format!("filled, seed {seed}"));
     }
     rows.add("trace", t.completeness().to_string());
     if let Some(s) = s {

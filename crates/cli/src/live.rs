@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod cache;
 pub mod dump;
+mod handover;
 pub mod mark;
 pub mod record;
 pub mod rerun;

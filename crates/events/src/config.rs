@@ -89,6 +89,9 @@ pub struct Config {
     pub digest_interval: u64,
     /// Nanoseconds for which an answer about the time is repeated. 0: none is.
     pub clock_throttle: u64,
+    /// Seed of what stands in memory that the program gets (see [`crate::fresh`]). 0: what stood there stays.
+    pub fill_fresh: u32,
+    _pad: u32,
     /// Which part of the program is recorded: see [`crate::select`]. Empty: everything.
     pub select: [u8; SELECT_LEN],
     /// Limits on address space and data, soft and hard, as the program sees them. The recorder raises the
@@ -143,6 +146,8 @@ impl Config {
             keyframe_interval: 0,
             digest_interval: 0,
             clock_throttle: 0,
+            fill_fresh: 0,
+            _pad: 0,
             select: [0; SELECT_LEN],
             limits: [[u64::MAX; 2]; 2],
             chaos: 0,
@@ -172,7 +177,7 @@ const _: () = assert!(
             + 24
             + 32
             + 56
-            + 48
+            + 56
             + 16
             + PATTERN_LEN
             + SELECT_LEN

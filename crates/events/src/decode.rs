@@ -175,6 +175,13 @@ impl Decoder {
                 addr: r.int()?,
                 bytes: r.bytes()?,
             },
+            tag::FRESH => Event::Fresh {
+                addr: r.int()?,
+                len: u32::try_from(r.int()?)
+                    .ok()
+                    .filter(|n| *n as usize <= MAX_BYTES)?,
+                key: r.int()?,
+            },
             tag::PASSED => Event::Passed {
                 addr: r.int()?,
                 len: r.int()?,
@@ -309,7 +316,12 @@ mod tests {
         registers: &[9; 10],
     };
 
-    const OF_MEMORY: [Event; 19] = [
+    const OF_MEMORY: [Event; 20] = [
+        Event::Fresh {
+            addr: 0x7fff_ffff_fff0,
+            len: 8192,
+            key: u64::MAX,
+        },
         Event::Common {
             line: 0x1fc0,
             masks: &[0xfe],

@@ -48,6 +48,7 @@ impl Encoder {
             Event::CodeFrom { .. } => tag::CODE_FROM,
             Event::CodeOf { .. } => tag::CODE_OF,
             Event::Memory { .. } => tag::MEMORY,
+            Event::Fresh { .. } => tag::FRESH,
             Event::File { .. } => tag::FILE,
             Event::FileOf { .. } => tag::FILE_OF,
             Event::Move { .. } => tag::MOVE,
@@ -182,6 +183,11 @@ impl Encoder {
             Event::Memory { addr, bytes } => {
                 int(&mut at, addr);
                 at = put_bytes(out, at, bytes);
+            }
+            Event::Fresh { addr, len, key } => {
+                int(&mut at, addr);
+                int(&mut at, len as u64);
+                int(&mut at, key);
             }
             Event::File {
                 addr,

@@ -197,6 +197,9 @@ pub enum Event<'a> {
     /// From here on memory holds these bytes. The kernel wrote them, or the recorder in its place. See
     /// [`Event::Regime`].
     Memory { addr: u64, bytes: &'a [u8] },
+    /// In rings and files only: an [`Event::Memory`] with the `len` bytes (at most [`MAX_BYTES`]) that [`crate::fresh::bytes`] gives
+    /// for `key`. The program has got this memory and not written it yet. Who reads a chunk finds [`Event::Memory`] in its place.
+    Fresh { addr: u64, len: u32, key: u64 },
     /// From here on memory holds a part of a file, with zeros behind the file's end. `device` to `modified`
     /// (nanoseconds) identify the file. The collector replaces the event by [`Event::FileOf`]. Where the
     /// event remains, the content is unknown.
@@ -290,6 +293,8 @@ pub mod tag {
     pub const LINES: u8 = 32;
     /// In rings only.
     pub const COMMON: u8 = 33;
+    /// In rings and files only.
+    pub const FRESH: u8 = 34;
     /// Number of tags.
-    pub const COUNT: usize = 34;
+    pub const COUNT: usize = 35;
 }

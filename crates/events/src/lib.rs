@@ -13,6 +13,7 @@ pub mod copied;
 mod decode;
 mod encode;
 pub mod event;
+pub mod fresh;
 pub mod log;
 #[cfg(all(test, loom))]
 mod models;

@@ -19,7 +19,7 @@ use crate::shared::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use crate::unborn::Names;
 
 /// "HSCTL" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x0d");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HSCTL\0\0\x0e");
 
 /// Most rings in one control file. Each carries the events of one thread, or of one program image as a whole
 /// (see [`kind`]).
@@ -159,7 +159,11 @@ pub struct Header {
     pub namespaces: AtomicU32,
     /// [`ending`] signals that the recorder in the process [`Header::guest_pid`] has received and the program has not.
     pub untaken: AtomicU32,
-    _pad: [u32; 12],
+    /// With `--fill-fresh`: number of programs that have begun.
+    pub filled: AtomicU32,
+    /// With `--fill-fresh`: number of those in which a function was found by which they get memory.
+    pub allocating: AtomicU32,
+    _pad: [u32; 10],
     /// The next order number; the collector sets it to 1.
     pub sequence: AtomicU64,
     /// A bit for each rule (see [`crate::select`]) that matched a module or a function.

@@ -163,6 +163,7 @@ impl AttachBuilder {
             file: written.file.clone(),
             summary,
             unmatched: Vec::new(),
+            unfilled: 0,
         };
         if let Some(path) = &written.stored {
             store::prune(name, self.common.keep, path, &mut |u| {

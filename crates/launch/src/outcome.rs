@@ -41,6 +41,9 @@ pub struct Outcome {
     pub summary: Summary,
     /// Choices of modules and functions that chose nothing.
     pub unmatched: Vec<Unmatched>,
+    /// Of a recording with filled memory ([`crate::Builder::fill_fresh`]): programs in which no function was found by which they
+    /// get memory. In these only stacks were filled.
+    pub unfilled: u32,
 }
 
 impl Outcome {

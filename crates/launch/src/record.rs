@@ -37,6 +37,7 @@ use hindsight_trace::Limit;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,6 +60,7 @@ pub struct Builder {
     timeout: Option<Duration>,
     chaos: Option<u64>,
     clock_throttle: Option<Duration>,
+    fill_fresh: Option<NonZeroU32>,
     state_points: Option<StatePoints>,
     cache: bool,
     trials: Trials,
@@ -83,6 +85,7 @@ impl Recording {
             timeout: None,
             chaos: None,
             clock_throttle: None,
+            fill_fresh: None,
             state_points: None,
             cache: true,
             trials: Trials::default(),
@@ -214,6 +217,13 @@ impl Builder {
     /// recording becomes smaller. At most 2^63 ns.
     pub fn clock_throttle(mut self, time: Duration) -> Builder {
         self.clock_throttle = Some(time);
+        self
+    }
+
+    /// Fills memory that the program gets, and has not written yet, with what programs usually find there: blocks of `malloc` and
+    /// its like, and the stacks of threads that begin. Each seed chooses other bytes.
+    pub fn fill_fresh(mut self, seed: NonZeroU32) -> Builder {
+        self.fill_fresh = Some(seed);
         self
     }
 

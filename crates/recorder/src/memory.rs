@@ -5,6 +5,7 @@ pub mod asked;
 pub mod backing;
 pub mod brk;
 pub mod commons;
+pub mod fresh;
 pub mod limits;
 pub mod maps;
 pub mod observe;

@@ -7,6 +7,7 @@ pub mod invariant;
 #[macro_use]
 pub mod log;
 
+pub mod allocators;
 pub mod arena;
 pub mod bpf;
 pub mod clocks;

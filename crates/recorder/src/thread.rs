@@ -9,6 +9,7 @@ pub mod emulated;
 pub mod end;
 pub mod exec;
 pub mod filter_list;
+pub mod fresh;
 pub mod gap;
 pub mod inbox;
 pub mod mapped_file;
@@ -42,6 +43,7 @@ use crate::thread::ahead::Ahead;
 use crate::thread::code_state::CodeState;
 use crate::thread::emulated::Emulated;
 use crate::thread::exec::Exec;
+use crate::thread::fresh::FreshState;
 use crate::thread::gap::Gaps;
 use crate::thread::inbox::Inbox;
 use crate::thread::mapped_file::MappedFile;
@@ -104,6 +106,8 @@ pub struct Thread {
     pub ahead: Ahead,
     /// Which of its code is to be recorded.
     pub selection: SelectionState,
+    /// What it knows of memory that it gets and has not written yet.
+    pub fresh: FreshState,
     /// The gap in which it is, if it is in one.
     pub gaps: Gaps,
     /// How `--chaos` disturbs its timing.
@@ -153,6 +157,7 @@ impl Thread {
             shared_pages: SharedPages::new(),
             ahead: Ahead::new(),
             selection: SelectionState::new(),
+            fresh: FreshState::default(),
             gaps: Gaps::default(),
             chaos: timing::State::new(),
             emulated: Emulated::new(),

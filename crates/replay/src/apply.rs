@@ -189,6 +189,7 @@ impl Machine<'_> {
             Event::Patch { .. }
             | Event::PatchBytes { .. }
             | Event::Common { .. }
+            | Event::Fresh { .. }
             | Event::Seq { .. }
             | Event::Time { .. }
             | Event::Code { .. }

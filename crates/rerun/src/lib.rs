@@ -21,7 +21,7 @@ mod source;
 #[allow(missing_docs, reason = "not seen outside of the crate")]
 mod wire;
 
-pub use live::{Error, Options, Outputs, Setup, rerun};
+pub use live::{Error, Options, Outcome, Outputs, Setup, Stopped, rerun};
 pub use report::{Divergence, OutputDifference, Report, Side, Verdict};
 pub use source::{Error as SourceError, serve};
 pub use wire::End;

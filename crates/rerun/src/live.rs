@@ -8,6 +8,7 @@ mod futex;
 mod memory;
 mod moved;
 mod pass;
+mod point;
 mod processes;
 mod recording;
 mod signals;
@@ -24,6 +25,8 @@ use crate::report::{Control, Divergence, Report};
 use crate::wire::{Begin, End, Image};
 use hindsight_remote::{Ended, Halt, Regs, Thread};
 use memory::ProcessMemory;
+use point::Point;
+pub use point::Stopped;
 use recording::Recording;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
@@ -73,6 +76,8 @@ pub struct Options {
     pub here: Vec<PathBuf>,
     /// End at the first call that does not match.
     pub stop: bool,
+    /// Stop where the recorded program failed.
+    pub until_failure: bool,
 }
 
 /// What the caller supplies.
@@ -83,6 +88,15 @@ pub struct Setup<'a> {
     pub rules: OwnedFd,
     /// Gets what the program writes to standard output, or else to standard error.
     pub show: &'a mut dyn FnMut(bool, &[u8]),
+}
+
+/// What became of a run.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It is over.
+    Over(Box<Report>),
+    /// The program stands where the recorded one failed ([`Options::until_failure`]).
+    Stopped(Box<Stopped>),
 }
 
 /// Open files from here on are not recorded.
@@ -185,6 +199,8 @@ struct Process {
     overdue: Option<(i32, u64)>,
     /// How long it has made no call.
     quiet: Quiet,
+    /// How often it has asked for the time since a call agreed, where no answer is recorded.
+    asked: u32,
     /// Calls before those of the present program image.
     calls_before: u64,
     /// What its registers for events (`epoll`) are: recorded, and now.
@@ -247,6 +263,8 @@ struct Rerun<'a> {
     renamed: Names,
     /// Those of them that the program has not removed.
     made_up: HashSet<Vec<u8>>,
+    /// Where it is to stop, once that is known.
+    point: Option<Point>,
 }
 
 /// A process that is over.
@@ -300,6 +318,8 @@ enum Finish {
     TooFar(String),
     /// The recording does not say more.
     Cut,
+    /// A process stands where the recorded one failed.
+    Point(i32),
 }
 
 impl Finish {
@@ -307,6 +327,7 @@ impl Finish {
         match self {
             Finish::Ended(_) => "it is over".into(),
             Finish::TooFar(why) => why.clone(),
+            Finish::Point(_) => "it is where the recorded one failed".into(),
             Finish::Cut => "the recording does not say how it goes on".into(),
         }
     }
@@ -337,10 +358,13 @@ type Done<T = ()> = Result<T, Trouble>;
 ///
 /// # Errors
 /// The recording or the program is something that cannot be fed.
-pub fn rerun(options: Options, setup: Setup) -> Result<Report, Error> {
+pub fn rerun(options: Options, setup: Setup) -> Result<Outcome, Error> {
     let mut recording = Recording::new(setup.stream);
     let rules = setup.rules.try_clone()?;
-    let mut report = once(&mut recording, options.clone(), setup.rules, setup.show)?;
+    let done = once(&mut recording, options.clone(), setup.rules, setup.show)?;
+    let Outcome::Over(mut report) = done else {
+        return Ok(done);
+    };
     if report.may_be_order() {
         let control = match report.is_recorded {
             true => Control::Itself,
@@ -348,7 +372,7 @@ pub fn rerun(options: Options, setup: Setup) -> Result<Report, Error> {
         };
         report.weigh(&control);
     }
-    Ok(report)
+    Ok(Outcome::Over(report))
 }
 
 /// Runs a program once.
@@ -357,7 +381,7 @@ fn once(
     options: Options,
     rules: OwnedFd,
     show: &mut dyn FnMut(bool, &[u8]),
-) -> Result<Report, Error> {
+) -> Result<Outcome, Error> {
     let begin = recording.begin().map_err(Error::Recording)?;
     let mut run = Rerun {
         recording,
@@ -389,10 +413,16 @@ fn once(
         shares: false,
         renamed: Names::default(),
         made_up: HashSet::new(),
+        point: None,
     };
+    if run.options.until_failure {
+        run.check_failure()?;
+    }
     run.start(rules)?;
-    let finish = run.run();
-    run.end(finish)
+    match run.run() {
+        Ok(Finish::Point(pid)) => Ok(Outcome::Stopped(Box::new(run.leave_at_point(pid)?))),
+        finish => Ok(Outcome::Over(Box::new(run.end(finish)?))),
+    }
 }
 
 impl Rerun<'_> {

@@ -2,6 +2,7 @@
 
 pub mod class;
 pub mod compare;
+pub mod failure;
 pub mod gate;
 pub mod key;
 pub mod names;

@@ -5,7 +5,7 @@ use crate::repeat::Frame;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Version of the format. Raise it with every change that an older reader would misread.
-pub const VERSION: u8 = 11;
+pub const VERSION: u8 = 12;
 
 /// The oldest version that can be read. Its files mean the same in the current version.
 pub const OLDEST: u8 = 6;

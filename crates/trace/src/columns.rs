@@ -5,14 +5,17 @@ use crate::repeat;
 use hindsight_events::event::{LINE, MAX_BYTES, selected, tag};
 use hindsight_events::varint::{self, get, unzigzag, zigzag};
 use hindsight_events::{Decoder, Encoder, Event};
-use hindsight_isa::state::{CPU_STATE_LEN, VEC_STATE_LEN};
 use std::ops::Range;
 
 mod common;
+mod fresh;
 mod outline;
+mod shape;
 
 pub use common::PAGE;
+use fresh::{Filled, read_as};
 pub use outline::outline;
+use shape::{measure, shape};
 
 /// A chunk ends when its events have at least this many bytes in wire form.
 pub const CHUNK_BYTES: usize = 1 << 20;
@@ -41,93 +44,6 @@ mod col {
     pub const INT: usize = 5;
     /// Register states, digests, code, text.
     pub const BULK: usize = 6;
-}
-
-/// The wire form of an event other than a patch, behind tag and position.
-struct Shape {
-    /// Number of integers at the beginning.
-    ints: usize,
-    /// The first integer is a mask; each bit that is set stands for a further integer.
-    masked: bool,
-    /// Bytes behind the integers.
-    bulk: usize,
-    /// The last integer is the length of a byte string that follows.
-    string: bool,
-}
-
-fn shape(t: u8) -> Option<Shape> {
-    let s = |ints, bulk| {
-        Some(Shape {
-            ints,
-            masked: false,
-            bulk,
-            string: false,
-        })
-    };
-    let string = |ints| {
-        Some(Shape {
-            ints,
-            masked: false,
-            bulk: 0,
-            string: true,
-        })
-    };
-    const STATE: usize = CPU_STATE_LEN + VEC_STATE_LEN;
-    match t {
-        tag::PATCH_BYTES => s(3, 0),
-        tag::SYSCALL => s(7, 0),
-        tag::SYSCALL_RET | tag::REP_CHUNK | tag::CODE_EPOCH => s(1, 0),
-        tag::SEQ | tag::CODE_FROM | tag::RESTATE => s(1, 0),
-        tag::REGS => Some(Shape {
-            ints: 2,
-            masked: true,
-            bulk: 0,
-            string: false,
-        }),
-        tag::SIGNAL => s(3, 0),
-        tag::SET_STATE => s(0, STATE),
-        tag::KEY_FRAME => s(1, STATE),
-        tag::ZERO | tag::UNMAP | tag::TIME | tag::CHANGED => s(2, 0),
-        tag::CODE_OF => s(5, 0),
-        tag::MEMORY | tag::REGIME => string(2),
-        tag::FILE => string(8),
-        tag::FILE_OF => s(4, 0),
-        tag::MOVE | tag::PASSED => s(3, 0),
-        tag::DIGEST => s(0, 16),
-        tag::GAP_BEGIN => s(1, 0),
-        // The mask, the values that it selects, the parts, the length.
-        tag::GAP_END => Some(Shape {
-            ints: 3,
-            masked: true,
-            bulk: 0,
-            string: true,
-        }),
-        tag::MARK => string(2),
-        tag::END => string(3),
-        tag::CODE => string(3),
-        tag::X87 => string(4),
-        tag::MAP => string(7),
-        _ => None,
-    }
-}
-
-/// Lengths of the integers and of the bulk of a payload whose integers begin at `b[at]`.
-fn measure(s: &Shape, b: &[u8], at: usize) -> Option<(usize, usize)> {
-    let (mut end, mut last, mut n) = (at, 0, s.ints);
-    let mut i = 0;
-    while i < n {
-        (last, end) = get(b, end)?;
-        if i == 0 && s.masked {
-            n += last.count_ones() as usize;
-        }
-        i += 1;
-    }
-    let bulk = if s.string {
-        usize::try_from(last).ok()?
-    } else {
-        s.bulk
-    };
-    Some((end - at, bulk))
 }
 
 /// Why [`ChunkBuilder::push`] stopped.
@@ -229,6 +145,7 @@ impl ChunkBuilder {
                 tag::SYSCALL => self.integers(t, &wire[at..], 7),
                 tag::SYSCALL_RET => self.integers(t, &wire[at..], 1),
                 tag::MEMORY => self.memory(&wire[at..]),
+                tag::FRESH => self.fresh(&wire[at..]),
                 _ => self.other(t, &wire[at..], &mut seen),
             };
             match n {
@@ -554,11 +471,12 @@ fn split(raw: &[u8]) -> Option<[&[u8]; COLUMNS]> {
     rest.is_empty().then_some(columns)
 }
 
-/// Turns the columns of a chunk back into wire form. `None` if they do not fit together.
+/// Turns the columns of a chunk back into wire form, with [`Event::Memory`] in place of [`Event::Fresh`]. `None` if they do not
+/// fit together.
 pub fn merge(raw: &[u8]) -> Option<Vec<u8>> {
     let columns = split(raw)?;
     let mut out = Vec::with_capacity(raw.len() - LENGTHS);
-    let mut at = [0; COLUMNS];
+    let (mut at, mut filled) = ([0; COLUMNS], Filled::default());
     let copy = |c: usize, n: usize, out: &mut Vec<u8>, at: &mut [usize; COLUMNS]| {
         let part = columns[c].get(at[c]..at[c].checked_add(n)?)?;
         at[c] += n;
@@ -567,7 +485,9 @@ pub fn merge(raw: &[u8]) -> Option<Vec<u8>> {
     };
     let int = |c: usize, at: usize| Some(get(columns[c], at)?.1 - at);
     while at[col::TAG] < columns[col::TAG].len() {
-        let t = copy(col::TAG, 1, &mut out, &mut at)?[0];
+        let t = *columns[col::TAG].get(at[col::TAG])?;
+        at[col::TAG] += 1;
+        out.push(read_as(t));
         copy(
             col::POSITION,
             int(col::POSITION, at[col::POSITION])?,
@@ -583,6 +503,8 @@ pub fn merge(raw: &[u8]) -> Option<Vec<u8>> {
             copy(col::INT, n.ints, &mut out, &mut at)?;
             let masks = copy(col::MASK, n.masks, &mut out, &mut at)?;
             copy(col::WORD, selected(masks), &mut out, &mut at)?;
+        } else if t == tag::FRESH {
+            at[col::INT] = filled.append(columns[col::INT], at[col::INT], &mut out)?;
         } else {
             let (ints, bulk) = measure(&shape(t)?, columns[col::INT], at[col::INT])?;
             copy(col::INT, ints, &mut out, &mut at)?;

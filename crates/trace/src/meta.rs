@@ -151,6 +151,9 @@ pub struct Header {
     /// For so many nanoseconds, answers about the time were repeated. `None`: they were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_throttle: Option<u64>,
+    /// Seed of what stood in memory that the program got. `None`: what stood there by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill_fresh: Option<u32>,
     /// The recording has what transcendental instructions of the x87 gave. An older one does not.
     pub transcendental: bool,
     /// Of a recording that keeps only its latest part: its limit, and what was dropped.

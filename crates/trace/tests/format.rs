@@ -3,7 +3,8 @@
 mod common;
 
 use common::{Random, info, trace, wire, write_stream};
-use hindsight_events::{Decoder, Encoder, Event, MAX_EVENT};
+use hindsight_events::event::MAX_BYTES;
+use hindsight_events::{Decoder, Encoder, Event, MAX_EVENT, fresh};
 use hindsight_trace::meta::Ending;
 use hindsight_trace::{
     ChunkBuilder, Completeness, Error, Header, ModuleHash, Pushed, StreamKind, StreamSummary,
@@ -126,6 +127,32 @@ fn events_can_be_put_between_two_that_came_together() {
     let t = Trace::from_bytes(w.finish(Summary::default()).unwrap().0).unwrap();
     let zero = |pos, addr| format!("{pos} {:?}", Event::Zero { addr, len: 1 });
     assert_eq!(events(&loaded(&t, 1)), [zero(5, 1), zero(7, 2), zero(9, 3)]);
+}
+
+#[test]
+fn fresh_memory_is_read_with_its_bytes() {
+    let mut encoder = Encoder::default();
+    let (mut wire, mut read) = (Vec::new(), Vec::new());
+    let mut buf = [0; MAX_EVENT];
+    for n in 0..400u64 {
+        let (addr, len, key) = (n * 8192, 8192 - n as u32, 1 << 32 | n);
+        let len_of_wire = encoder.encode(n, &Event::Fresh { addr, len, key }, &mut buf);
+        wire.extend_from_slice(&buf[..len_of_wire]);
+        let mut bytes = [0; MAX_BYTES];
+        let bytes = fresh::bytes(key, len as usize, &mut bytes);
+        read.push(format!("{n} {:?}", Event::Memory { addr, bytes }));
+    }
+    let mut w = Writer::new(Vec::new(), &Header::default()).unwrap();
+    write_stream(&mut w, 1, &wire);
+    let trace = w.finish(Summary::default()).unwrap().0;
+    // 3 MB of bytes, none of which is in the file.
+    assert!(trace.len() < 10_000, "{} bytes", trace.len());
+    let t = Trace::from_bytes(trace).unwrap();
+    assert_eq!(events(&loaded(&t, 1)), read);
+    for c in t.chunks(1) {
+        assert!(t.load(c).unwrap().len() < 1100 << 10);
+        assert_eq!(t.load_outline(c).unwrap(), t.load(c).unwrap());
+    }
 }
 
 #[test]

@@ -192,6 +192,7 @@ impl Report {
             "x87 results",
             "patches of lines",
             "common cells",
+            "fresh memory",
         ];
         NAMES
             .into_iter()

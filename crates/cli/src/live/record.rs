@@ -146,6 +146,9 @@ fn builder(a: &args::Record, number: u64) -> Builder {
     if let Some(time) = a.clock_throttle {
         b = b.clock_throttle(time);
     }
+    if let Some(seed) = a.fill_fresh {
+        b = b.fill_fresh(seed.saturating_add(number as u32));
+    }
     match a.chaos {
         Some(seed) => b.chaos(seed as u64 + number),
         None => b,
@@ -206,6 +209,9 @@ fn tell(notice: &Notice, quiet: bool, alone: bool) {
                 };
                 say(&format!("the recording is not kept: {why}"));
             }
+            if let Some(text) = unfilled(outcome.unfilled) {
+                say(&text);
+            }
             for u in &outcome.unmatched {
                 say(&format!("{u}{}", near(u, outcome.file.as_deref())));
             }
@@ -236,6 +242,18 @@ pub fn report(s: &Summary, file: &str) -> String {
         size(s.trace_bytes),
         size(s.peak_memory_kib << 10),
     )
+}
+
+/// What `--fill-fresh` has left as it was, if anything.
+fn unfilled(programs: u32) -> Option<String> {
+    let of = match programs {
+        0 => return None,
+        1 => "a program".into(),
+        n => format!("{n} programs"),
+    };
+    Some(format!(
+        "--fill-fresh: no function malloc was found in {of}, so only stacks were filled there"
+    ))
 }
 
 /// Functions of the recorded programs that may have been meant, as the end of a message.

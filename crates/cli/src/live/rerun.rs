@@ -1,19 +1,24 @@
 //! `hindsight rerun`: a changed program gets the recorded inputs.
 
+use super::handover;
 use crate::out::println;
 use crate::{args, confine, say, travel};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hindsight_guard::sandbox;
 use hindsight_rerun::{
-    Divergence, Options, OutputDifference, Outputs, Report, Setup, Side, rerun, serve,
+    Divergence, Options, Outcome, OutputDifference, Outputs, Report, Setup, Side, Stopped, rerun,
+    serve,
 };
 use hindsight_text::{bytes, line, lines};
 use serde_json::{Value as Json, json};
 use std::io::{IsTerminal, Write};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 /// Frames of a call stack that are shown.
 const FRAMES: usize = 8;
+/// How long the half that reads the recording may take to end once it has said all.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Differences of output that are shown.
 const DIFFERENCES: usize = 8;
 
@@ -24,8 +29,11 @@ pub fn run(a: &args::Rerun) -> Result<i32> {
         serve(timeline, stream)?;
         Ok(0)
     };
-    let beside = |stream| run_program(a, options, stream);
-    confine::run_beside(&a.file, inside, beside)
+    if a.until_failure_point {
+        handover::needs_gdb()?;
+    }
+    let beside = |stream, ended| run_program(a, options, (stream, ended));
+    confine::run_beside_ended(&a.file, inside, beside)
 }
 
 fn options(a: &args::Rerun) -> Result<Options> {
@@ -43,10 +51,15 @@ fn options(a: &args::Rerun) -> Result<Options> {
         outputs,
         here: a.here.iter().map(real).collect::<Result<_>>()?,
         stop: a.stop,
+        until_failure: a.until_failure_point,
     })
 }
 
-fn run_program(a: &args::Rerun, options: Options, stream: UnixStream) -> Result<i32> {
+fn run_program(
+    a: &args::Rerun,
+    options: Options,
+    (stream, ended): (UnixStream, confine::Ended),
+) -> Result<i32> {
     let rules = sandbox::changes_nothing().context(
         "this kernel has no Landlock, which keeps programs from changing files: nothing is run",
     )?;
@@ -61,7 +74,10 @@ fn run_program(a: &args::Rerun, options: Options, stream: UnixStream) -> Result<
         rules,
         show: &mut show,
     };
-    let report = rerun(options, setup)?;
+    let report = match rerun(options, setup)? {
+        Outcome::Over(report) => report,
+        Outcome::Stopped(stopped) => return debug(&stopped, ended),
+    };
     match a.json {
         true => println(&serde_json::to_string_pretty(&report_json(&report))?),
         false => text(&report).iter().for_each(|l| say(l)),
@@ -87,6 +103,35 @@ fn print(to_stdout: bool, bytes: &[u8]) -> std::io::Result<()> {
         true => stdout.write_all(&text).and_then(|()| stdout.flush()),
         false => stderr.write_all(&text),
     }
+}
+
+/// The program stands where the recorded one failed. It is handed over to gdb.
+fn debug(s: &Stopped, ended: confine::Ended) -> Result<i32> {
+    let mut out = s.notes.clone();
+    if let Some(d) = &s.divergence {
+        divergence(d, &mut out);
+    }
+    out.push(
+        "the program stands behind the last call that the recorded one made before it failed:"
+            .into(),
+    );
+    side("recorded", &s.behind, FRAMES, &mut out);
+    out.push(match &s.failed_at {
+        Some(place) => format!(
+            "the recorded one failed in {}; what corresponds to that from here on is not known",
+            line(place)
+        ),
+        None => "what corresponds to its failure from here on is not known".into(),
+    });
+    out.push("nothing is fed to it any more: its system calls fail".into());
+    out.iter().for_each(|l| say(l));
+    if !ended.within(PATIENCE) {
+        s.kill();
+        bail!("the half that reads the recording does not end");
+    }
+    let failed = handover::become_gdb(s.pid);
+    s.kill();
+    Err(failed).context("cannot start gdb")
 }
 
 /// What is said at the end, line by line.
@@ -143,22 +188,8 @@ fn text(r: &Report) -> Vec<String> {
 
 fn divergence(d: &Divergence, out: &mut Vec<String>) {
     out.push(format!("the first call that does not match; {}:", d.then));
-    let mut side = |name: &str, s: &Side, frames: usize| {
-        let at = s
-            .position
-            .as_ref()
-            .map_or(String::new(), |p| format!(" at {p}"));
-        out.push(format!(
-            "  {name}{at} (process {}): {}",
-            s.pid,
-            line(&s.call)
-        ));
-        for f in s.stack.iter().take(frames) {
-            out.push(format!("      {}", line(f)));
-        }
-    };
     match &d.recorded {
-        Some(s) => side("recorded", s, FRAMES),
+        Some(s) => side("recorded", s, FRAMES, out),
         None => side(
             "recorded",
             &Side {
@@ -166,11 +197,28 @@ fn divergence(d: &Divergence, out: &mut Vec<String>) {
                 ..Side::default()
             },
             0,
+            out,
         ),
     }
-    side("now", &d.now, FRAMES);
+    side("now", &d.now, FRAMES, out);
     if let Some(last) = &d.last {
-        side("last that agreed", last, 1);
+        side("last that agreed", last, 1, out);
+    }
+}
+
+/// A call of one of the two programs, with the innermost frames of its call stack.
+fn side(name: &str, s: &Side, frames: usize, out: &mut Vec<String>) {
+    let at = s
+        .position
+        .as_ref()
+        .map_or(String::new(), |p| format!(" at {p}"));
+    out.push(format!(
+        "  {name}{at} (process {}): {}",
+        s.pid,
+        line(&s.call)
+    ));
+    for f in s.stack.iter().take(frames) {
+        out.push(format!("      {}", line(f)));
     }
 }
 

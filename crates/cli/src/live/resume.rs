@@ -1,5 +1,6 @@
 //! `hindsight resume`: a live process goes on from an instant of a recording.
 
+use super::handover;
 use crate::words::Spot;
 use crate::{args, confine, out, say, words};
 use anyhow::{Context, Result, bail};
@@ -9,10 +10,7 @@ use hindsight_timeline::Cancel;
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -76,8 +74,8 @@ fn beside(a: &args::Resume, stream: UnixStream, ended: confine::Ended) -> Result
         args::Files::Same => Choice::Same,
         args::Files::Recorded => Choice::Recorded,
     };
-    if a.gdb && !has_gdb() {
-        bail!("there is no gdb in PATH");
+    if a.gdb {
+        handover::needs_gdb()?;
     }
     let same = |file: &File, hash: &[u8; 16]| confine::is_called(file, hash);
     let prepared = Prepared::new(received, choice, &same)?;
@@ -172,13 +170,6 @@ fn list(numbers: &[i32]) -> String {
         .join(", ")
 }
 
-/// Whether gdb can be started.
-fn has_gdb() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_program = |m: std::fs::Metadata| m.is_file() && m.mode() & 0o111 != 0;
-    std::env::split_paths(&path).any(|f| f.join("gdb").metadata().is_ok_and(is_program))
-}
-
 fn as_json(p: &Prepared) -> String {
     let s = p.state();
     let value = json!({
@@ -207,13 +198,10 @@ fn asked() -> Result<bool> {
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
-/// Becomes gdb, which so is the process's parent and may trace it.
+/// Hands the process over to gdb.
 fn debug(pid: i32, made: Made) -> Result<i32> {
     let copies = unless_ended(made).stop();
-    // `exec` gives the signals that are handled here their usual actions.
-    let mut gdb = Command::new("gdb");
-    gdb.args(["-q", "-p", &pid.to_string()]);
-    let failed = gdb.exec();
+    let failed = handover::become_gdb(pid);
     hindsight_resume::kill(pid);
     if let Some(copies) = copies {
         let _ = std::fs::remove_dir_all(copies);

@@ -15,6 +15,7 @@ mod declared;
 mod endings;
 mod family;
 mod faults;
+mod fresh;
 mod groups;
 mod hangs;
 mod hiding;

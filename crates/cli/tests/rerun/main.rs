@@ -2,6 +2,7 @@
 
 mod any;
 mod fixes;
+mod point;
 mod same;
 mod threads;
 mod verdicts;

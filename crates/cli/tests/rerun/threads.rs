@@ -80,3 +80,24 @@ fn a_thread_that_loads_a_program_is_refused() {
     assert_eq!(done.status.code(), Some(2), "{said}");
     assert!(said.contains("loads another program"), "{said}");
 }
+
+/// Threads that wait are moved to another word, and signals go to one thread of several.
+#[test]
+fn threads_are_moved_and_get_signals() {
+    let s = Scene::new();
+    for (name, words, out, verdict) in [
+        ("moved", &[][..], "awake: 3", "no-failure"),
+        ("sent", &[], "1 2 3", "no-failure"),
+        ("sent", &["dies"], "1 2 3", "same-failure"),
+    ] {
+        let program = s.compile(&format!("rerun/threads/{name}.c"), &[]);
+        let mut argv = vec![program.to_str().unwrap()];
+        argv.extend(words);
+        let (done, trace) = s.record(&argv);
+        assert!(done.text().trim_end().ends_with(out), "{}", done.text());
+        // How often a thread sleeps until others have come depends on their order, which is not kept there.
+        let (_, report) = rerun::<&str>(&s, &trace, &[]);
+        assert_eq!(report["verdict"], verdict, "{report:#}");
+        assert_eq!(report["outputs"].as_array().unwrap().len(), 0, "{report:#}");
+    }
+}

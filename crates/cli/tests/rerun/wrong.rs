@@ -204,3 +204,19 @@ fn the_program_ends_with_what_reads_the_recording() {
     assert_eq!(status.code(), Some(2));
     soon(|| (!Path::new(&format!("/proc/{program}")).exists()).then_some(()));
 }
+
+/// How often a program asks for the time does not count. But one that does nothing else is ended, and one that waits for a time
+/// comes to it.
+#[test]
+fn a_program_that_asks_for_the_time_for_ever_is_ended() {
+    let s = Scene::new();
+    let program = s.compile("rerun/clock.c", &[]);
+    let program = program.to_str().unwrap();
+    let (_, trace) = s.record(&[program]);
+    let (_, report) = rerun(&s, &trace, &[program, "waits"]);
+    assert_eq!(report["verdict"], "no-failure", "{report:#}");
+    let (done, report) = rerun(&s, &trace, &[program, "ever"]);
+    assert_eq!(done.status.code(), Some(5), "{report:#}");
+    let why = report["why"].as_str().unwrap();
+    assert!(why.contains("asked for the time 100000 times"), "{why}");
+}

@@ -12,6 +12,7 @@ use hindsight_isa::xsave::Layout;
 use hindsight_isa::{Finer, LeftOpen};
 use hindsight_trace::{Guesses, Header, Lines, Machine, Saves, Text};
 use std::ffi::{OsStr, OsString};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// What both ways of recording tell the recorder.
@@ -46,6 +47,7 @@ pub fn config(b: &Builder, p: &Program, ctl_fd: i32) -> Result<Config> {
     // 0 would be none.
     c.chaos = b.chaos.map_or(0, |seed| seed + 1);
     c.clock_throttle = throttle(b);
+    c.fill_fresh = b.fill_fresh.map_or(0, NonZeroU32::get);
     let quiet = match b.regime {
         Some(r) => r == Regime::Quiet,
         None if b.state_points.is_some() => true,
@@ -121,6 +123,7 @@ pub fn program_header(b: &Builder, p: &Program) -> Header {
         part: b.selection.options(),
         chaos: b.chaos,
         clock_throttle: Some(throttle(b)).filter(|n| *n != 0),
+        fill_fresh: b.fill_fresh.map(NonZeroU32::get),
         data_limit: Some(b.common.data_limit(b.ring.is_some())),
         ..header(&b.common)
     }

@@ -17,12 +17,13 @@ use crate::sys::process::{self, Ended};
 use crate::translations::Translations;
 use hindsight_collector::{Collected, Collector, Control};
 use hindsight_events::config::Config;
+use hindsight_events::ring;
 use hindsight_events::shared_cache::Count;
 use hindsight_store as store;
 use hindsight_trace::meta::Ending;
 use hindsight_trace::{Header, Ring, RingSnapshot, Summary};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering::Release};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::mpsc;
 use std::time::{Instant, SystemTime};
 
@@ -103,8 +104,15 @@ pub fn work(
         file: None,
         summary,
         unmatched: b.selection.unmatched(control.header()),
+        unfilled: unfilled(control.header()),
     };
     Ok(output.conclude(outcome))
+}
+
+/// Programs in which no function was found by which they get memory.
+fn unfilled(header: &ring::Header) -> u32 {
+    let found = header.allocating.load(Relaxed);
+    header.filled.load(Relaxed).saturating_sub(found)
 }
 
 /// Where the recording goes.

@@ -3,7 +3,7 @@
 
 use crate::code::{cache, select};
 use crate::line;
-use crate::memory::{brk, maps, regime, shown};
+use crate::memory::{brk, fresh, maps, regime, shown};
 use crate::process::host::Host;
 use crate::process::loader;
 use crate::process::stack::Stack;
@@ -105,6 +105,7 @@ fn start(program: &loader::Program, sp: u64) -> ! {
     if quiet::possible() && t.emit.ctl().is_some() {
         regime::begin(t, &program.written);
     }
+    fresh::begin(t);
     dispatch::run(t)
 }
 

@@ -4,7 +4,7 @@
 
 use crate::code::cache;
 use crate::line;
-use crate::memory::page_sharing;
+use crate::memory::{fresh, page_sharing};
 use crate::signals::actions;
 use crate::stream::ring::{self, Emitter};
 use crate::sys::lock::Lock;
@@ -23,6 +23,8 @@ struct Request {
     flags: u64,
     /// The child's stack pointer. 0: the same as the parent's.
     sp: u64,
+    /// Bytes of the child's stack. 0: the call does not say it.
+    stack: u64,
     tls: u64,
     /// For `clone3`: its argument block. It gets the child's stack in the recorder.
     block: [u64; 32],
@@ -33,6 +35,7 @@ fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
     let mut r = Request {
         flags: a[0],
         sp: a[1],
+        stack: 0,
         tls: a[4],
         block: [0; 32],
         size: 0,
@@ -54,6 +57,7 @@ fn request(nr: u32, a: &[u64; 6]) -> Result<Request, u32> {
             }
             (r.flags, r.sp, r.tls, r.size) =
                 (r.block[0], r.block[5] + r.block[6], r.block[7], a[1]);
+            r.stack = r.block[6];
         }
     }
     Ok(r)
@@ -176,6 +180,11 @@ fn prepare(t: &mut Thread, r: &Request) -> Option<&'static mut Thread> {
     }
     child.signals.stepping = t.signals.stepping.of_child();
     child.selection = t.selection.of_child();
+    let stack = match r.sp {
+        0 => 0..0,
+        sp => fresh::stack_below(sp, r.stack),
+    };
+    child.fresh = t.fresh.of_child(stack);
     child.emulated.filters.copy(&t.emulated.filters);
     child.emulated.forbidden = t.emulated.forbidden;
     child.task.is_silent = t.task.is_silent;
@@ -235,6 +244,7 @@ extern "C" fn begin(t: *mut Thread) -> ! {
     t.code.epoch = cache::cache().code.epoch;
     t.sequence_always();
     t.begin();
+    fresh::fill_stack(t);
     pass::unblock(t);
     (t.task.run)(t)
 }

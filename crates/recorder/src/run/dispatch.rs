@@ -2,7 +2,7 @@
 //! instructions.
 
 use crate::calls::{perform, vsyscall};
-use crate::code::{cache, select};
+use crate::code::{allocators, cache, places, select};
 use crate::memory::regime;
 use crate::process::detach;
 use crate::run::shadow::Shadow;
@@ -46,6 +46,7 @@ pub fn run(t: &mut Thread) -> ! {
         t.code.leave();
         regime::arrive(t, pc);
         select::arrive(t, pc);
+        allocators::arrive(t, pc);
         if trap::begin(t) {
             continue;
         }
@@ -112,6 +113,7 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
     let (entered, plain) = (t.code.generation, t.is_plain());
     regime::arrive(t, pc);
     select::arrive(t, pc);
+    allocators::arrive(t, pc);
     let kind = desc.kind();
     // Only a jump is linked with the cache locked.
     let known = (kind != DescKind::Exit).then(|| cache::known(t, pc));
@@ -122,7 +124,9 @@ fn continue_at(t: &mut Thread, desc: &Desc, pc: u64) -> Option<u64> {
             (Some(cache), block)
         }
     };
-    if t.code.generation == entered && t.is_plain() == plain && !select::is_watched(t, pc) {
+    let awaited = select::is_awaited(t, pc) || allocators::is_awaited(t, pc);
+    let watched = awaited || places::is_watched(pc);
+    if t.code.generation == entered && t.is_plain() == plain && !watched {
         match kind {
             DescKind::Exit | DescKind::Indirect if chaos::leaves_open(t, pc) => {
                 drop(cache);

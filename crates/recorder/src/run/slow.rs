@@ -308,6 +308,13 @@ impl Thread {
         self.event(&Event::Memory { addr, bytes });
     }
 
+    /// Records that memory which the program has got, and not written yet, holds `bytes` at `addr`. They are those of `key`.
+    pub fn refresh(&mut self, addr: u64, bytes: &[u8], key: u64) {
+        self.write_cells(addr, bytes);
+        let len = bytes.len() as u32;
+        self.event(&Event::Fresh { addr, len, key });
+    }
+
     /// The program's executable memory in `addr..addr+len` has changed, was unmapped, or has become
     /// writable.
     pub fn invalidate_code(&mut self, addr: u64, len: u64) {

@@ -9,7 +9,7 @@
 //! - If it comes from elsewhere, [`crate::sys::lock`] takes care of it.
 #![allow(non_upper_case_globals, reason = "the kernel's names of system calls")]
 
-use crate::code::{cache, mapping, select};
+use crate::code::{cache, mapping, places};
 use crate::memory::{brk, maps, shown};
 use crate::stream::ring;
 use crate::sys::{self, heap, program};
@@ -31,7 +31,7 @@ pub fn hold(t: &Thread) -> impl Sized {
     let own = shown::hold();
     let held = (brk::hold(), cache::cache());
     let more = (
-        select::hold(),
+        places::hold(),
         maps::regions(),
         // After the tables of code and mappings, since owners of those ask for it.
         program::hold(),

@@ -373,6 +373,20 @@ pub fn note_rule(i: usize, reached: bool) {
     }
 }
 
+/// Tells the command line that a program has begun whose fresh memory is filled.
+pub fn note_filled() {
+    if let Some(h) = header() {
+        h.filled.fetch_add(1, Relaxed);
+    }
+}
+
+/// Tells it that a function was found by which that program gets memory.
+pub fn note_allocating() {
+    if let Some(h) = header() {
+        h.allocating.fetch_add(1, Relaxed);
+    }
+}
+
 /// Says whether a signal that asks for an end waits for the program. Signal handlers call this,
 /// too.
 pub fn note_signal(signo: i32, waits: bool) {

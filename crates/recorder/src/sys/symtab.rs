@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 const SHT_SYMTAB: u32 = 2;
 const SHT_DYNSYM: u32 = 11;
 const STT_FUNC: u8 = 2;
+const STB_LOCAL: u8 = 0;
 const PT_LOAD: u32 = 1;
 /// Bytes. Larger tables of names are not read.
 const MOST_NAMES: u64 = 256 << 20;
@@ -22,6 +23,9 @@ const BATCH: usize = 1024;
 pub enum Sought<'a> {
     /// A function's name, without its version.
     Name(&'a [u8]),
+    /// A function's name, if others can call it: of a file with symbols for the dynamic linker, one of these; otherwise one that is
+    /// not local.
+    Public(&'a [u8]),
     /// An address, as the file has it.
     Address(u64),
 }
@@ -62,13 +66,19 @@ fn search(fd: i32, sought: &[Sought], found: &mut dyn FnMut(usize, u64)) -> Opti
             found(i, at);
         }
     }
-    if !sought.iter().any(|s| matches!(s, Sought::Name(_))) {
+    let private = sought.iter().any(|s| matches!(s, Sought::Name(_)));
+    if !private && !sought.iter().any(|s| matches!(s, Sought::Public(_))) {
         return Some(());
     }
     let sections = read(fd, u64_at(&header, 40)?, 64 * u16_at(&header, 60)? as usize)?;
+    // A file that is not linked dynamically may have such a table with nothing but the first symbol, which is none.
+    let linked = |s: &[u8]| u32_at(s, 4) == Some(SHT_DYNSYM) && u64_at(s, 32) > Some(SYMBOL as u64);
+    let is_linked = sections.chunks_exact(64).any(linked);
     let mut seen = Vec::new();
     for s in sections.chunks_exact(64) {
-        if !matches!(u32_at(s, 4)?, SHT_SYMTAB | SHT_DYNSYM) {
+        let kind = u32_at(s, 4)?;
+        let public = kind == SHT_DYNSYM || !is_linked;
+        if !matches!(kind, SHT_SYMTAB | SHT_DYNSYM) || !public && !private {
             continue;
         }
         let link = u32_at(s, 40)? as usize;
@@ -94,8 +104,14 @@ fn search(fd: i32, sought: &[Sought], found: &mut dyn FnMut(usize, u64)) -> Opti
                     continue;
                 }
                 let name = name(&names, u32_at(symbol, 0)? as usize);
+                let global = public && info >> 4 != STB_LOCAL;
                 for (i, s) in sought.iter().enumerate() {
-                    if matches!(s, Sought::Name(wanted) if *wanted == name)
+                    let named = match s {
+                        Sought::Name(wanted) => *wanted == name,
+                        Sought::Public(wanted) => global && *wanted == name,
+                        Sought::Address(_) => false,
+                    };
+                    if named
                         && let Some(at) = offset(u64_at(symbol, 8)?)
                         && !seen.contains(&(i, at))
                     {

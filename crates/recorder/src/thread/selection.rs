@@ -56,6 +56,14 @@ pub struct Return {
     pub stack: Range<u64>,
 }
 
+impl Return {
+    /// Whether the call is over for a thread that comes to `pc` with this stack pointer: it has returned, or what it called has
+    /// left it in another way.
+    pub fn is_over(&self, pc: u64, sp: u64) -> bool {
+        sp >= self.sp && (pc == self.pc || self.stack.contains(&sp))
+    }
+}
+
 impl SelectionState {
     /// The state of a program's first thread.
     pub fn new() -> SelectionState {

@@ -15,6 +15,12 @@ use libc::*;
 
 /// So many calls in a row that are not recorded are too many.
 const LOST: u32 = 2000;
+/// A program that waits for a time asks for it again and again. After so many times that are not recorded, time goes on twice as
+/// fast.
+const PATIENT: u32 = 1000;
+/// So many times in a row are too many.
+const ASKED: u32 = 100_000;
+
 /// A system call that a process is about to make.
 pub struct Made {
     pub number: u64,
@@ -216,9 +222,11 @@ impl Rerun<'_> {
         while !self.process(pid).script.is_settled(slot) {
             self.load(pid)?;
         }
+        self.comes_to(pid, slot)?;
         let p = self.process(pid);
         let last = p.script.last(p.task.lane);
         p.progress();
+        p.asked = 0;
         let skipped = p.script.take(slot);
         let time = p.script.slot(slot).call.time;
         self.time = self.time.max(time);
@@ -358,7 +366,15 @@ impl Rerun<'_> {
         if let Some(slot) = slot {
             return self.replay(pid, made, slot, true);
         }
-        self.time = self.time.saturating_add(1000);
+        let p = self.process(pid);
+        p.asked = p.asked.saturating_add(1);
+        if p.asked > ASKED {
+            let why =
+                format!("it asked for the time {ASKED} times in a row, which is not recorded");
+            return Err(Trouble::Finish(Finish::TooFar(why)));
+        }
+        let step = 1000u64 << (p.asked / PATIENT).min(40);
+        self.time = self.time.saturating_add(step);
         let time = match (made.number as i64, made.args[0] as i32) {
             (SYS_clock_gettime, CLOCK_REALTIME | CLOCK_REALTIME_COARSE | CLOCK_TAI) => self.time,
             // Since the machine was started, or of the processor.

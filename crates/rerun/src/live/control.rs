@@ -1,7 +1,7 @@
 //! The recorded program runs with its own recording, to see whether that tells of the order of its threads.
 
 use super::recording::Recording;
-use super::{Options, Rerun, once};
+use super::{Options, Outcome, Rerun, once};
 use crate::report::Control;
 use hindsight_guard::regular::{self, Links};
 use std::ffi::OsStr;
@@ -18,9 +18,10 @@ pub fn run(recording: &mut Recording, options: &Options, rules: OwnedFd) -> Cont
         outputs: options.outputs,
         here: Vec::new(),
         stop: false,
+        until_failure: false,
     };
     match once(recording, own, rules, &mut |_, _| ()) {
-        Ok(report) if report.agrees() => Control::Agrees,
+        Ok(Outcome::Over(report)) if report.agrees() => Control::Agrees,
         Ok(_) => Control::Differs,
         Err(e) => Control::Fails(e.to_string()),
     }

@@ -221,6 +221,7 @@ impl Rerun<'_> {
             calls_before: 0,
             events: HashMap::new(),
             fault: None,
+            asked: 0,
         };
         self.processes.insert(pid, process);
         self.owners.insert(pid, pid);

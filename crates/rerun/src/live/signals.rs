@@ -2,7 +2,7 @@
 
 use super::calls::Made;
 use super::threads::State;
-use super::{After, Done, Rerun, Task};
+use super::{After, Done, Finish, Rerun, Task, Trouble};
 use crate::plan::class::Class;
 use crate::plan::signals::{is_fatal, is_sent};
 use crate::wire::{End, Signal};
@@ -36,6 +36,10 @@ impl Rerun<'_> {
         if p.task.is_new {
             return self.begin_child(pid);
         }
+        if s.number == SIGSTOP && self.is_at_point(pid) {
+            return Err(Trouble::Finish(Finish::Point(pid)));
+        }
+        let p = self.process(pid);
         if s.number == SIGSTOP && std::mem::take(&mut p.task.interrupted) {
             match p.is_shared() {
                 true => {

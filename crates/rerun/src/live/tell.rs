@@ -65,7 +65,7 @@ impl Rerun<'_> {
     }
 
     /// What the recorded program did.
-    fn recorded(&mut self, pid: i32, slot: usize) -> Result<Side, Error> {
+    pub fn recorded(&mut self, pid: i32, slot: usize) -> Result<Side, Error> {
         let p = self.process(pid);
         let (call, thread, seen) = (
             &p.script.slot(slot).call,
@@ -178,11 +178,17 @@ impl Rerun<'_> {
                 (Some(now), verdict, why)
             }
             Finish::TooFar(why) => (None, Verdict::TooFar, Some(why)),
+            Finish::Point(_) => (None, Verdict::TooFar, None),
             Finish::Cut => {
                 let why = "the recording ends here: it was cut";
                 (None, Verdict::TooFar, Some(why.into()))
             }
         };
+        if self.options.until_failure {
+            let why =
+                "it did not come to the last call that the recorded program made before it failed";
+            self.note(why.into());
+        }
         let outputs = self.differences();
         let written = self.written();
         let unknown = written
@@ -294,7 +300,7 @@ impl Rerun<'_> {
     }
 
     /// The last program of the first recorded process.
-    fn recorded_last(&self) -> Option<&Image> {
+    pub fn recorded_last(&self) -> Option<&Image> {
         let mut image = self.begin.images.iter().find(|i| i.parent == 0)?;
         loop {
             let next = self.begin.images.iter().find(|n| {
@@ -311,7 +317,7 @@ impl Rerun<'_> {
     }
 
     /// Where the recorded program failed by a signal.
-    fn failed_at(&mut self, end: End, thread: Option<u32>) -> Result<Option<String>, Error> {
+    pub fn failed_at(&mut self, end: End, thread: Option<u32>) -> Result<Option<String>, Error> {
         let (End::Signal(_), Some(thread)) = (end, thread) else {
             return Ok(None);
         };

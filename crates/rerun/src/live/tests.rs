@@ -1,8 +1,8 @@
 //! Recordings that were made to do harm. The half that reads them is played by a thread that says anything.
 
-use super::{Error, Options, Outputs, Setup, rerun};
+use super::{Error, Options, Outcome, Outputs, Setup, rerun};
 use crate::report::{Report, Verdict};
-use crate::wire::{self, Begin, Call, End, Image, Question};
+use crate::wire::{self, Begin, Call, End, Image, Member, Question};
 use hindsight_guard::sandbox::changes_nothing;
 use libc::*;
 use std::os::unix::net::UnixStream;
@@ -66,6 +66,16 @@ impl Hostile {
 
     /// Runs a script of Perl with it, in a folder. What it prints is returned, too.
     fn run(&self, folder: &Path, script: &str) -> (Result<Report, Error>, String) {
+        self.run_until(folder, script, false)
+    }
+
+    /// The same, until the failure if that is asked for and is reached.
+    fn run_until(
+        &self,
+        folder: &Path,
+        script: &str,
+        until_failure: bool,
+    ) -> (Result<Report, Error>, String) {
         let (mine, its) = UnixStream::pair().unwrap();
         let options = Options {
             program: Some("/usr/bin/perl".into()),
@@ -73,6 +83,7 @@ impl Hostile {
             outputs: Outputs::Compare,
             here: Vec::new(),
             stop: false,
+            until_failure,
         };
         let mut shown = Vec::new();
         let report = std::thread::scope(|scope| {
@@ -82,7 +93,10 @@ impl Hostile {
                 rules: changes_nothing().unwrap(),
                 show: &mut |_, bytes| shown.extend_from_slice(bytes),
             };
-            rerun(options, setup)
+            rerun(options, setup).map(|outcome| match outcome {
+                Outcome::Over(report) => *report,
+                Outcome::Stopped(_) => unreachable!("it was not to stop"),
+            })
         });
         (report, String::from_utf8(shown).unwrap())
     }
@@ -325,4 +339,32 @@ fn odd_numbers_are_no_harm() {
             Err(e) => assert!(!e.to_string().is_empty()),
         }
     }
+}
+
+/// Threads that no honest recording has: too many, threads that never end, and the one that failed is none of them.
+#[test]
+fn odd_threads_are_no_harm() {
+    let dir = tempfile::tempdir().unwrap();
+    let member = |n: u32| Member {
+        thread: n,
+        tid: n as i32,
+        length: u64::MAX,
+    };
+    let with = |threads: u32, until_failure: bool| {
+        let mut h = Hostile::new(End::Signal(SIGSEGV), Vec::new());
+        h.image.others = (0..threads).map(|n| member(n + 2)).collect();
+        h.image.ended_by = 99_999;
+        h.run_until(dir.path(), "print 'lives'", until_failure)
+    };
+    let (report, shown) = with(300, false);
+    let report = report.unwrap();
+    assert_eq!(report.now, Some(End::Status(0)), "{report:?}");
+    assert_eq!(shown, "lives");
+    let (report, shown) = with(513, false);
+    let said = report.unwrap_err().to_string();
+    assert!(said.contains("more than 512 threads"), "{said}");
+    assert_eq!(shown, "");
+    // The thread that failed made no call behind which the program could stop.
+    let (report, _) = with(3, true);
+    assert_eq!(report.unwrap().now, Some(End::Status(0)));
 }

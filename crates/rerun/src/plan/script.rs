@@ -197,6 +197,11 @@ impl Script {
         self.ended = false;
     }
 
+    /// How many calls are loaded.
+    pub fn loaded(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Whether all calls are loaded.
     pub fn is_loaded(&self) -> bool {
         self.ended

@@ -1,7 +1,7 @@
 //! A chunk without what its patches say. Where the predictor fails often, patches are nearly all of a chunk. Who wants to know the
 //! other events need not read them.
 
-use super::{LENGTHS, col, lines, measure, put, shape, split};
+use super::{Filled, LENGTHS, col, lines, measure, put, read_as, shape, split};
 use hindsight_events::event::{selected, tag};
 use hindsight_events::varint::get;
 
@@ -26,7 +26,7 @@ pub fn outline(raw: &[u8]) -> Option<Vec<u8>> {
     let (mut position, mut int, mut bulk, mut masks) = (0, 0, 0usize, 0usize);
     // The distance from the last event that was put out.
     let mut distance = 0u64;
-    let mut begins = true;
+    let (mut begins, mut filled) = (true, Filled::default());
     for t in columns[col::TAG] {
         let (delta, behind) = get(columns[col::POSITION], position)?;
         position = behind;
@@ -41,11 +41,15 @@ pub fn outline(raw: &[u8]) -> Option<Vec<u8>> {
         if is_patch && !begins {
             continue;
         }
-        out.push(if is_patch { tag::PATCH } else { *t });
+        out.push(if is_patch { tag::PATCH } else { read_as(*t) });
         put(&mut out, distance);
         (distance, begins) = (0, *t == tag::TIME);
         if is_patch {
             out.extend_from_slice(&NOTHING);
+            continue;
+        }
+        if *t == tag::FRESH {
+            int = filled.append(columns[col::INT], int, &mut out)?;
             continue;
         }
         let (ints, bytes) = measure(&shape(*t)?, columns[col::INT], int)?;
@@ -104,7 +108,12 @@ mod tests {
                     words: [random(1 << 40); 8],
                 };
                 let masks = [random(256) as u8; 5];
-                let event = match random(9) {
+                let event = match random(10) {
+                    9 => Event::Fresh {
+                        addr: random(1 << 40),
+                        len: random(8193) as u32,
+                        key: random(1 << 60),
+                    },
                     8 => Event::Lines {
                         line: 4096 * random(1 << 40) + 64 * random(60),
                         masks: &masks,

@@ -96,6 +96,11 @@ pub struct Record {
     /// system call or got a signal since. The recording of a program that asks all the time becomes smaller.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub clock_throttle: Option<std::time::Duration>,
+    /// Fill memory that the program has not written yet with what programs usually find there, instead of zeros that hide errors:
+    /// the first 64 KiB of each block of `malloc` and its like, and of each stack that begins. Each SEED (from 1) gives other
+    /// bytes, and the same ones each time. With `--retry`, each run takes the next seed.
+    #[arg(long, value_name = "SEED", conflicts_with = "plain")]
+    pub fill_fresh: Option<std::num::NonZeroU32>,
     /// Record all memory each time a time has passed, such as `1s` or `every=1s`, or what has changed of it (see `states`).
     /// `events=N`: each time a thread has had N events. `calls`: before calls that make a thread or a process, execute a program, or
     /// map or unmap a MiB or more, but not twice within 100 ms. For processes in the quiet regime, in which they then begin.

@@ -18,6 +18,10 @@ pub struct Rerun {
     /// End at the first call that does not match. Otherwise the run goes on wherever it can.
     #[arg(long)]
     pub stop: bool,
+    /// Stop where the recorded program failed: behind the last call that it made before. gdb is started there. The program's system
+    /// calls fail from there on.
+    #[arg(long, conflicts_with = "json")]
+    pub until_failure_point: bool,
     /// Do not show what the program prints.
     #[arg(short, long)]
     pub quiet: bool,

@@ -1,7 +1,7 @@
 //! What threads need to make translations while none of them has the cache.
 
 use super::{Fetch, SOURCE, base, codecheck};
-use crate::code::{epochs, select, shared_translations};
+use crate::code::{epochs, places, shared_translations};
 use crate::memory::maps::{Region, regions};
 use crate::sys::guard;
 use alloc::boxed::Box;
@@ -78,9 +78,9 @@ impl Maker {
         let (source, pages) = (&self.source[..n], &mut self.pages);
         pages.clear();
         translator.want_map = false;
-        // An address at which recording begins or ends begins a block, unless an instruction lies
+        // A function at which the runtime looks begins a block, unless an instruction lies
         // across it.
-        let limit = select::room(pc, n);
+        let limit = places::room(pc, n);
         let known = &source[..limit];
         self.restored = !site.writable
             && !anew

@@ -122,7 +122,7 @@ impl Sets {
 fn role(program: u64) -> Role {
     let c = config::get();
     // Single blocks and jumps matter in these cases.
-    if c.chaos != 0 || c.select[0] != 0 || c.attached != 0 {
+    if c.chaos != 0 || c.select[0] != 0 || c.fill_fresh != 0 || c.attached != 0 {
         return Role::Nothing;
     }
     let Some(shared) = ring::shared_cache() else {
