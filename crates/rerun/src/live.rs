@@ -6,6 +6,7 @@ mod control;
 mod files;
 mod futex;
 mod memory;
+mod messages;
 mod moved;
 mod pass;
 mod processes;
@@ -24,6 +25,7 @@ use crate::report::{Control, Divergence, Report};
 use crate::wire::{Begin, End, Image};
 use hindsight_remote::{Ended, Halt, Regs, Thread};
 use memory::ProcessMemory;
+use messages::Came;
 use recording::Recording;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
@@ -106,6 +108,8 @@ enum After {
     Read(Box<Regs>, FileId),
     /// It has mapped memory, where this goes.
     Map(Box<Regs>, Vec<u8>),
+    /// It has made a descriptor in place of one that came in a message.
+    Came(Box<Came>),
     /// The registers are restored, but for the result.
     Restore(Box<Regs>),
 }

@@ -212,3 +212,36 @@ fn a_pipe_is_read_as_it_came() {
     assert_eq!(report["agrees"], true, "{report:#}");
     assert!(began.elapsed().as_secs() < 4, "{:?}", began.elapsed());
 }
+
+/// A process gets descriptors from another one. They have the numbers that are free here, and stand for the recorded ones.
+#[test]
+fn descriptors_come_in_messages() {
+    let s = Scene::new();
+    let program = s.compile("rerun/descriptors.c", &[]);
+    fs::write(s.path("file"), "first").unwrap();
+    fs::write(s.path("other"), "second").unwrap();
+    let program = program.to_str().unwrap();
+    let (done, trace) = s.record(&[program]);
+    for part in [
+        "two: 2 descriptors\n3 first, 1\n",
+        "one: 1 descriptors, 0\n3 second\n",
+    ] {
+        assert!(done.text().contains(part), "{}", done.text());
+    }
+    fs::write(s.path("file"), "later").unwrap();
+    let (_, report) = rerun::<&str>(&s, &trace, &[]);
+    assert_eq!(report["agrees"], true, "{report:#}");
+    let again = s.run(s.hindsight(&["rerun"]).arg(&trace));
+    let lines = |text: String| {
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        // Two processes print.
+        lines.sort();
+        lines
+    };
+    assert_eq!(lines(again.text()), lines(done.text()));
+    // Who sends another file does something else.
+    let (_, report) = rerun(&s, &trace, &[program, "other"]);
+    assert_eq!(report["agrees"], false, "{report:#}");
+    let now = report["divergence"]["now"]["call"].as_str().unwrap();
+    assert!(now.starts_with("sendmsg("), "{report:#}");
+}

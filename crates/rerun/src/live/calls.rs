@@ -1,5 +1,6 @@
 //! A system call of the program: what is done about it.
 
+use super::messages::sent;
 use super::watch::Quiet;
 use super::{After, Done, Error, FOREIGN, Finish, Process, Rerun, Trouble};
 use crate::plan::class::{Class, class, class_now, is_lasting, makes_new};
@@ -59,7 +60,10 @@ impl Made {
             Some(id) if id < FOREIGN => File::Is(id),
             Some(id) => File::Foreign(id),
         };
-        let key = key(number, &args, &texts, &find).by(p.task.lane);
+        let sent = sent(p, number, &args).into_iter().map(find);
+        let key = key(number, &args, &texts, &find)
+            .by(p.task.lane)
+            .sending(sent.collect());
         Made {
             number,
             args,
@@ -88,6 +92,14 @@ impl Rerun<'_> {
         p.overdue = None;
         p.quiet = Quiet::default();
         let r = p.task.thread.regs()?;
+        if p.task
+            .after
+            .as_ref()
+            .is_some_and(|a| matches!(a, After::Came(c) if c.is_call(&r)))
+            && let Some(After::Came(came)) = p.task.after.take()
+        {
+            return self.bring(pid, came);
+        }
         // A signal came before it was done, and the kernel makes it again.
         let again = match &p.task.after {
             Some(After::Wait(before, _)) => before.orig_rax == r.orig_rax,

@@ -11,6 +11,7 @@ pub use input::Input;
 use super::class::{Class, class, is_lasting};
 use super::compare::{Compare, Move};
 use super::key::{File, Key, key};
+use super::message;
 use super::table::{FileId, Table};
 use crate::wire::{Blob, Call, Signal};
 use lanes::Lane;
@@ -206,15 +207,19 @@ impl Script {
         let class = class(call.number, &call.args);
         let table = &self.table;
         let find = |fd: i32| table.find(fd).map_or(File::Closed, File::Is);
-        let key = key(call.number, &call.args, &call.texts, &find).by(call.lane);
+        let key = key(call.number, &call.args, &call.texts, &find)
+            .by(call.lane)
+            .sending(message::sent(&call).map(find).collect());
         let is_own = |f: File| matches!(f, File::Is(id) if files.own.contains(&id));
         let is_here = is_asked_by_path(class)
             && (call.texts.iter().flatten()).any(|t| !t.is_empty() && files.is_here(t));
         let mut counts = class.is_matched() && !is_own(key.file()) && !is_here;
         let pair = pair(&call);
-        let made = (self.table).apply(call.number, &call.args, call.result, pair, &mut || {
-            files.fresh()
-        });
+        let mut fresh = || files.fresh();
+        let table = &mut self.table;
+        let mut made = table.apply(call.number, &call.args, call.result, pair, &mut fresh);
+        let came = message::received(&call).into_iter().map(|(_, fd)| fd);
+        made.extend(table.receive(came, message::closes_on_exec(&call.args), &mut fresh));
         if call.library || is_here || call.number as i64 == libc::SYS_memfd_create {
             files.own.extend(&made);
         }

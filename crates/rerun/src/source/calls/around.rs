@@ -2,6 +2,7 @@
 
 use super::ERRORS;
 use crate::plan::class::{Class, class};
+use crate::plan::message;
 use crate::source::Error;
 use crate::wire::{Blob, Call, LARGEST, Written};
 use hindsight_syscalls::{Arg, Memory, Range, outputs, signature};
@@ -13,6 +14,8 @@ use std::cell::{Cell, RefCell};
 const TEXT: usize = 4096;
 /// Bytes that are looked up at a time. An answer takes far more memory.
 const PART: usize = 1 << 16;
+/// The longest address of a peer.
+const LONGEST: u32 = 128;
 /// The most buffers of a list.
 const BUFFERS: u64 = 1024;
 /// The kernel moves no more bytes in a call.
@@ -208,11 +211,46 @@ impl Around<'_> {
         let (at, len) = match call.number as i64 {
             SYS_epoll_ctl => (a[3], 12),
             SYS_poll | SYS_ppoll => (a[0], 8 * a[1].min(1 << 16) as usize),
+            SYS_sendmsg => match self.besides(a[1]) {
+                Some((at, len)) => (at, len),
+                None => return,
+            },
             SYS_clone3 => return self.older(call),
             _ => return,
         };
         let bytes = self.bytes(at, len);
         call.given = bytes.into_iter().map_while(|b| b).collect();
+    }
+
+    /// Where stands what comes with a message besides its bytes, and how long that is.
+    fn besides(&self, message: u64) -> Option<(u64, usize)> {
+        let at = self.word(message.wrapping_add(message::CONTROL))?;
+        let len = self.word(message.wrapping_add(message::CONTROL_LEN))?;
+        Some((at, len.min(message::MOST) as usize))
+    }
+
+    /// What came with a message besides its bytes: the header, the address of the peer, and control messages.
+    fn headed(&self, call: &mut Call) {
+        const HEADER: usize = 56;
+        let at = call.args[1];
+        let field = |n: u64| self.word(at.wrapping_add(n));
+        let name = (field(message::NAME)).zip(field(message::NAME_LEN).map(|n| n as u32));
+        let name = name.map(|(at, len)| (at, len.min(LONGEST) as usize));
+        let none = (0, 0);
+        for (address, len) in [
+            (at, HEADER),
+            name.unwrap_or(none),
+            self.besides(at).unwrap_or(none),
+        ] {
+            call.written.push(Written {
+                address,
+                bytes: self.bytes(address, len),
+            });
+        }
+        let control = &call.written[message::CONTROL_WRITTEN].bytes;
+        if message::descriptors(control).is_none() {
+            call.unknown += control.len() as u64;
+        }
     }
 
     /// What `clone3` makes stands in memory. The call becomes the older one that makes the same.
@@ -263,7 +301,6 @@ impl Around<'_> {
             _ if !is_stream => 0,
             // The first one has the bytes.
             SYS_recvfrom => usize::from(n > 0),
-            SYS_recvmsg => 0,
             _ => usize::MAX,
         };
         for r in ranges.into_iter().skip(skipped) {
@@ -272,10 +309,9 @@ impl Around<'_> {
                 address: r.addr,
                 bytes: self.bytes(r.addr, len),
             });
-            if nr as i64 == SYS_recvmsg && call.written.len() == 1 {
-                // The header; the rest is told by what it names.
-                break;
-            }
+        }
+        if nr as i64 == SYS_recvmsg && ret >= 0 {
+            self.headed(call);
         }
     }
 }
