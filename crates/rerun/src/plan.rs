@@ -4,6 +4,7 @@ pub mod class;
 pub mod compare;
 pub mod gate;
 pub mod key;
+pub mod mapped;
 pub mod message;
 pub mod names;
 pub mod script;

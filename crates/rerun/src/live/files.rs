@@ -16,6 +16,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// No larger files are compared with what was recorded of them.
 const COMPARED: u64 = 1 << 28;
@@ -327,6 +328,18 @@ impl Rerun<'_> {
         self.pass_and(pid, After::Map(Box::new(r), bytes))
     }
 
+    /// What a file held when the recorded process mapped it, if that had read it before.
+    fn was_mapped(&mut self, pid: i32, file: FileId) -> Done<Option<Arc<[u8]>>> {
+        loop {
+            let script = &self.process(pid).script;
+            match script.mapped.content(file) {
+                Some(content) => return Ok(content),
+                None if script.wants_more() => self.load(pid)?,
+                None => return Ok(None),
+            }
+        }
+    }
+
     /// The recorded content of a mapped file, if the file is not here or has another one.
     fn changed(&mut self, pid: i32, fd: i32, file: FileId) -> Done<Option<Vec<u8>>> {
         let is_real = self.real.contains(&file);
@@ -338,6 +351,9 @@ impl Rerun<'_> {
             }
         };
         let Some(path) = path else { return Ok(None) };
+        if let Some(known) = self.was_mapped(pid, file)? {
+            return Ok(Some(known.to_vec()));
+        }
         let key = path.as_os_str().as_bytes().to_vec();
         if let Some(known) = self.contents.get(&key) {
             return Ok(known.clone());

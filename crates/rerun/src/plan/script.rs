@@ -11,6 +11,7 @@ pub use input::Input;
 use super::class::{Class, class, is_lasting};
 use super::compare::{Compare, Move};
 use super::key::{File, Key, key};
+use super::mapped::Mapped;
 use super::message;
 use super::table::{FileId, Table};
 use crate::wire::{Blob, Call, Signal};
@@ -151,6 +152,8 @@ pub struct Script {
     newest: Option<usize>,
     kept: usize,
     dropped: usize,
+    /// What mapped files held.
+    pub mapped: Mapped,
 }
 
 impl Script {
@@ -223,6 +226,7 @@ impl Script {
         if call.library || is_here || call.number as i64 == libc::SYS_memfd_create {
             files.own.extend(&made);
         }
+        self.mapped.follow(&call, key.file(), &made);
         let index = self.slots.len();
         match (class, key.file()) {
             // Calls that do not return are no reads.
@@ -236,7 +240,8 @@ impl Script {
                 if let Some(at) = place_written(call.number, &call.args) {
                     outputs.recorded_goes(file, Move::Once(at));
                 }
-                outputs.recorded(file, &call.sent, &call.unsure);
+                let believed = self.mapped.fill(&mut call);
+                outputs.recorded(file, &call.sent, &call.unsure, &believed);
             }
             _ => {
                 if let (File::Is(file), Some(to)) = (key.file(), seeks(&call)) {
@@ -386,7 +391,7 @@ impl Script {
     }
 
     /// Whether calls that are not loaded may be the one that is looked for.
-    fn wants_more(&self) -> bool {
+    pub fn wants_more(&self) -> bool {
         let (before, loaded) = self.counted;
         !self.ended && loaded < before + AHEAD && self.slots.len() < self.reached + FARTHEST
     }
