@@ -9,6 +9,7 @@ mod memory;
 mod messages;
 mod moved;
 mod pass;
+mod places;
 mod processes;
 mod recording;
 mod signals;
@@ -26,6 +27,7 @@ use crate::wire::{Begin, End, Image};
 use hindsight_remote::{Ended, Halt, Regs, Thread};
 use memory::ProcessMemory;
 use messages::Came;
+use places::Heap;
 use recording::Recording;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
@@ -110,6 +112,8 @@ enum After {
     Map(Box<Regs>, Vec<u8>),
     /// It has made a descriptor in place of one that came in a message.
     Came(Box<Came>),
+    /// Its heap was to get longer or shorter, with these registers.
+    Heap(Box<Regs>),
     /// The registers are restored, but for the result.
     Restore(Box<Regs>),
 }
@@ -191,6 +195,7 @@ struct Process {
     quiet: Quiet,
     /// Calls before those of the present program image.
     calls_before: u64,
+    heap: Heap,
     /// What its registers for events (`epoll`) are: recorded, and now.
     events: HashMap<u64, u64>,
     /// Where it failed.

@@ -262,3 +262,16 @@ fn what_is_written_from_a_mapped_file_is_known() {
     assert_eq!(report["agrees"], false, "{report:#}");
     assert_eq!(report["verdict"], "diverged", "{report:#}");
 }
+
+/// Memory lies where it did, so programs that print addresses, or depend on them, agree.
+#[test]
+fn memory_is_where_it_was() {
+    let s = Scene::new();
+    let program = s.compile("rerun/addresses.c", &["-pthread"]);
+    let program = program.to_str().unwrap();
+    let (done, trace) = s.record(&[program]);
+    assert_eq!(done.text().lines().count(), 8, "{}", done.text());
+    let (_, report) = rerun::<&str>(&s, &trace, &[]);
+    assert_eq!(report["agrees"], true, "{report:#}");
+    assert_eq!(report["verdict"], "no-failure", "{report:#}");
+}

@@ -112,11 +112,7 @@ impl Rerun<'_> {
         }
         let made = Made::of(p, &r, &self.renamed);
         match made.class {
-            Class::Own => {
-                self.shares |=
-                    made.number as i64 == SYS_mmap && made.args[3] as i32 & MAP_SHARED != 0;
-                return self.pass(pid);
-            }
+            Class::Own => return self.own(pid, &made, r),
             Class::Refused(why) => return Err(self.refused(pid, &made, why)),
             Class::Absent => return self.answer(pid, -ENOSYS as i64 as u64),
             Class::Descriptors => return self.descriptors(pid, &made),

@@ -295,20 +295,20 @@ impl Rerun<'_> {
         self.shares |= flags & MAP_SHARED != 0;
         let p = self.process(pid);
         let Some(file) = p.table.find(made.args[4] as i32) else {
-            return self.pass(pid);
+            return self.place(pid, made, r);
         };
         // Whoever writes the file changes that memory too, also where it is not shared.
         self.shares |= self.memory.contains(&file);
         let kernels =
             self.files.own.contains(&file) || self.foreign.get(&file).is_some_and(|f| f.is_real);
         if kernels {
-            return self.pass(pid);
+            return self.place(pid, made, r);
         }
         if flags & MAP_SHARED != 0 && made.args[2] as i32 & PROT_WRITE != 0 {
             return Err(self.refused(pid, made, "it shares the memory of a file"));
         }
         let Some(content) = self.changed(pid, made.args[4] as i32, file)? else {
-            return self.pass(pid);
+            return self.place(pid, made, r);
         };
         if made.args[2] as i32 & PROT_EXEC != 0 {
             return Err(self.refused(pid, made, "it would execute the recorded content of a file"));
@@ -324,6 +324,7 @@ impl Rerun<'_> {
         new.r10 =
             ((flags & !(MAP_SHARED | MAP_SHARED_VALIDATE)) | MAP_PRIVATE | MAP_ANONYMOUS) as u64;
         (new.r8, new.r9) = (u64::MAX, 0);
+        new.rdi = self.place_of(pid, made)?.unwrap_or(new.rdi);
         self.process(pid).task.thread.set_regs(&new)?;
         self.pass_and(pid, After::Map(Box::new(r), bytes))
     }

@@ -152,6 +152,8 @@ pub struct Script {
     newest: Option<usize>,
     kept: usize,
     dropped: usize,
+    /// Where the calls of the present program begin.
+    begun: usize,
     /// What mapped files held.
     pub mapped: Mapped,
 }
@@ -198,6 +200,7 @@ impl Script {
     /// The program of the process was replaced, and more calls will come.
     pub fn next_program(&mut self) {
         self.table.exec();
+        self.begun = self.slots.len();
         self.ended = false;
     }
 
