@@ -380,10 +380,9 @@ impl Script {
 
     /// The next call of a thread that is left, and that is like this.
     pub fn like(&self, lane: u32, is: &dyn Fn(&Call) -> bool) -> Option<usize> {
-        let of_lane = |i: &usize| self.slots[*i].call.lane == lane;
-        let near = (self.reached_by(lane)..self.slots.len()).filter(of_lane);
-        near.take(NEAR)
-            .find(|i| self.is_left_out(*i) && is(&self.slots[*i].call))
+        let left = |i: &usize| self.slots[*i].call.lane == lane && self.is_left_out(*i);
+        let near = (self.reached_by(lane)..self.slots.len()).filter(left);
+        near.take(NEAR).find(|i| is(&self.slots[*i].call))
     }
 
     /// The next call that is left, if it may be one with this key, because its path is not known.
