@@ -1,7 +1,6 @@
 //! Answers that come from the recording.
 
 use super::calls::Made;
-use super::places::has_moved;
 use super::{After, Done, Error, FOREIGN, Rerun};
 use crate::plan::class::Class;
 use crate::plan::compare::Move;
@@ -281,7 +280,7 @@ impl Rerun<'_> {
                     return Ok(());
                 }
             }
-            After::Heap(before) => has_moved(p, *before, r.rax)?,
+            After::Heap(before) => self.has_moved(pid, *before, r.rax)?,
             After::Restore(before) => restore(p, *before, r.rax)?,
             After::Map(before, bytes) => {
                 if (r.rax as i64) > 0 {

@@ -1,5 +1,6 @@
 //! The memory of a process that runs.
 
+use crate::plan::message;
 use hindsight_remote::Process;
 use hindsight_syscalls::{Memory, Range, outputs};
 use std::io;
@@ -94,6 +95,19 @@ impl ProcessMemory {
             Some((self.word(at)?, self.word(at.wrapping_add(8))?))
         };
         (0..count.min(BUFFERS)).map_while(entry).collect()
+    }
+
+    /// Descriptors that are about to be sent in a message by a call.
+    pub fn sent(&self, number: u64, args: &[u64; 6]) -> Vec<i32> {
+        if number as i64 != libc::SYS_sendmsg {
+            return Vec::new();
+        }
+        let field = |n: u64| self.word(args[1].wrapping_add(n)).unwrap_or(0);
+        let len = field(message::CONTROL_LEN).min(message::MOST) as usize;
+        let control = self.bytes(field(message::CONTROL), len);
+        let control: Vec<_> = control.unwrap_or_default().into_iter().map(Some).collect();
+        let found = message::descriptors(&control).unwrap_or_default();
+        found.into_iter().map(|(_, fd)| fd).collect()
     }
 
     /// What a call writes that returns `ret`.

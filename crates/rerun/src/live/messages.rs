@@ -2,7 +2,7 @@
 
 use super::answer::restore;
 use super::calls::Made;
-use super::{After, Done, Error, Process, Rerun};
+use super::{After, Done, Error, Rerun};
 use crate::plan::message::{self, CONTROL_WRITTEN, HEADER_WRITTEN, NAME_WRITTEN};
 use hindsight_remote::Regs;
 use libc::*;
@@ -24,19 +24,6 @@ impl Came {
     pub fn is_call(&self, r: &Regs) -> bool {
         self.before.orig_rax == r.orig_rax
     }
-}
-
-/// Descriptors that a process is about to send in a message.
-pub fn sent(p: &Process, number: u64, args: &[u64; 6]) -> Vec<i32> {
-    if number as i64 != SYS_sendmsg {
-        return Vec::new();
-    }
-    let field = |n: u64| p.memory.word(args[1].wrapping_add(n)).unwrap_or(0);
-    let len = field(message::CONTROL_LEN).min(message::MOST) as usize;
-    let control = p.memory.bytes(field(message::CONTROL), len);
-    let control: Vec<_> = control.unwrap_or_default().into_iter().map(Some).collect();
-    let found = message::descriptors(&control).unwrap_or_default();
-    found.into_iter().map(|(_, fd)| fd).collect()
 }
 
 impl Rerun<'_> {

@@ -4,7 +4,7 @@
 use super::answer::restore;
 use super::calls::Made;
 use super::memory::is_free;
-use super::{After, Done, Process, Rerun};
+use super::{After, Done, Rerun};
 use hindsight_remote::Regs;
 use libc::*;
 
@@ -112,16 +112,17 @@ impl Rerun<'_> {
             }
         }
     }
-}
 
-/// The heap has got longer or shorter, as was asked with these registers, or it has not.
-pub fn has_moved(p: &mut Process, before: Regs, result: u64) -> std::io::Result<()> {
-    let Heap::Recorded { start, mut end } = p.heap else {
-        unreachable!("only such a heap is moved");
-    };
-    if (result as i64) >= 0 {
-        end = before.rdi;
-        p.heap = Heap::Recorded { start, end };
+    /// The heap has got longer or shorter, as was asked with these registers, or it has not.
+    pub fn has_moved(&mut self, pid: i32, before: Regs, result: u64) -> Done {
+        let p = self.process(pid);
+        let Heap::Recorded { start, mut end } = p.heap else {
+            unreachable!("only such a heap is moved");
+        };
+        if (result as i64) >= 0 {
+            end = before.rdi;
+            p.heap = Heap::Recorded { start, end };
+        }
+        Ok(restore(p, before, end)?)
     }
-    restore(p, before, end)
 }
