@@ -65,23 +65,20 @@ pub enum Halt {
     Other,
 }
 
-/// A filter that stops a process at all system calls but these, and those `mmap`s that map no file and share nothing. Calls of other
-/// architectures end it. `limits` are calls of `pass` at which it stops if an argument's low half is at least a number: the
-/// call, the argument, and the number.
+/// A filter that stops a process at all system calls but these. Calls of other architectures end it. `limits` are calls of `pass`
+/// at which it stops if an argument's low half is at least a number: the call, the argument, and the number.
 pub fn filter(pass: &[i64], limits: &[(i64, u32, u32)]) -> Vec<libc::sock_filter> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const ABOVE: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-    const SET: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     const X86_64: u32 = 0xc000_003e;
     /// Numbers of another kind of calls (x32) begin here.
     const X32: u32 = 0x4000_0000;
     const NR: u32 = 0;
     const ARCH: u32 = 4;
-    /// The low half of the first argument, and of the fourth.
+    /// The low half of the first argument.
     const FIRST: u32 = 16;
-    const FLAGS: u32 = FIRST + 3 * 8;
     let step = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
     let (allow, trace, kill) = (
         step(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
@@ -108,14 +105,7 @@ pub fn filter(pass: &[i64], limits: &[(i64, u32, u32)]) -> Vec<libc::sock_filter
     for nr in pass {
         out.extend([step(EQUAL, *nr as u32, 0, 1), allow]);
     }
-    out.extend([
-        step(EQUAL, libc::SYS_mmap as u32, 0, 4),
-        step(LOAD, FLAGS, 0, 0),
-        step(SET, libc::MAP_SHARED as u32, 2, 0),
-        step(SET, libc::MAP_ANONYMOUS as u32, 0, 1),
-        allow,
-        trace,
-    ]);
+    out.push(trace);
     out
 }
 

@@ -6,8 +6,10 @@ mod control;
 mod files;
 mod futex;
 mod memory;
+mod messages;
 mod moved;
 mod pass;
+mod places;
 mod point;
 mod processes;
 mod recording;
@@ -25,6 +27,8 @@ use crate::report::{Control, Divergence, Report};
 use crate::wire::{Begin, End, Image};
 use hindsight_remote::{Ended, Halt, Regs, Thread};
 use memory::ProcessMemory;
+use messages::Came;
+use places::Heap;
 use point::Point;
 pub use point::Stopped;
 use recording::Recording;
@@ -120,6 +124,10 @@ enum After {
     Read(Box<Regs>, FileId),
     /// It has mapped memory, where this goes.
     Map(Box<Regs>, Vec<u8>),
+    /// It has made a descriptor in place of one that came in a message.
+    Came(Box<Came>),
+    /// Its heap was to get longer or shorter, with these registers.
+    Heap(Box<Regs>),
     /// The registers are restored, but for the result.
     Restore(Box<Regs>),
 }
@@ -203,6 +211,7 @@ struct Process {
     asked: u32,
     /// Calls before those of the present program image.
     calls_before: u64,
+    heap: Heap,
     /// What its registers for events (`epoll`) are: recorded, and now.
     events: HashMap<u64, u64>,
     /// Where it failed.

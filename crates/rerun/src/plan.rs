@@ -5,6 +5,8 @@ pub mod compare;
 pub mod failure;
 pub mod gate;
 pub mod key;
+pub mod mapped;
+pub mod message;
 pub mod names;
 pub mod script;
 pub mod signals;

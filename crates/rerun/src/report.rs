@@ -343,7 +343,7 @@ mod tests {
     fn outputs(list: &[(u32, &str, &str)]) -> Compare {
         let mut c = Compare::default();
         for (file, recorded, now) in list {
-            c.recorded(*file, recorded.as_bytes(), &[]);
+            c.recorded(*file, recorded.as_bytes(), &[], &[]);
             c.now(*file, now.as_bytes());
         }
         c
@@ -385,14 +385,14 @@ mod tests {
             assert_eq!(decided(end, fine, &[&c], none), Verdict::TooFar);
             assert_eq!(decided(end, crash, &[&c], none), Verdict::TooFar);
         }
-        c.recorded(1, b"\0", &[(0, 1)]);
+        c.recorded(1, b"\0", &[(0, 1)], &[]);
         c.now(1, b"x");
         assert_eq!(decided(fine, fine, &[&c], none), Verdict::TooFar);
         // What it printed tells what the failure is if nothing else does.
         let one = End::Status(1);
         assert_eq!(decided(one, one, &[&c], none), Verdict::TooFar);
         let mut c = outputs(&[(2, "a", "a")]);
-        c.recorded(2, b"\0", &[(0, 1)]);
+        c.recorded(2, b"\0", &[(0, 1)], &[]);
         c.now(2, b"x");
         for end in [crash, one] {
             assert_eq!(decided(end, end, &[&c], none), Verdict::TooFar);

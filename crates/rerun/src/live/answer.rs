@@ -275,6 +275,12 @@ impl Rerun<'_> {
                 }
                 restore(p, *before, r.rax)?;
             }
+            After::Came(came) => {
+                if !self.has_come(pid, came, &r)? {
+                    return Ok(());
+                }
+            }
+            After::Heap(before) => self.has_moved(pid, *before, r.rax)?,
             After::Restore(before) => restore(p, *before, r.rax)?,
             After::Map(before, bytes) => {
                 if (r.rax as i64) > 0 {

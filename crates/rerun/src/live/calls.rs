@@ -65,7 +65,10 @@ impl Made {
             Some(id) if id < FOREIGN => File::Is(id),
             Some(id) => File::Foreign(id),
         };
-        let key = key(number, &args, &texts, &find).by(p.task.lane);
+        let sent = p.memory.sent(number, &args).into_iter().map(find);
+        let key = key(number, &args, &texts, &find)
+            .by(p.task.lane)
+            .sending(sent.collect());
         Made {
             number,
             args,
@@ -85,6 +88,18 @@ impl Made {
     }
 }
 
+/// What is to be done behind a call that a thread makes again: a signal came before it was done, or it makes the next descriptor of a
+/// message. `None`: it is a new call.
+fn again(p: &mut Process, r: &Regs) -> Option<After> {
+    let is_it = match p.task.after.as_ref()? {
+        After::Came(came) => came.is_call(r),
+        After::Wait(before, _) => before.orig_rax == r.orig_rax,
+        After::Fork(slot) => p.script.slot(*slot).class == class(r.orig_rax, &[0; 6]),
+        _ => false,
+    };
+    p.task.after.take_if(|_| is_it)
+}
+
 impl Rerun<'_> {
     /// A process is about to make a system call.
     pub fn call(&mut self, pid: i32) -> Done {
@@ -94,23 +109,14 @@ impl Rerun<'_> {
         p.overdue = None;
         p.quiet = Quiet::default();
         let r = p.task.thread.regs()?;
-        // A signal came before it was done, and the kernel makes it again.
-        let again = match &p.task.after {
-            Some(After::Wait(before, _)) => before.orig_rax == r.orig_rax,
-            Some(After::Fork(slot)) => p.script.slot(*slot).class == class(r.orig_rax, &[0; 6]),
-            _ => false,
-        };
-        if again {
-            let after = p.task.after.take();
-            return self.run_call(pid, after);
+        match again(p, &r) {
+            Some(After::Came(came)) => return self.bring(pid, came),
+            Some(after) => return self.run_call(pid, Some(after)),
+            None => {}
         }
         let made = Made::of(p, &r, &self.renamed);
         match made.class {
-            Class::Own => {
-                self.shares |=
-                    made.number as i64 == SYS_mmap && made.args[3] as i32 & MAP_SHARED != 0;
-                return self.pass(pid);
-            }
+            Class::Own => return self.own(pid, &made, r),
             Class::Refused(why) => return Err(self.refused(pid, &made, why)),
             Class::Absent => return self.answer(pid, -ENOSYS as i64 as u64),
             Class::Descriptors => return self.descriptors(pid, &made),

@@ -16,6 +16,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// No larger files are compared with what was recorded of them.
 const COMPARED: u64 = 1 << 28;
@@ -294,20 +295,20 @@ impl Rerun<'_> {
         self.shares |= flags & MAP_SHARED != 0;
         let p = self.process(pid);
         let Some(file) = p.table.find(made.args[4] as i32) else {
-            return self.pass(pid);
+            return self.place(pid, made, r);
         };
         // Whoever writes the file changes that memory too, also where it is not shared.
         self.shares |= self.memory.contains(&file);
         let kernels =
             self.files.own.contains(&file) || self.foreign.get(&file).is_some_and(|f| f.is_real);
         if kernels {
-            return self.pass(pid);
+            return self.place(pid, made, r);
         }
         if flags & MAP_SHARED != 0 && made.args[2] as i32 & PROT_WRITE != 0 {
             return Err(self.refused(pid, made, "it shares the memory of a file"));
         }
         let Some(content) = self.changed(pid, made.args[4] as i32, file)? else {
-            return self.pass(pid);
+            return self.place(pid, made, r);
         };
         if made.args[2] as i32 & PROT_EXEC != 0 {
             return Err(self.refused(pid, made, "it would execute the recorded content of a file"));
@@ -323,8 +324,21 @@ impl Rerun<'_> {
         new.r10 =
             ((flags & !(MAP_SHARED | MAP_SHARED_VALIDATE)) | MAP_PRIVATE | MAP_ANONYMOUS) as u64;
         (new.r8, new.r9) = (u64::MAX, 0);
+        new.rdi = self.place_of(pid, made)?.unwrap_or(new.rdi);
         self.process(pid).task.thread.set_regs(&new)?;
         self.pass_and(pid, After::Map(Box::new(r), bytes))
+    }
+
+    /// What a file held when the recorded process mapped it, if that had read it before.
+    fn was_mapped(&mut self, pid: i32, file: FileId) -> Done<Option<Arc<[u8]>>> {
+        loop {
+            let script = &self.process(pid).script;
+            match script.mapped.content(file) {
+                Some(content) => return Ok(content),
+                None if script.wants_more() => self.load(pid)?,
+                None => return Ok(None),
+            }
+        }
     }
 
     /// The recorded content of a mapped file, if the file is not here or has another one.
@@ -338,6 +352,9 @@ impl Rerun<'_> {
             }
         };
         let Some(path) = path else { return Ok(None) };
+        if let Some(known) = self.was_mapped(pid, file)? {
+            return Ok(Some(known.to_vec()));
+        }
         let key = path.as_os_str().as_bytes().to_vec();
         if let Some(known) = self.contents.get(&key) {
             return Ok(known.clone());

@@ -1,5 +1,6 @@
 //! The memory of a process that runs.
 
+use crate::plan::message;
 use hindsight_remote::Process;
 use hindsight_syscalls::{Memory, Range, outputs};
 use std::io;
@@ -96,6 +97,19 @@ impl ProcessMemory {
         (0..count.min(BUFFERS)).map_while(entry).collect()
     }
 
+    /// Descriptors that are about to be sent in a message by a call.
+    pub fn sent(&self, number: u64, args: &[u64; 6]) -> Vec<i32> {
+        if number as i64 != libc::SYS_sendmsg {
+            return Vec::new();
+        }
+        let field = |n: u64| self.word(args[1].wrapping_add(n)).unwrap_or(0);
+        let len = field(message::CONTROL_LEN).min(message::MOST) as usize;
+        let control = self.bytes(field(message::CONTROL), len);
+        let control: Vec<_> = control.unwrap_or_default().into_iter().map(Some).collect();
+        let found = message::descriptors(&control).unwrap_or_default();
+        found.into_iter().map(|(_, fd)| fd).collect()
+    }
+
     /// What a call writes that returns `ret`.
     pub fn outputs(&self, number: u64, args: &[u64; 6], ret: i64) -> Vec<Range> {
         let mut out = Vec::new();
@@ -115,13 +129,28 @@ pub fn is_private(pid: i32, address: u64, len: u64) -> bool {
         .any(|line| holds_privately(line, address, len))
 }
 
-fn holds_privately(line: &str, address: u64, len: u64) -> bool {
-    let number = |s: &str| u64::from_str_radix(s, 16).ok();
-    let mut fields = line.split_ascii_whitespace();
-    let range = fields.next().and_then(|r| r.split_once('-'));
-    let Some((Some(start), Some(end))) = range.map(|(a, b)| (number(a), number(b))) else {
+/// Whether a process has nothing in a part of its address space.
+pub fn is_free(pid: i32, part: std::ops::Range<u64>) -> bool {
+    let Ok(maps) = std::fs::read(format!("/proc/{pid}/maps")) else {
         return false;
     };
+    !String::from_utf8_lossy(&maps)
+        .lines()
+        .any(|line| extent(line).is_none_or(|(start, end)| start < part.end && part.start < end))
+}
+
+/// The addresses of a mapping.
+fn extent(line: &str) -> Option<(u64, u64)> {
+    let number = |s: &str| u64::from_str_radix(s, 16).ok();
+    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
+    Some((number(start)?, number(end)?))
+}
+
+fn holds_privately(line: &str, address: u64, len: u64) -> bool {
+    let Some((start, end)) = extent(line) else {
+        return false;
+    };
+    let mut fields = line.split_ascii_whitespace().skip(1);
     let is_private = fields.next().is_some_and(|rights| rights.ends_with('p'));
     let path = fields.nth(3).unwrap_or_default();
     let holds = start <= address && address.checked_add(len).is_some_and(|e| e <= end);

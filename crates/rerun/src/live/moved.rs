@@ -3,7 +3,7 @@
 use super::calls::Made;
 use super::processes::too_much;
 use super::threads::State;
-use super::{After, Done, Error, Rerun};
+use super::{After, Done, Rerun};
 use crate::plan::compare::Move;
 use crate::plan::key::File;
 use crate::plan::script::{Bytes, Input, place, place_written};
@@ -53,7 +53,12 @@ impl Rerun<'_> {
                     if self.stays(pid, slot) {
                         return Ok(());
                     }
-                    return self.replay(pid, made, slot, true);
+                    // An empty message may bring something, too.
+                    let empty = self.process(pid).script.slot(slot).call.result == Some(0);
+                    return match empty {
+                        true => self.handed(pid, made, &[slot], 0),
+                        false => self.replay(pid, made, slot, true),
+                    };
                 }
                 Bytes::Are(bytes, used) => {
                     if said.is_none() {
@@ -127,51 +132,8 @@ impl Rerun<'_> {
         }
         for slot in &used {
             self.agree(pid, *slot, made)?;
-            let call = &self.process(pid).script.slot(*slot).call;
-            if call.unknown > 0 {
-                let what = format!(
-                    "the recording does not have {} of the bytes that the program read",
-                    call.unknown
-                );
-                return Err(Error::Limit(what).into());
-            }
-            self.headed(pid, made, *slot)?;
-            self.send(pid, *slot);
         }
-        self.answer(pid, bytes.len() as u64)
-    }
-
-    /// What a message brings besides its bytes.
-    fn headed(&mut self, pid: i32, made: &Made, slot: usize) -> Done {
-        match made.number as i64 {
-            SYS_recvfrom => self.copy(pid, made, slot, 1),
-            SYS_recvmsg => {
-                let p = self.process(pid);
-                let call = &p.script.slot(slot).call;
-                if call.number as i64 != SYS_recvmsg {
-                    return Ok(());
-                }
-                let Some(header) = call.written.first() else {
-                    return Ok(());
-                };
-                let control = header.bytes.get(40..48).unwrap_or_default();
-                let has = control.iter().any(|b| b.is_some_and(|b| b != 0));
-                // The lengths of the address and of what comes besides, and flags.
-                for part in [8..12, 40..48, 48..52] {
-                    if let Some(bytes) = header.bytes.get(part.clone()) {
-                        let at = made.args[1].wrapping_add(part.start as u64);
-                        p.memory.write_known(at, bytes)?;
-                    }
-                }
-                match has {
-                    true => {
-                        Err(self.refused(pid, made, "a message brings descriptors or the like"))
-                    }
-                    false => Ok(()),
-                }
-            }
-            _ => Ok(()),
-        }
+        self.handed(pid, made, &used, bytes.len() as u64)
     }
 
     /// A read of which the recording has nothing.

@@ -1,6 +1,7 @@
 //! Processes begin, load other programs, and end.
 
 use super::memory::ProcessMemory;
+use super::places::Heap;
 use super::watch::Quiet;
 use super::{After, Done, Error, Finish, Finished, Process, Rerun, Task, Trouble};
 use crate::plan::class::{Class, LIMITS, UNSEEN};
@@ -219,6 +220,7 @@ impl Rerun<'_> {
             overdue: None,
             quiet: Quiet::default(),
             calls_before: 0,
+            heap: Heap::New,
             events: HashMap::new(),
             fault: None,
             asked: 0,
@@ -240,7 +242,7 @@ impl Rerun<'_> {
         let (slot, parent, table) = (p.script.slot(slot), p.image.number, p.table.clone());
         let recorded = slot.call.result.unwrap_or(0) as i32;
         let its = slot.table.clone().unwrap_or_default();
-        let events = p.events.clone();
+        let (events, heap) = (p.events.clone(), p.heap);
         let image = self.begin.images.iter().find(|i| {
             let is = i.pid == recorded && i.parent == parent && !i.by_exec;
             is && !self.taken.contains(&i.thread)
@@ -260,7 +262,7 @@ impl Rerun<'_> {
         self.add(child, image, Script::new(its), table)?;
         let id_at = self.child_id(pid)?;
         let p = self.process(child);
-        p.events = events;
+        (p.events, p.heap) = (events, heap);
         p.task.id_at = id_at;
         if self.early.remove(&child) {
             self.begin_child(child)?;
@@ -299,6 +301,7 @@ impl Rerun<'_> {
             p.memory.reopen()?;
             p.table.exec();
             p.events.clear();
+            p.heap = Heap::New;
             (p.image.number, p.pid)
         };
         let Some(next) = self.next_program(number, recorded) else {

@@ -29,8 +29,8 @@ pub struct Compare {
 #[derive(Debug, Default)]
 pub struct Stream {
     recorded: VecDeque<u8>,
-    /// Where recorded bytes are not known, and how many, counted from the first of all.
-    unknown: VecDeque<(u64, u64)>,
+    /// Where recorded bytes are not known, and how many, counted from the first of all; and whether they are believed to be known.
+    unknown: VecDeque<(u64, u64, bool)>,
     now: VecDeque<u8>,
     /// Bytes that are the same, from the first on.
     pub same: u64,
@@ -62,13 +62,25 @@ pub struct Difference {
 }
 
 impl Compare {
-    /// Adds what the recorded program wrote. Of some bytes it is not known what they are: from where on, and how many.
-    pub fn recorded(&mut self, file: FileId, bytes: &[u8], unknown: &[(u64, u64)]) {
+    /// Adds what the recorded program wrote. Of some bytes it is not known what they are: from where on, and how many. Others are
+    /// only `believed`: where they differ, nobody knows.
+    pub fn recorded(
+        &mut self,
+        file: FileId,
+        bytes: &[u8],
+        unknown: &[(u64, u64)],
+        believed: &[(u64, u64)],
+    ) {
         let s = self.streams.entry(file).or_default();
         s.places.recorded(s.recorded_len, bytes.len() as u64);
         let begin = s.recorded_len;
-        let at = |(from, len): &(u64, u64)| (begin.saturating_add(*from), *len);
-        s.unknown.extend(unknown.iter().map(at));
+        let at = |list: &[(u64, u64)], believed| {
+            let at = move |(from, len): &(u64, u64)| (begin.saturating_add(*from), *len, believed);
+            list.iter().map(at).collect::<Vec<_>>()
+        };
+        let mut all = [at(unknown, false), at(believed, true)].concat();
+        all.sort_unstable();
+        s.unknown.extend(all);
         let holes = unknown.iter().map(|u| u.1);
         s.uncompared = holes.fold(s.uncompared, u64::saturating_add);
         s.recorded_len = s.recorded_len.saturating_add(bytes.len() as u64);
@@ -163,9 +175,12 @@ impl Stream {
                 false => a.iter().zip(b).take_while(|(a, b)| a == b).count(),
             };
             if same == 0 {
-                if !self.is_unknown(self.same) {
-                    self.differs = true;
-                    break;
+                match self.unknown_at(self.same) {
+                    None => {
+                        self.differs = true;
+                        break;
+                    }
+                    Some(believed) => self.uncompared += u64::from(believed),
                 }
                 same = 1;
             }
@@ -209,15 +224,15 @@ impl Stream {
         self.places.close();
     }
 
-    /// Whether a recorded byte is not known. Bytes before are not asked for any more.
-    fn is_unknown(&mut self, at: u64) -> bool {
-        while let Some((from, len)) = self.unknown.front() {
+    /// Whether a recorded byte is believed to be known. `None`: it is known. Bytes before are not asked for any more.
+    fn unknown_at(&mut self, at: u64) -> Option<bool> {
+        while let Some((from, len, believed)) = self.unknown.front() {
             if at < from.saturating_add(*len) {
-                return at >= *from;
+                return Some(*believed).filter(|_| at >= *from);
             }
             self.unknown.pop_front();
         }
-        false
+        None
     }
 
     /// Whether a byte differs, or went elsewhere in the file. What one side has more is no difference.
@@ -284,7 +299,7 @@ mod tests {
     #[test]
     fn a_difference_is_found_where_it_is() {
         let mut c = Compare::default();
-        c.recorded(1, b"one\ntwo 2\nthree", &[]);
+        c.recorded(1, b"one\ntwo 2\nthree", &[], &[]);
         c.now(1, b"one\ntwo");
         assert!(!c.stream(1).unwrap().differs());
         assert!(!c.stream(1).unwrap().is_complete());
@@ -299,12 +314,17 @@ mod tests {
     #[test]
     fn unknown_bytes_equal_any() {
         let mut c = Compare::default();
-        c.recorded(2, b"x", &[]);
-        c.recorded(2, b"a\0c", &[(1, 1)]);
+        c.recorded(2, b"x", &[], &[]);
+        c.recorded(2, b"a\0c", &[(1, 1)], &[]);
         c.now(2, b"xabc");
         assert!(c.stream(2).unwrap().is_same());
         assert_eq!(c.stream(2).unwrap().uncompared, 1);
-        c.recorded(2, b"\0", &[]);
+        // What is believed counts as not known where it is not so.
+        c.recorded(2, b"dZf", &[], &[(0, 2)]);
+        c.now(2, b"def");
+        assert!(c.stream(2).unwrap().is_same());
+        assert_eq!(c.stream(2).unwrap().uncompared, 2);
+        c.recorded(2, b"\0", &[], &[]);
         c.now(2, b"d");
         assert!(c.stream(2).unwrap().differs());
     }
@@ -324,9 +344,9 @@ mod tests {
             let mut c = Compare::default();
             for (to, bytes) in [(Once(0), b"ab"), (Once(2), b"cd"), (Once(9), b"ef")] {
                 c.recorded_goes(3, to);
-                c.recorded(3, bytes, &[]);
+                c.recorded(3, bytes, &[], &[]);
             }
-            c.recorded(3, b"gh", &[]);
+            c.recorded(3, b"gh", &[], &[]);
             c
         };
         let same: [List; 2] = [
@@ -391,12 +411,12 @@ mod tests {
         let mut c = Compare::default();
         c.now(1, b"a");
         c.now_is_over();
-        (0..1000).for_each(|_| c.recorded(1, &[b'a'; 1000], &[]));
+        (0..1000).for_each(|_| c.recorded(1, &[b'a'; 1000], &[], &[]));
         assert!(c.waiting() <= 2 * BEHIND);
         let s = c.stream(1).unwrap();
         assert!(!s.is_complete() && !s.is_same() && !s.differs());
         let mut c = Compare::default();
-        c.recorded(1, b"a", &[]);
+        c.recorded(1, b"a", &[], &[]);
         c.recorded_is_over();
         (0..1000).for_each(|_| c.now(1, &[b'a'; 1000]));
         assert!(c.waiting() <= 2 * BEHIND);
@@ -412,10 +432,10 @@ mod tests {
             let mut now = vec![b'a'; 50_000];
             now[at] = b'b';
             let mut c = Compare::default();
-            c.recorded(1, &[b'a'; 500], &[]);
+            c.recorded(1, &[b'a'; 500], &[], &[]);
             c.now(1, &now);
             c.now_is_over();
-            (1..100).for_each(|_| c.recorded(1, &[b'a'; 500], &[]));
+            (1..100).for_each(|_| c.recorded(1, &[b'a'; 500], &[], &[]));
             let s = c.stream(1).unwrap();
             assert!(s.differs() && !s.is_same() && !s.is_complete(), "{at}");
             assert_eq!(s.difference().unwrap().at, at as u64);
@@ -427,7 +447,7 @@ mod tests {
         #[test]
         fn sizes_of_calls_do_not_matter(bytes: Vec<u8>, cuts: Vec<u8>, more: Vec<u8>) {
             let mut c = Compare::default();
-            c.recorded(1, &bytes, &[]);
+            c.recorded(1, &bytes, &[], &[]);
             let mut rest = bytes.as_slice();
             for n in cuts {
                 let (a, b) = rest.split_at((n as usize).min(rest.len()));

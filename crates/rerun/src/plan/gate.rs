@@ -81,6 +81,7 @@ const INNER: &[i64] = &[
     SYS_dup,
     SYS_dup2,
     SYS_dup3,
+    SYS_brk,
     SYS_mmap,
     SYS_read,
     SYS_pread64,

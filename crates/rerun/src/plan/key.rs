@@ -17,6 +17,8 @@ pub struct Key {
     paths: Arc<[u8]>,
     /// What its descriptors lead to.
     files: [File; 2],
+    /// What the descriptors lead to that it sends in a message.
+    sent: Vec<File>,
     /// What else matters of its arguments.
     detail: [u64; 3],
 }
@@ -40,6 +42,11 @@ impl Key {
         Key { lane, ..self }
     }
 
+    /// The same call, with which descriptors are sent that lead to these files.
+    pub fn sending(self, sent: Vec<File>) -> Key {
+        Key { sent, ..self }
+    }
+
     /// The open file that the call is about.
     pub fn file(&self) -> File {
         self.files[0]
@@ -48,7 +55,7 @@ impl Key {
     /// Whether only the paths differ.
     pub fn is_like(&self, other: &Key) -> bool {
         let all = |k: &Key| (k.lane, k.number, k.files, k.detail);
-        all(self) == all(other)
+        all(self) == all(other) && self.sent == other.sent
     }
 }
 
@@ -88,6 +95,7 @@ pub fn key(
         number: same(number, args),
         paths: paths.into(),
         files,
+        sent: Vec::new(),
         detail: detail(number, args),
     }
 }

@@ -11,6 +11,8 @@ pub use input::Input;
 use super::class::{Class, class, is_lasting};
 use super::compare::{Compare, Move};
 use super::key::{File, Key, key};
+use super::mapped::Mapped;
+use super::message;
 use super::table::{FileId, Table};
 use crate::wire::{Blob, Call, Signal};
 use lanes::Lane;
@@ -150,6 +152,10 @@ pub struct Script {
     newest: Option<usize>,
     kept: usize,
     dropped: usize,
+    /// Where the calls of the present program begin.
+    begun: usize,
+    /// What mapped files held.
+    pub mapped: Mapped,
 }
 
 impl Script {
@@ -194,6 +200,7 @@ impl Script {
     /// The program of the process was replaced, and more calls will come.
     pub fn next_program(&mut self) {
         self.table.exec();
+        self.begun = self.slots.len();
         self.ended = false;
     }
 
@@ -211,18 +218,23 @@ impl Script {
         let class = class(call.number, &call.args);
         let table = &self.table;
         let find = |fd: i32| table.find(fd).map_or(File::Closed, File::Is);
-        let key = key(call.number, &call.args, &call.texts, &find).by(call.lane);
+        let key = key(call.number, &call.args, &call.texts, &find)
+            .by(call.lane)
+            .sending(message::sent(&call).map(find).collect());
         let is_own = |f: File| matches!(f, File::Is(id) if files.own.contains(&id));
         let is_here = is_asked_by_path(class)
             && (call.texts.iter().flatten()).any(|t| !t.is_empty() && files.is_here(t));
         let mut counts = class.is_matched() && !is_own(key.file()) && !is_here;
         let pair = pair(&call);
-        let made = (self.table).apply(call.number, &call.args, call.result, pair, &mut || {
-            files.fresh()
-        });
+        let mut fresh = || files.fresh();
+        let table = &mut self.table;
+        let mut made = table.apply(call.number, &call.args, call.result, pair, &mut fresh);
+        let came = message::received(&call).into_iter().map(|(_, fd)| fd);
+        made.extend(table.receive(came, message::closes_on_exec(&call.args), &mut fresh));
         if call.library || is_here || call.number as i64 == libc::SYS_memfd_create {
             files.own.extend(&made);
         }
+        self.mapped.follow(&call, key.file(), &made);
         let index = self.slots.len();
         match (class, key.file()) {
             // Calls that do not return are no reads.
@@ -236,7 +248,8 @@ impl Script {
                 if let Some(at) = place_written(call.number, &call.args) {
                     outputs.recorded_goes(file, Move::Once(at));
                 }
-                outputs.recorded(file, &call.sent, &call.unsure);
+                let believed = self.mapped.fill(&mut call);
+                outputs.recorded(file, &call.sent, &call.unsure, &believed);
             }
             _ => {
                 if let (File::Is(file), Some(to)) = (key.file(), seeks(&call)) {
@@ -372,10 +385,9 @@ impl Script {
 
     /// The next call of a thread that is left, and that is like this.
     pub fn like(&self, lane: u32, is: &dyn Fn(&Call) -> bool) -> Option<usize> {
-        let of_lane = |i: &usize| self.slots[*i].call.lane == lane;
-        let near = (self.reached_by(lane)..self.slots.len()).filter(of_lane);
-        near.take(NEAR)
-            .find(|i| self.is_left_out(*i) && is(&self.slots[*i].call))
+        let left = |i: &usize| self.slots[*i].call.lane == lane && self.is_left_out(*i);
+        let near = (self.reached_by(lane)..self.slots.len()).filter(left);
+        near.take(NEAR).find(|i| is(&self.slots[*i].call))
     }
 
     /// The next call that is left, if it may be one with this key, because its path is not known.
@@ -386,7 +398,7 @@ impl Script {
     }
 
     /// Whether calls that are not loaded may be the one that is looked for.
-    fn wants_more(&self) -> bool {
+    pub fn wants_more(&self) -> bool {
         let (before, loaded) = self.counted;
         !self.ended && loaded < before + AHEAD && self.slots.len() < self.reached + FARTHEST
     }

@@ -26,6 +26,21 @@ impl Table {
         self.0.insert(fd, (file, on_exec));
     }
 
+    /// Notes descriptors that came in a message. New open files take their numbers from `fresh`, and are returned.
+    pub fn receive(
+        &mut self,
+        fds: impl Iterator<Item = i32>,
+        on_exec: bool,
+        fresh: &mut dyn FnMut() -> FileId,
+    ) -> Vec<FileId> {
+        let one = |fd| {
+            let file = fresh();
+            self.put(fd, file, on_exec);
+            file
+        };
+        fds.map(one).collect()
+    }
+
     /// What the next program gets.
     pub fn exec(&mut self) {
         self.0.retain(|_, f| !f.1);

@@ -76,7 +76,8 @@ impl Clocks {
         let Some(code) = self.code.clone() else {
             return Ok(None);
         };
-        // The way through the code is nearly always one that was seen before.
+        // The way through the code is nearly always one that was seen before. To go back takes far longer than to go on, so the
+        // longest way to the counter comes first.
         for n in 0..self.ways.len() {
             let (entry, before, behind) = self.ways[n];
             let Some(begin) = count.checked_sub(before) else {
@@ -85,8 +86,8 @@ impl Clocks {
             if self.at(cursor, begin)? == entry {
                 let arguments = cursor.registers()?.gpr;
                 let end = count.saturating_add(behind);
-                let left = !code.contains(&self.at(cursor, end)?)
-                    && code.contains(&self.at(cursor, end.saturating_sub(1))?);
+                let left = code.contains(&self.at(cursor, end.saturating_sub(1))?)
+                    && !code.contains(&self.at(cursor, end)?);
                 if left {
                     return self.call(cursor, (begin, end), arguments).map(Some);
                 }
@@ -114,7 +115,9 @@ impl Clocks {
         }
         let entry = self.at(cursor, begin)?;
         let arguments = cursor.registers()?.gpr;
-        self.ways.push((entry, count - begin, end - count));
+        let before = count - begin;
+        let place = self.ways.partition_point(|w| w.1 >= before);
+        self.ways.insert(place, (entry, before, end - count));
         self.call(cursor, (begin, end), arguments).map(Some)
     }
 

@@ -5,7 +5,6 @@ use libc::*;
 
 /// Calls that the kernel does without anybody looking, whatever their arguments are, but for those in [`LIMITS`].
 pub const UNSEEN: &[i64] = &[
-    SYS_brk,
     SYS_munmap,
     SYS_mprotect,
     SYS_pkey_mprotect,
@@ -40,6 +39,7 @@ pub const TABLE: &[(Class, &[i64])] = &[
     ),
     (Identity, &[SYS_getpid, SYS_gettid, SYS_set_tid_address]),
     (Time, &[SYS_clock_gettime, SYS_gettimeofday, SYS_time]),
+    (Own, &[SYS_brk]),
     (Map, &[SYS_mmap]),
     (
         Read,

@@ -1,6 +1,6 @@
 //! What a thread of the recorded process does next.
 
-use super::{FAR, Script, Slot};
+use super::{FAR, NEAR, Script, Slot};
 use crate::plan::class::Class;
 use crate::wire::Call;
 
@@ -21,6 +21,8 @@ pub(super) struct Lane {
     pub(super) newest: Option<usize>,
     /// The last one of all.
     pub(super) latest: Option<usize>,
+    /// Behind its last call that mapped memory which the program has got, too.
+    pub(super) placed: usize,
     /// Its calls that are loaded.
     pub(super) calls: Vec<usize>,
 }
@@ -32,6 +34,13 @@ impl Lane {
         self.reached = self.reached.max(index + 1);
         self.passed = self.passed.max(nth + 1);
         self.passed_rank = self.passed_rank.max(rank + 1);
+    }
+}
+
+impl Lane {
+    /// From where on calls that map memory are looked for.
+    fn places_from(&self) -> usize {
+        self.placed.max(self.passed).min(self.calls.len())
     }
 }
 
@@ -78,6 +87,37 @@ impl Script {
         let found = near.copied().find(is_it)?;
         lane.passed = slots[found].nth + 1;
         slots[found].call.result
+    }
+
+    /// Whether more calls must be loaded to see where a thread maps memory next.
+    pub fn wants_more_of(&self, lane: u32) -> bool {
+        let lane = self.lane(lane);
+        let loaded = lane.map_or(0, |l| l.calls.len() - l.places_from());
+        loaded < NEAR && self.wants_more()
+    }
+
+    /// Where a thread got memory by the next call with these arguments that is near.
+    pub fn place_of(&mut self, lane: u32, args: &[u64; 6]) -> Option<u64> {
+        let slots = &self.slots;
+        let lane = self.lanes.get_mut(&lane)?;
+        let from = lane.places_from();
+        let what = |a: &[u64; 6]| (a[0], a[1], a[2], a[3], a[5]);
+        let is_it = |i: &usize| {
+            let call = &slots[*i].call;
+            call.number as i64 == libc::SYS_mmap && what(&call.args) == what(args)
+        };
+        let near = lane.calls[from..].iter().take(NEAR);
+        let n = near.clone().position(is_it)?;
+        let result = slots[lane.calls[from + n]].call.result;
+        lane.placed = from + n + 1;
+        result.filter(|r| (*r as i64) > 0)
+    }
+
+    /// Where the heap of the present program began.
+    pub fn heap(&self) -> Option<u64> {
+        let asks = |c: &Call| c.number as i64 == libc::SYS_brk && c.args[0] == 0;
+        let mut all = self.slots[self.begun..].iter().map(|s| &s.call);
+        all.find(|c| asks(c))?.result
     }
 
     /// Whether a call lies far ahead of the last one of its thread that agreed. Calls that nobody looks for do not count: there may

@@ -236,6 +236,22 @@ fn a_call_is_looked_for_behind_many_that_do_not_count() {
     assert_eq!(script.find(&key, Class::Query), Found::Nothing);
 }
 
+/// A thread that waits for others may yield, or ask for the time, very often. That is no distance to what it does next.
+#[test]
+fn what_is_alike_is_found_behind_many_calls_that_do_not_count() {
+    let mut all = vec![call(SYS_sched_yield, [0; 6], 0); 3 * NEAR];
+    all.push(stat("/a", 0));
+    let l = Loaded::new(all);
+    let is_stat = |c: &Call| c.number as i64 == SYS_stat;
+    assert_eq!(l.script.like(0, &is_stat), Some(3 * NEAR));
+    // Behind others that count it is another one.
+    let mut all: Vec<_> = (0..NEAR)
+        .map(|i| text(call(SYS_access, [1; 6], 0), &format!("/{i}")))
+        .collect();
+    all.push(stat("/a", 0));
+    assert_eq!(Loaded::new(all).script.like(0, &is_stat), None);
+}
+
 #[test]
 fn files_are_known_by_their_opening_not_by_their_number() {
     let at = AT_FDCWD as u64;
