@@ -187,9 +187,7 @@ impl Past {
         (begin, mut until): (u64, u64),
         register: Register,
     ) -> Result<Wrote> {
-        let Some(mut runs) = self.timeline.runs(thread, self.cancel.clone())? else {
-            return Ok(Wrote::Before(until));
-        };
+        let mut runs = self.timeline.runs(thread, self.cancel.clone())?;
         let starts = runs.starts()?;
         let mut writers = Writers::new(register);
         while until > begin {

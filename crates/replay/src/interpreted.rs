@@ -166,14 +166,18 @@ impl Interpreted {
             if near.is_some_and(|n| n.is_over()) {
                 return Ok(Ended::Behind);
             }
-            let most = match cpu.breaks().is_empty() {
+            let most = match cpu.breaks().is_empty() && cpu.log.is_none() {
                 true => (next.pos.min(target) - cpu.pos).min(AT_ONCE),
                 false => 1,
             };
+            let before = (cpu.pos, cpu.rip);
             let (done, ran) = match &mut near {
                 None => self.inner.run(&mut cpu.window, &code, most),
                 Some(near) => self.inner.run_near(&mut cpu.window, &code, most, near),
             };
+            if let Some(log) = cpu.log.as_mut().filter(|_| done > 0) {
+                log.add(before.0, before.1);
+            }
             cpu.pos += done;
             cpu.executed += done;
             cpu.rip = self.inner.rip();

@@ -119,13 +119,7 @@ impl<'a> Machine<'a> {
     /// Makes a processor with a window of 2^32 cells that logs which instructions it executes, for [`Machine::log_to`]. Only
     /// the native processor can.
     pub fn logging(model: Model, code: Arc<Code>) -> Result<Machine<'a>, Error> {
-        let choice = Choice::Native;
-        Machine::make(
-            Model { choice, ..model },
-            code,
-            Predictor::WINDOW,
-            Observe::Runs,
-        )
+        Machine::make(model, code, Predictor::WINDOW, Observe::Runs)
     }
 
     /// Like [`Machine::observing`], for a machine that executes much. If it is the only one in the process,

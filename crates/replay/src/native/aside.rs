@@ -215,7 +215,7 @@ impl Stops {
     }
 }
 
-/// Executes one instruction, with all that may be asked for at each one: stops, and the log.
+/// Executes one instruction, with all that may be asked for at each one.
 fn carefully(
     it: &mut Interpreted,
     stops: Option<&Stops>,
@@ -237,13 +237,10 @@ fn carefully(
             return Ok(Ended::Break);
         }
     }
-    let before = (cpu.pos, cpu.rip);
+    let before = cpu.pos;
     let ended = it.spin(cpu, queue, target.min(cpu.pos.saturating_add(1)), None)?;
-    if cpu.pos == before.0 {
-        return Ok(ended);
-    }
-    if let Some(log) = &mut cpu.log {
-        log.add(before.0, before.1);
-    }
-    Ok(Ended::Behind)
+    Ok(match cpu.pos == before {
+        true => ended,
+        false => Ended::Behind,
+    })
 }

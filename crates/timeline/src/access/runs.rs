@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::model::error::replay;
 use crate::play::begins;
-use crate::{Cancel, Error, Processor, Result, ThreadId};
+use crate::{Cancel, Error, Result, ThreadId};
 use hindsight_replay::{Machine, Run, Stop, Taken};
 use std::sync::Arc;
 
@@ -56,7 +56,8 @@ impl Executed<'_> {
     }
 }
 
-/// Plays one thread forwards, and tells which instructions it executes. That takes about twice as long as the replay alone.
+/// Plays one thread forwards, and tells which instructions it executes. Translated code takes about twice as long as without. The
+/// interpreter tells one instruction at a time.
 /// Instructions in gaps are not told.
 pub struct Runs {
     engine: Arc<Engine>,
@@ -69,27 +70,19 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// `None`: the processor that was chosen cannot.
-    pub(crate) fn new(
-        engine: &Arc<Engine>,
-        thread: ThreadId,
-        cancel: Cancel,
-    ) -> Result<Option<Runs>> {
-        if engine.model.choice != Processor::Native {
-            return Ok(None);
-        }
+    pub(crate) fn new(engine: &Arc<Engine>, thread: ThreadId, cancel: Cancel) -> Result<Runs> {
         let ranges = engine.part_ranges_of(thread);
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
             return Err(Error::NoThread(thread));
         };
-        Ok(Some(Runs {
+        Ok(Runs {
             engine: Arc::clone(engine),
             thread,
             machine: None,
             cancel,
             from: first.from,
             to: last.to,
-        }))
+        })
     }
 
     /// Shows what the thread executes from the instant at which it has completed `from` instructions up to `until`. Where it goes

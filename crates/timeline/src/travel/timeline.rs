@@ -197,12 +197,11 @@ impl Timeline {
         Walk::new(&self.0, thread, cancel)
     }
 
-    /// Something that plays a thread and tells which instructions it executes, many at once. `None`: the processor that was chosen
-    /// cannot.
+    /// Something that plays a thread and tells which instructions it executes, many at once.
     ///
     /// # Errors
     /// The recording has no such thread.
-    pub fn runs(&self, thread: ThreadId, cancel: Cancel) -> Result<Option<Runs>> {
+    pub fn runs(&self, thread: ThreadId, cancel: Cancel) -> Result<Runs> {
         Runs::new(&self.0, thread, cancel)
     }
 

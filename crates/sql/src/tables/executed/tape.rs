@@ -160,7 +160,7 @@ impl Piece<'_> {
 struct Tape {
     walk: Walk,
     walked: u64,
-    runs: Option<Runs>,
+    runs: Runs,
 }
 
 impl Tape {
@@ -180,10 +180,7 @@ impl Tape {
         visit: &mut impl FnMut(&Piece, u64, Run) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let (stretch, image) = shown;
-        let mut middle = until;
-        if self.runs.is_some() {
-            middle = until.min(from + few.saturating_sub(self.walked));
-        }
+        let middle = until.min(from + few.saturating_sub(self.walked));
         let mut stopped = Stopped::default();
         self.walk.run((from, middle), false, &mut |walked| {
             let piece = Piece {
@@ -200,11 +197,11 @@ impl Tape {
         })?;
         self.walked += middle - from;
         stopped.done()?;
-        let Some(runs) = self.runs.as_mut().filter(|_| middle < until) else {
+        if middle == until {
             return Ok(());
-        };
+        }
         let mut stopped = Stopped::default();
-        runs.play((middle, until), |e, taken: &mut Taken| {
+        self.runs.play((middle, until), |e, taken: &mut Taken| {
             let mut piece = Piece {
                 stretch,
                 image,

@@ -170,30 +170,21 @@ impl<'a> Plan<'a> {
         let mut code = Code::default();
         let mut kept = Kept::new(self.most_runs);
         let mut runs = timeline.runs(self.thread, cancel.clone())?;
-        match &mut runs {
-            Some(runs) => self.play(runs, &mut code, &mut kept, (0, self.steps))?,
-            None => self.instructions(timeline, &mut code, cancel)?,
-        }
+        self.play(&mut runs, &mut code, &mut kept, (0, self.steps))?;
         let mut marks = self.marks(&code);
         let log = self.fine(timeline, (&marks, &code), cancel)?;
         let mut searches = self.searches();
         log.backwards(|step, stops| searches.push(step, stops));
         drop(log);
         let before = self.data_from;
-        match &mut runs {
-            Some(runs) => {
-                let again =
-                    |kept: &mut Kept, code: &mut Code, range| self.play(runs, code, kept, range);
-                coarse(
-                    before,
-                    (&mut kept, &mut code, &mut marks),
-                    &mut searches,
-                    again,
-                )?;
-            }
-            None if before > 0 => return Err(self.slow()),
-            None => {}
-        }
+        let again =
+            |kept: &mut Kept, code: &mut Code, range| self.play(&mut runs, code, kept, range);
+        coarse(
+            before,
+            (&mut kept, &mut code, &mut marks),
+            &mut searches,
+            again,
+        )?;
         Ok(searches.found())
     }
 
@@ -231,40 +222,6 @@ impl<'a> Plan<'a> {
                 "parts of the program behind its first {at} instructions were not recorded"
             ))),
         }
-    }
-
-    fn slow(&self) -> Error {
-        Error::Unsupported(format!(
-            "this processor looks at each of {} instructions from the start; at most {} are considered (--limit)",
-            self.steps,
-            self.steps - self.data_from
-        ))
-    }
-
-    /// Without a replay that tells runs: each instruction counts as one.
-    fn instructions(
-        &mut self,
-        timeline: &Timeline,
-        code: &mut Code,
-        cancel: &Cancel,
-    ) -> Result<()> {
-        if self.data_from > 0 {
-            return Err(self.slow());
-        }
-        let spans = &mut self.spans;
-        let mut epoch = None;
-        each(timeline, self.thread, (0, self.steps), cancel, |_, m| {
-            if let Some(before) = epoch.replace(m.epoch())
-                && before != m.epoch()
-            {
-                let changed = m.changed_code(before, m.epoch());
-                changed.into_iter().for_each(|page| code.changes(page));
-            }
-            if let Some(run) = hindsight_replay::Run::alone(m.registers().rip) {
-                code.number(run, spans, |pc, buf| m.code(pc, buf));
-            }
-            true
-        })
     }
 
     fn marks(&mut self, code: &Code) -> Marks {
