@@ -188,6 +188,21 @@ fn an_empty_module_is_a_module() {
 }
 
 #[test]
+fn versions_before_this_one_are_read() {
+    let (mut bytes, _) = trace(&mut Random::new(1), 10);
+    let all = |t: &Trace| [1, 2, 3].map(|n| events(&loaded(t, n)));
+    let now = all(&Trace::from_bytes(bytes.clone()).unwrap());
+    assert!(now.iter().any(|stream| stream.len() == 10));
+    for version in 6..=11 {
+        bytes[7] = version;
+        let checksum = crc32fast::hash(&bytes[..60]);
+        bytes[60..64].copy_from_slice(&checksum.to_le_bytes());
+        let t = Trace::from_bytes(bytes.clone()).unwrap();
+        assert!(all(&t) == now, "version {version}");
+    }
+}
+
+#[test]
 fn other_versions_and_other_files_are_named() {
     let (mut bytes, _) = trace(&mut Random::new(1), 1);
     bytes[7] = 99;

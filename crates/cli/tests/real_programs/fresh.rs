@@ -124,6 +124,28 @@ fn a_program_without_malloc_is_told() {
     differ(&one, &two, &["grown"]);
 }
 
+/// Neither what stands before a block nor where a call ought to return says that something is fresh.
+#[test]
+fn what_the_program_has_written_is_kept() {
+    let s = Scene::new();
+    for link in [
+        &["-O1", "-w", "-pthread"][..],
+        &["-O1", "-w", "-pthread", "-static"],
+    ] {
+        let program = s.compile("fresh_own.c", link);
+        let argv = words(&program, &[]);
+        assert_eq!(s.native(&argv).text(), "right\n", "{link:?}");
+        for regime in ["quiet", "checked"] {
+            let options = ["--fill-fresh", "1", "--regime", regime];
+            assert_eq!(
+                record(&s, &argv, &options).0,
+                "right\n",
+                "{link:?} {regime}"
+            );
+        }
+    }
+}
+
 #[test]
 fn programs_of_the_system_run_with_any_garbage() {
     let s = Scene::new();

@@ -213,10 +213,15 @@ fn a_program_that_asks_for_the_time_for_ever_is_ended() {
     let program = s.compile("rerun/clock.c", &[]);
     let program = program.to_str().unwrap();
     let (_, trace) = s.record(&[program]);
-    let (_, report) = rerun(&s, &trace, &[program, "waits"]);
-    assert_eq!(report["verdict"], "no-failure", "{report:#}");
+    for how in ["waits", "often"] {
+        let (_, report) = rerun(&s, &trace, &[program, how]);
+        assert_eq!(report["verdict"], "no-failure", "{how}: {report:#}");
+        let notes = report["notes"].to_string();
+        assert!(notes.contains("time goes faster there"), "{how}: {notes}");
+    }
     let (done, report) = rerun(&s, &trace, &[program, "ever"]);
     assert_eq!(done.status.code(), Some(5), "{report:#}");
+    assert_eq!(report["verdict"], "diverged", "{report:#}");
     let why = report["why"].as_str().unwrap();
     assert!(why.contains("asked for the time 100000 times"), "{why}");
 }

@@ -22,7 +22,8 @@ pub fn arrive(t: &mut Thread, pc: u64) {
     let sp = t.ctx.gpr[RSP];
     if let Some(call) = t.fresh.call.take_if(|c| c.returns.is_over(pc, sp))
         && (call.returns.pc, call.returns.sp) == (pc, sp)
-        // It has come here by returning, not by a jump after somebody has left the call by an exception.
+        // It has come here by returning, not by a jump after somebody has left the call by an exception or `longjmp`.
+        && t.fresh.by_address
         && guard::load_u64(sp - 8) == Ok(pc)
     {
         returned(t, call.gets);

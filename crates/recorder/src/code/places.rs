@@ -209,7 +209,9 @@ impl Table {
         if !sought.is_empty() && path.starts_with(b"/") {
             symtab::find(path, &sought, |i, at| list.push((reasons[i], at)));
         }
-        if !list.iter().any(|(why, _)| *why == Interest::Glibc) {
+        let is_glibc = list.iter().any(|(why, _)| *why == Interest::Glibc);
+        // A program may be linked with parts of glibc, and have another allocator.
+        if !is_glibc || *path == *program::loaded() {
             // How much of such a block is fresh stands where only its own allocator finds it.
             for (why, _) in &mut list {
                 if let Interest::Allocator(Allocator::Resized | Allocator::ResizedArray) = why {

@@ -1,7 +1,7 @@
 //! Fills memory that the program gets and has not written yet (`--fill-fresh`), with what a key says. The event
 //! says the key, so replay fills it again.
 
-use crate::memory::maps::regions;
+use crate::memory::maps::{Region, regions};
 use crate::stream::ring;
 use crate::sys::{config, guard};
 use crate::thread::Thread;
@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use hindsight_events::event::MAX_BYTES;
 use hindsight_events::fresh;
 use hindsight_isa::regs::RSP;
-use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_SHARED, MAP_STACK};
+use linux_raw_sys::general::{MAP_ANONYMOUS, MAP_SHARED};
 
 /// The most bytes that are filled of a block, and below the beginning of a stack. More would bring memory into use that
 /// programs ask for and never touch.
@@ -47,30 +47,33 @@ pub fn fill_stack(t: &mut Thread) {
     let start = start.max(end.saturating_sub(MOST));
     while start < end {
         let n = (end - start).min(MAX_BYTES as u64);
-        if !piece(t, end - n, n as usize) {
-            return;
-        }
         end -= n;
+        match is_zero(end, n as usize) {
+            Some(true) if piece(t, end, n as usize) => {}
+            // Somebody has written it: an earlier thread, or the program before it made this one.
+            Some(false) => {}
+            _ => return,
+        }
     }
 }
 
-/// The memory below the stack pointer of a thread that is made by `clone`. If `size` is 0, the call does not say how much it is.
+/// Whether memory holds nothing but zeros. `None` if it cannot be read.
+fn is_zero(addr: u64, len: usize) -> Option<bool> {
+    let mut buf = [0; MAX_BYTES];
+    let bytes = &mut buf[..len];
+    guard::read(addr, bytes).ok()?;
+    Some(bytes.iter().all(|b| *b == 0))
+}
+
+/// The memory below the stack pointer of a thread that is made by `clone`. If `size` is 0, the call does not say how much it is, and
+/// what lies there may be something else.
 pub fn stack_below(sp: u64, size: u64) -> Range<u64> {
     let regions = regions();
-    let own = |r: &&_| is_own_stack(r, size);
-    let Some(r) = regions.find(sp.wrapping_sub(1)).filter(own) else {
-        return 0..0;
-    };
-    match size {
-        0 => r.start..sp,
-        n => r.start.max(sp.saturating_sub(n))..sp,
+    let own = |r: &&Region| r.flags & (MAP_ANONYMOUS | MAP_SHARED) == MAP_ANONYMOUS;
+    match regions.find(sp.wrapping_sub(1)).filter(own) {
+        Some(r) => r.start.max(sp.saturating_sub(size))..sp,
+        None => 0..0,
     }
-}
-
-/// Whether a mapping that a stack is in has nothing else, as far as a call that says `size` does not tell.
-fn is_own_stack(r: &crate::memory::maps::Region, size: u64) -> bool {
-    let kind = r.flags & (MAP_ANONYMOUS | MAP_SHARED | MAP_STACK);
-    kind == MAP_ANONYMOUS | MAP_STACK || size != 0 && kind == MAP_ANONYMOUS
 }
 
 /// A program begins, with this thread.

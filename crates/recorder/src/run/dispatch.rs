@@ -70,9 +70,11 @@ fn execute(t: &mut Thread, host: u64) {
         // since the thread began.
         unsafe { hindsight_glue::enter(t.ctx) };
         if t.ctx.desc == delivery::LEFT {
+            t.fresh.by_address = false;
             return delivery::left(t);
         }
         let desc = cache::desc(t.ctx.desc);
+        t.fresh.by_address = desc.kind() == DescKind::Indirect;
         t.pos = t.ctx.count - desc.ahead as u64;
         t.publish();
         if let Some(c) = t.emit.ctl() {

@@ -12,6 +12,8 @@ pub struct FreshState {
     next: u32,
     /// The call by which it is about to get memory, if it is in one.
     pub call: Option<Call>,
+    /// It has come where it stands by an instruction that takes the address from memory or a register, as a return does.
+    pub by_address: bool,
     /// The memory below its first stack pointer, if it is known to be its own.
     pub stack: Range<u64>,
 }
@@ -51,8 +53,11 @@ impl FreshState {
     /// The state of a thread that this one makes, with the memory below its stack pointer.
     pub fn of_child(&mut self, stack: Range<u64>) -> FreshState {
         let next = fresh::first_of_child(self.number());
-        let call = None;
-        FreshState { next, call, stack }
+        FreshState {
+            next,
+            stack,
+            ..FreshState::default()
+        }
     }
 
     /// The key of the next piece of memory.

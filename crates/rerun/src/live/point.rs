@@ -41,7 +41,8 @@ impl Stopped {
 pub struct Point {
     pid: i32,
     slot: usize,
-    reached: bool,
+    /// The thread that has come there, and stops.
+    reached: Option<Thread>,
 }
 
 impl Rerun<'_> {
@@ -65,18 +66,20 @@ impl Rerun<'_> {
         if self.point.is_none() {
             self.point = self.find_point(pid)?;
         }
+        let thread = self.process(pid).task.thread;
         if let Some(p) = &mut self.point
             && (p.pid, p.slot) == (pid, slot)
         {
-            p.reached = true;
-            self.process(pid).task.thread.queue(SIGSTOP);
+            p.reached = Some(thread);
+            thread.queue(SIGSTOP);
         }
         Ok(())
     }
 
-    /// Whether a thread of the process has got its signal to stop.
-    pub fn is_at_point(&self, pid: i32) -> bool {
-        self.point.is_some_and(|p| p.reached && p.pid == pid)
+    /// Whether this is the thread that has come to the point, which stops by a signal. Others of the process may have been stopped
+    /// for another reason.
+    pub fn is_at_point(&self, thread: Thread) -> bool {
+        self.point.is_some_and(|p| p.reached == Some(thread))
     }
 
     /// The call behind which a process is to stop, if it is the one that failed.
@@ -99,7 +102,7 @@ impl Rerun<'_> {
             Some(slot) => Ok(Some(Point {
                 pid,
                 slot,
-                reached: false,
+                reached: None,
             })),
             None => {
                 let why = "the thread that failed made no call before that";

@@ -36,7 +36,8 @@ impl Rerun<'_> {
         if p.task.is_new {
             return self.begin_child(pid);
         }
-        if s.number == SIGSTOP && self.is_at_point(pid) {
+        let thread = p.task.thread;
+        if s.number == SIGSTOP && self.is_at_point(thread) {
             return Err(Trouble::Finish(Finish::Point(pid)));
         }
         let p = self.process(pid);

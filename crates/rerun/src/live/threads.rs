@@ -237,6 +237,8 @@ impl Rerun<'_> {
         let alive = p.tasks().position(|t| t.state != State::Gone);
         if let (End::Signal(n), Some(at)) = (p.image.end, alive)
             && is_fatal(n)
+            // The recorded ones waited like this only if nothing is left of what they did before.
+            && p.script.is_done()
             && !std::mem::replace(&mut p.was_ended, true)
         {
             if at > 0 {
