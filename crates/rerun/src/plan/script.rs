@@ -201,6 +201,7 @@ impl Script {
     pub fn next_program(&mut self) {
         self.table.exec();
         self.begun = self.slots.len();
+        self.mapped.next_program();
         self.ended = false;
     }
 
