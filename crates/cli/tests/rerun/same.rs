@@ -256,6 +256,11 @@ fn what_is_written_from_a_mapped_file_is_known() {
         let (_, report) = rerun::<&str>(&s, &trace, &[]);
         assert_eq!(report["agrees"], true, "{report:#}");
         assert_eq!(report["output_unknown"], 0, "{report:#}");
+        let notes = report["notes"].to_string();
+        assert!(
+            notes.contains("14 bytes of the recorded output came from mapped files"),
+            "{notes}"
+        );
     }
     // If something else is written, nobody knows which of both is right.
     let (_, report) = rerun(&s, &trace, &[program, "elsewhere"]);
@@ -274,4 +279,22 @@ fn memory_is_where_it_was() {
     let (_, report) = rerun::<&str>(&s, &trace, &[]);
     assert_eq!(report["agrees"], true, "{report:#}");
     assert_eq!(report["verdict"], "no-failure", "{report:#}");
+}
+
+/// What comes besides the bytes of a message is that which the call tells that is made now.
+#[test]
+fn a_message_may_be_read_by_another_call() {
+    let s = Scene::new();
+    let program = s.compile("rerun/kinds.c", &[]);
+    let program = program.to_str().unwrap();
+    for kinds in [
+        [&[program][..], &[program, "m"]],
+        [&[program, "m"], &[program]],
+    ] {
+        let (done, trace) = s.record(kinds[0]);
+        assert_eq!(done.text(), "4 0 0 0\n");
+        let (_, report) = rerun(&s, &trace, kinds[1]);
+        assert_eq!(report["verdict"], "no-failure", "{report:#}");
+        assert_eq!(report["outputs"].as_array().unwrap().len(), 0, "{report:#}");
+    }
 }

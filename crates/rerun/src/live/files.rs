@@ -334,7 +334,10 @@ impl Rerun<'_> {
         loop {
             let script = &self.process(pid).script;
             match script.mapped.content(file) {
-                Some(content) => return Ok(content),
+                Some(content) => {
+                    self.process(pid).script.mapped.take(file);
+                    return Ok(content);
+                }
                 None if script.wants_more() => self.load(pid)?,
                 None => return Ok(None),
             }

@@ -3,7 +3,7 @@
 use super::answer::restore;
 use super::calls::Made;
 use super::{After, Done, Error, Rerun};
-use crate::plan::message::{self, CONTROL_WRITTEN, HEADER_WRITTEN, NAME_WRITTEN};
+use crate::plan::message::{self, CONTROL_WRITTEN, HEADER, HEADER_WRITTEN, NAME_WRITTEN};
 use hindsight_remote::Regs;
 use libc::*;
 
@@ -22,7 +22,7 @@ pub struct Came {
 impl Came {
     /// Whether this is the call, made again to make the next descriptor.
     pub fn is_call(&self, r: &Regs) -> bool {
-        self.before.orig_rax == r.orig_rax
+        (self.before.orig_rax, self.before.rip, self.before.rsp) == (r.orig_rax, r.rip, r.rsp)
     }
 }
 
@@ -39,15 +39,23 @@ impl Rerun<'_> {
                 );
                 return Err(Error::Limit(what).into());
             }
+            let same = call.number == made.number;
             match made.number as i64 {
                 // The first place has the bytes, if there are any.
-                SYS_recvfrom => self.copy(pid, made, *slot, usize::from(result > 0))?,
+                SYS_recvfrom if same => self.copy(pid, made, *slot, usize::from(result > 0))?,
+                SYS_recvfrom if made.args[5] != 0 => {
+                    // Another call was not told from whom it is.
+                    self.process(pid).memory.write(made.args[5], &[0; 4])?;
+                }
                 SYS_recvmsg => self.headed(pid, made, *slot)?,
                 _ => {}
             }
             let s = self.process(pid).script.slot(*slot);
             if made.number as i64 == SYS_recvmsg && !s.made.is_empty() {
-                brings = Some(*slot);
+                if brings.replace(*slot).is_some() {
+                    let why = "it reads several messages with descriptors at once";
+                    return Err(self.refused(pid, made, why));
+                }
             } else {
                 self.send(pid, *slot);
             }
@@ -71,8 +79,14 @@ impl Rerun<'_> {
     fn headed(&mut self, pid: i32, made: &Made, slot: usize) -> Done {
         let p = self.process(pid);
         let call = &p.script.slot(slot).call;
-        let bytes = |n: usize| call.written.get(n).map_or(&[][..], |w| &w.bytes[..]);
-        let header = bytes(HEADER_WRITTEN);
+        // Where another call has read it, nothing but bytes came.
+        let same = call.number == made.number;
+        let written = |n: usize| call.written.get(n).filter(|_| same);
+        let bytes = |n: usize| written(n).map_or(&[][..], |w| &w.bytes[..]);
+        let header = match same {
+            true => bytes(HEADER_WRITTEN),
+            false => &[Some(0); HEADER],
+        };
         let at = made.args[1];
         let field = |n: u64| p.memory.word(at.wrapping_add(n)).unwrap_or(0);
         let name = bytes(NAME_WRITTEN);

@@ -11,6 +11,9 @@ use libc::*;
 const PAGE: u64 = 4096;
 /// So much room behind the beginning of the heap must be free.
 const ROOM: u64 = 1 << 24;
+/// No heap begins below, where pointers that lead nowhere point, nor above, where the kernel's memory is.
+const LOWEST: u64 = 1 << 16;
+const HIGHEST: u64 = 1 << 47;
 
 /// The memory that `brk` gives.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -22,6 +25,16 @@ pub enum Heap {
     Kernels,
     /// It begins where the recorded one did, and has this end.
     Recorded { start: u64, end: u64 },
+}
+
+/// Whether a heap may begin here: a recording may say anything.
+fn is_place(start: u64) -> bool {
+    start.is_multiple_of(PAGE) && (LOWEST..HIGHEST - ROOM).contains(&start)
+}
+
+/// Whether a call that maps memory does not say where. An address that must be kept is 0 if the program wants just that.
+fn leaves_place_open(args: &[u64; 6]) -> bool {
+    args[0] == 0 && args[3] as i32 & (MAP_FIXED | MAP_FIXED_NOREPLACE) == 0
 }
 
 impl Rerun<'_> {
@@ -50,7 +63,7 @@ impl Rerun<'_> {
 
     /// Where the recorded thread got such memory. The kernel takes another place if this one is not free.
     pub fn place_of(&mut self, pid: i32, made: &Made) -> Done<Option<u64>> {
-        if made.args[0] != 0 {
+        if !leaves_place_open(&made.args) {
             return Ok(None);
         }
         let lane = self.process(pid).task.lane;
@@ -64,7 +77,7 @@ impl Rerun<'_> {
     fn heap(&mut self, pid: i32, made: &Made, r: Regs) -> Done {
         if self.process(pid).heap == Heap::New {
             let start = self.recorded_heap(pid)?;
-            let is_there = |s: &u64| s.checked_add(ROOM).is_some_and(|end| is_free(pid, *s..end));
+            let is_there = |s: &u64| is_place(*s) && is_free(pid, *s..*s + ROOM);
             self.process(pid).heap = match start.filter(is_there) {
                 Some(start) => Heap::Recorded { start, end: start },
                 None => Heap::Kernels,
@@ -124,5 +137,34 @@ impl Rerun<'_> {
             p.heap = Heap::Recorded { start, end };
         }
         Ok(restore(p, before, end)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heap_begins_where_programs_may_have_memory() {
+        assert!(is_place(0x4c_9000) && is_place(0x5555_5577_8000));
+        for start in [
+            0,
+            4096,
+            0x4c_9d30,
+            HIGHEST - PAGE,
+            HIGHEST,
+            1 << 63,
+            u64::MAX - 4095,
+        ] {
+            assert!(!is_place(start), "{start:#x}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_program_leaves_open_is_chosen() {
+        let at = |address, flags: i32| leaves_place_open(&[address, 1, 1, flags as u64, 0, 0]);
+        assert!(at(0, MAP_PRIVATE) && at(0, MAP_SHARED | MAP_32BIT));
+        assert!(!at(4096, MAP_PRIVATE));
+        assert!(!at(0, MAP_PRIVATE | MAP_FIXED) && !at(0, MAP_PRIVATE | MAP_FIXED_NOREPLACE));
     }
 }

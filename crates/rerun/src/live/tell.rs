@@ -194,7 +194,16 @@ impl Rerun<'_> {
         let unknown = written
             .iter()
             .fold(0u64, |n, (_, s)| n.saturating_add(s.uncompared));
+        let believed = written
+            .iter()
+            .fold(0u64, |n, (_, s)| n.saturating_add(s.believed));
         let mut t = self.tally;
+        if believed > 0 {
+            t.notes.push(format!(
+                "{believed} bytes of the recorded output came from mapped files and are not recorded: what the program had read of \
+                 these files before is taken for them"
+            ));
+        }
         if t.more > 0 {
             t.notes.push(format!("{} more of the kind", t.more));
         }

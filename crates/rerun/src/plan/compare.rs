@@ -48,6 +48,8 @@ pub struct Stream {
     places: Places,
     /// Bytes that were not compared, since the recorded ones are not known.
     pub uncompared: u64,
+    /// Bytes of which it is only believed what the recorded ones are.
+    pub believed: u64,
 }
 
 /// Where two streams differ.
@@ -78,6 +80,8 @@ impl Compare {
             let at = move |(from, len): &(u64, u64)| (begin.saturating_add(*from), *len, believed);
             list.iter().map(at).collect::<Vec<_>>()
         };
+        let lens = believed.iter().map(|b| b.1);
+        s.believed = lens.fold(s.believed, u64::saturating_add);
         let mut all = [at(unknown, false), at(believed, true)].concat();
         all.sort_unstable();
         s.unknown.extend(all);

@@ -8,6 +8,8 @@ pub const NAME: u64 = 0;
 pub const NAME_LEN: u64 = 8;
 pub const CONTROL: u64 = 32;
 pub const CONTROL_LEN: u64 = 40;
+/// The length of that structure.
+pub const HEADER: usize = 56;
 /// No more bytes come besides those of a message.
 pub const MOST: u64 = 1 << 16;
 

@@ -201,6 +201,7 @@ impl Script {
     pub fn next_program(&mut self) {
         self.table.exec();
         self.begun = self.slots.len();
+        self.mapped.next_program();
         self.ended = false;
     }
 
@@ -308,24 +309,6 @@ impl Script {
             let s = &self.slots[i];
             Some((s.call.result? as i32, s.table.as_ref()?))
         })
-    }
-
-    /// What else moves the place where a file is read.
-    fn moves(&mut self, call: &Call, file: File) {
-        let (File::Is(file), Some(r)) = (file, call.result) else {
-            return;
-        };
-        if (r as i64) < 0 {
-            return;
-        }
-        match call.number as i64 {
-            libc::SYS_lseek => self.stream(file).pos = r,
-            libc::SYS_copy_file_range | libc::SYS_splice if call.args[1] == 0 => {
-                let stream = self.stream(file);
-                stream.pos = stream.pos.saturating_add(r);
-            }
-            _ => {}
-        }
     }
 
     /// Whether it is known which signals came behind a call. A thread may make no call for long while others make many, so

@@ -49,6 +49,24 @@ impl Script {
         }
     }
 
+    /// What else moves the place where a file is read.
+    pub(super) fn moves(&mut self, call: &Call, file: File) {
+        let (File::Is(file), Some(r)) = (file, call.result) else {
+            return;
+        };
+        if (r as i64) < 0 {
+            return;
+        }
+        match call.number as i64 {
+            libc::SYS_lseek => self.stream(file).pos = r,
+            libc::SYS_copy_file_range | libc::SYS_splice if call.args[1] == 0 => {
+                let stream = self.stream(file);
+                stream.pos = stream.pos.saturating_add(r);
+            }
+            _ => {}
+        }
+    }
+
     pub(super) fn stream(&mut self, file: FileId) -> &mut Stream {
         self.streams.entry(Input::File(file)).or_default()
     }

@@ -231,14 +231,13 @@ impl Around<'_> {
 
     /// What came with a message besides its bytes: the header, the address of the peer, and control messages.
     fn headed(&self, call: &mut Call) {
-        const HEADER: usize = 56;
         let at = call.args[1];
         let field = |n: u64| self.word(at.wrapping_add(n));
         let name = (field(message::NAME)).zip(field(message::NAME_LEN).map(|n| n as u32));
         let name = name.map(|(at, len)| (at, len.min(LONGEST) as usize));
         let none = (0, 0);
         for (address, len) in [
-            (at, HEADER),
+            (at, message::HEADER),
             name.unwrap_or(none),
             self.besides(at).unwrap_or(none),
         ] {
