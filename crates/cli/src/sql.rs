@@ -188,12 +188,13 @@ pub(crate) fn hand_over(_: Asks) -> Result<i32> {
     };
     let failed = Command::new(&path).args(std::env::args_os().skip(1)).exec();
     match failed.kind() {
-        std::io::ErrorKind::NotFound if cfg!(not(target_arch = "x86_64")) => {
-            bail!("{EXECUTABLE} is not built for this machine yet: SQL works on x86-64")
-        }
         std::io::ErrorKind::NotFound => bail!(
-            "{EXECUTABLE} is neither beside {} nor in PATH; cargo build --release -p hindsight-sql makes it",
-            own.display()
+            "{EXECUTABLE} is neither beside {} nor in PATH; {} makes it",
+            own.display(),
+            match cfg!(target_arch = "x86_64") {
+                true => "cargo build --release -p hindsight-sql",
+                false => "scripts/elsewhere --release --sql",
+            }
         ),
         _ => Err(failed).with_context(|| path.display().to_string()),
     }

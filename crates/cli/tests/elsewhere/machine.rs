@@ -39,19 +39,31 @@ impl Machine {
     pub fn hindsight(&self, scene: &Scene, args: &[&str]) -> Command {
         let mut command = scene.command(self.emulator[0]);
         command.args(&self.emulator[1..]);
-        let built = self.built.get_or_init(|| build(self.target));
+        let built = self.built.get_or_init(|| build(&[self.target]));
         command.arg(built).args(args);
         command
     }
 }
 
-fn build(target: &str) -> PathBuf {
+/// `hindsight-sql` for 64-bit ARM, with arguments. It takes long to build.
+pub fn sql(scene: &Scene, args: &[&str]) -> Command {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let there = &MACHINES[0];
+    let built = BUILT.get_or_init(|| {
+        build(&["--release", "--sql", there.target]).with_file_name("hindsight-sql")
+    });
+    let mut command = scene.command(there.emulator[0]);
+    command.arg(built).args(args);
+    command
+}
+
+fn build(args: &[&str]) -> PathBuf {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let mut build = Command::new("scripts/elsewhere");
-    let done = build.arg(target).current_dir(root).output();
+    let done = build.args(args).current_dir(root).output();
     let done = done.expect("scripts/elsewhere");
     let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "cannot build for {target}: {said}");
+    assert!(done.status.success(), "cannot build for {args:?}: {said}");
     let path = String::from_utf8(done.stdout).unwrap();
     PathBuf::from(path.trim())
 }

@@ -4,6 +4,7 @@
 
 mod gdb;
 mod machine;
+mod sql;
 
 use hindsight_lab::{Scene, share, words};
 use machine::{Machine, machines};
