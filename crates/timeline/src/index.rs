@@ -21,6 +21,7 @@ mod differences;
 mod draft;
 mod frame;
 mod given;
+mod held;
 mod history;
 mod maker;
 mod packer;

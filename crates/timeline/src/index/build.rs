@@ -5,6 +5,7 @@ use super::by_page::Generating;
 use super::coarse::Coarse;
 use super::codec::{LINE, PAGE, bits};
 use super::draft::Draft;
+use super::held::Held;
 use super::maker::STEPS;
 use super::packer::{Left, Packer};
 use super::pages::PageSet;
@@ -19,13 +20,17 @@ use crate::recording::{Chunks, Recording};
 use crate::scan::Scan;
 use crate::{Error, Result};
 use hindsight_replay::{Lines, Machine, State, Stop};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 /// This many intervals wait to be packed, besides the one that is being packed and the one that is being played. Each
 /// takes little more memory than the program touched in it.
 const WAITING: usize = 1;
+
+/// Where the program had so many bytes of memory, a file holds what it held at the last border.
+const IN_FILE: u64 = 128 << 20;
 
 /// After so many instructions a replay asks whether to go on.
 pub const LOOK: u64 = 16 * STRIDE;
@@ -70,18 +75,14 @@ pub fn build(
     };
     let room = budget.share(range.to - range.from);
     let spans = Spans::new(range.span(recording), room);
-    let content = start.as_ref().map(|s| &s.content);
+    let mut held = Held::new(file_for(recording, range, stream.as_deref()));
+    if let Some(start) = &start {
+        held.put_lines(&start.content)?;
+    }
     let coarse = range.is_coarse().then(|| {
         let least = super::span(recording, range.thread);
-        Coarse::new(content, recording, least)
+        Coarse::new(std::mem::take(&mut held), recording, least)
     });
-    let mut shadow = HashMap::new();
-    if let (Some(c), None) = (content, &coarse) {
-        let mut put = |page, its| {
-            shadow.insert(page, its);
-        };
-        c.each_shared(&mut put);
-    }
     // What a coarse interval left may be much.
     let waiting = if coarse.is_some() { 0 } else { WAITING };
     let (send, receive) = sync_channel(waiting);
@@ -89,7 +90,7 @@ pub fn build(
     let (give, spare) = sync_channel(WAITING + 2);
     let generating = whole.then(Generating::default);
     let steps = recording.has_steps(range.thread).then(Gathered::default);
-    let mut packer = Packer::new(range, budget, &spans, shadow);
+    let mut packer = Packer::new(range, budget, &spans, held);
     packer.required &= borders.is_empty();
     (packer.generating, packer.steps) = (generating, steps);
     packer.write_to(stream);
@@ -132,6 +133,15 @@ pub fn build(
         // When packing fails, the replay ends without an error of its own.
         played.and(packed)
     })
+}
+
+/// Where what memory held is to be, if it is much. A part of the fine level shares it with the border where it begins. Steps
+/// need it several times.
+fn file_for(recording: &Recording, range: PartRange, stream: Option<&Stream>) -> Option<File> {
+    let alone = matches!(range.level, Level::Only | Level::Coarse);
+    let wanted = alone && !recording.has_steps(range.thread);
+    let much = recording.memory().is_none_or(|had| had >= IN_FILE);
+    stream.filter(|_| wanted && much)?.unnamed()
 }
 
 /// The start of a part whose key frame restates only what has changed since another one.
@@ -228,7 +238,7 @@ fn play(
             Some(c) => {
                 // If nobody receives any more, that shows below.
                 let mut some = |d| _ = send(Left::Differences(d));
-                Left::Change(Box::new(c.finish(&m, state, changed, &mut some)))
+                Left::Change(Box::new(c.finish(&m, state, changed, &mut some)?))
             }
             None => {
                 let whole = changed.iter().map(|p| match m.window_page(*p) {

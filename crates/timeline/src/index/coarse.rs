@@ -4,9 +4,10 @@
 //! interval is. What they said is kept as bits.
 
 use super::build::LOOK;
-use super::codec::{LEVEL, LINE, PAGE, bits};
+use super::codec::{LEVEL, LINE, PAGE, Page, bits};
 use super::draft::Interval;
 use super::frame::IndexFrame;
+use super::held::Held;
 use super::history::History;
 use super::maker::Maker;
 use super::page_access::{PageAccess, whole, words_of};
@@ -19,8 +20,8 @@ use crate::Result;
 use crate::base::sync::lock;
 use crate::recording::Recording;
 use crate::scan::Scan;
-use hindsight_replay::{LineMarks, Lines, Machine, SharedPage, State, page_faults};
-use std::collections::{BTreeMap, HashMap};
+use hindsight_replay::{LineMarks, Machine, State, page_faults};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// Marks are taken when the thread that plays has got this many pages since the last time: 4 GiB. To get them again takes longer
@@ -43,7 +44,7 @@ const PAGES: u64 = 1 << 20;
 /// Gathers what intervals leave, one after the other.
 pub struct Coarse {
     /// What pages held at the last border.
-    shadow: HashMap<u32, SharedPage>,
+    held: Held,
     touched: BTreeMap<u32, Box<Touched>>,
     /// To be used again: to get memory takes long.
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
@@ -114,17 +115,10 @@ impl Change {
 }
 
 impl Coarse {
-    /// `content` is what memory holds at the beginning, as far as that is known.
-    pub fn new(content: Option<&Lines>, recording: &Recording, least: u64) -> Coarse {
-        let mut shadow = HashMap::new();
-        let mut put = |page, its| {
-            shadow.insert(page, its);
-        };
-        if let Some(c) = content {
-            c.each_shared(&mut put);
-        }
+    /// `held` is what memory holds at the beginning, as far as that is known.
+    pub fn new(held: Held, recording: &Recording, least: u64) -> Coarse {
         Coarse {
-            shadow,
+            held,
             touched: BTreeMap::new(),
             idle: Vec::new(),
             spare: Spare::default(),
@@ -241,15 +235,17 @@ impl Coarse {
         self.much.is_some_and(|much| self.touched.len() >= much)
     }
 
-    /// The lines of a page that a frame is to have: those that were accessed, and held something at the interval's beginning.
-    fn to_frame(&self, page: u32, its: &Touched) -> u64 {
-        let Some(held) = self.shadow.get(&page) else {
-            return 0;
-        };
-        let held = held.as_chunks::<LINE>().0;
-        bits(its.any())
-            .filter(|i| !is_zero(&held[*i]))
-            .fold(0, |mask, i| mask | 1 << i)
+    /// How many lines the frame is to have: those that were accessed, and held something at the interval's beginning.
+    fn to_frame(&mut self) -> Result<usize> {
+        let mut touched = self.touched.values();
+        let mut lines = 0;
+        self.held
+            .each(self.touched.keys().copied(), &mut |_, held| {
+                let any = touched.next().map_or(0, |t| t.any());
+                lines += nonzero(held.get(), any).count_ones() as usize;
+                Ok(())
+            })?;
+        Ok(lines)
     }
 
     /// What the interval left that begins with `state` and ends where the machine is. `changed` has pages that something else
@@ -260,17 +256,11 @@ impl Coarse {
         state: State,
         changed: Vec<u32>,
         send: &mut dyn FnMut(Differences),
-    ) -> Change {
+    ) -> Result<Change> {
         let much = self.is_much();
-        let touched = std::mem::take(&mut self.touched);
-        let lines = match much {
-            true => touched
-                .iter()
-                .map(|(page, t)| self.to_frame(*page, t).count_ones() as usize)
-                .sum(),
-            false => 0,
-        };
+        let lines = if much { self.to_frame()? } else { 0 };
         let framed = much && lines <= self.may_frame;
+        let touched = std::mem::take(&mut self.touched);
         let mut out = Change {
             state,
             to: m.position(),
@@ -282,24 +272,25 @@ impl Coarse {
         };
         let mut given = changed;
         given.sort_unstable();
-        let mut given = given.into_iter().peekable();
-        let (shadow, spare, summary) = (&mut self.shadow, &self.spare, &mut out.summary);
-        let frame = &mut out.framed;
+        let mut pages: Vec<u32> = touched.keys().copied().chain(given.clone()).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        let (mut touched, mut given) = (touched.into_iter().peekable(), given.iter().peekable());
+        let (spare, summary, frame) = (&self.spare, &mut out.summary, &mut out.framed);
         summary.bytes = spare.take();
-        // What something else changed is told with all that the page holds at the end. Otherwise some lines can differ.
-        // Returns which of the lines that are wanted the frame has.
-        let mut change = |page, lines, wanted: u64| {
-            let held = shadow.entry(page);
-            let held = held.or_insert_with(|| Arc::new([0; PAGE]));
-            let mut mask = 0;
+        self.held.each(pages.into_iter(), &mut |page, held| {
+            let its = touched.next_if(|t| t.0 == page).map(|t| t.1);
+            let any = its.as_ref().map_or(0, |t| t.any());
+            let wanted = nonzero(held.get(), if framed { any } else { 0 });
             for i in bits(wanted) {
-                let line = &held.as_chunks::<LINE>().0[i];
-                if !is_zero(line) {
-                    mask |= 1 << i;
-                    frame.extend_from_slice(line);
-                }
+                frame.extend_from_slice(&held.get().as_chunks::<LINE>().0[i]);
             }
-            summary.changed(page, lines, Arc::make_mut(held), m.window_page(page));
+            // What something else changed is told with all that the page holds at the end. Otherwise some lines can differ.
+            let lines = match given.next_if_eq(&&page) {
+                Some(_) => u64::MAX,
+                None => any,
+            };
+            summary.changed(page, lines, held, m.window_page(page));
             if summary.bytes.len() >= SOME {
                 let mut next = spare.take();
                 next.extend_from_slice(&summary.bytes[SOME..]);
@@ -309,27 +300,22 @@ impl Coarse {
                     spare: spare.clone(),
                 });
             }
-            mask
-        };
-        for (page, t) in touched {
-            while let Some(other) = given.next_if(|g| *g < page) {
-                change(other, u64::MAX, 0);
+            if let Some(t) = its {
+                out.history.push(&t.access(page));
+                out.accessed.push((page, wanted));
+                self.idle.push(t);
             }
-            let its = t.access(page);
-            out.history.push(&its);
-            let lines = match given.next_if_eq(&page) {
-                Some(_) => u64::MAX,
-                None => its.any(),
-            };
-            let wanted = if framed { its.any() } else { 0 };
-            out.accessed.push((page, change(page, lines, wanted)));
-            self.idle.push(t);
-        }
-        for other in given {
-            change(other, u64::MAX, 0);
-        }
-        out
+            Ok(())
+        })?;
+        Ok(out)
     }
+}
+
+/// Those of some lines of a page that have something else than zeros.
+fn nonzero(page: &Page, lines: u64) -> u64 {
+    let page = page.as_chunks::<LINE>().0;
+    let some = bits(lines).filter(|i| !is_zero(&page[*i]));
+    some.fold(0, |mask, i| mask | 1 << i)
 }
 
 /// Whether a line has nothing but zeros. It makes no calls.

@@ -3,6 +3,7 @@
 use super::codec::{LINE, Page, bits, put};
 use super::frame::{parts_begun, put_state};
 use super::given::Given;
+use super::held::HeldPage;
 use super::page_access::PageAccess;
 use super::pieces::Packing;
 use super::stored::{Scratch, Stored};
@@ -122,14 +123,14 @@ impl Maker {
 
     /// Adds the next page to a summary that says how all of memory changed in an interval. Only these lines can differ.
     /// `held` is what they held, and gets what they hold now.
-    pub fn changed(&mut self, page: u32, lines: u64, held: &mut Page, now: &Page) {
+    pub fn changed(&mut self, page: u32, lines: u64, held: &mut HeldPage, now: &Page) {
         let before = self.bytes.len() / LINE;
         let mut new = 0u64;
-        let (held, now) = (held.as_chunks_mut().0, now.as_chunks().0);
+        let now = now.as_chunks().0;
         for i in bits(lines) {
-            if self.line(&held[i], &now[i]) {
+            if self.line(&held.get().as_chunks().0[i], &now[i]) {
                 new |= 1 << i;
-                held[i] = now[i];
+                held.get_mut().as_chunks_mut().0[i] = now[i];
             }
         }
         self.lines_differ(page, new, before);

@@ -3,9 +3,10 @@
 use super::budget::Budget;
 use super::by_page::{Generating, Generations};
 use super::coarse::{Change, Differences};
-use super::codec::{LEVEL, LINE, PAGE, bits};
+use super::codec::{LEVEL, LINE, bits};
 use super::draft::{Draft, Interval};
 use super::frame::FrameMaker;
+use super::held::Held;
 use super::history::History;
 use super::maker::Maker;
 use super::page_access::PageAccess;
@@ -18,8 +19,7 @@ use super::stored::Scratch;
 use super::summary::{FinalLine, words};
 use crate::Result;
 use crate::scan::Scan;
-use hindsight_replay::{SharedPage, State};
-use std::collections::HashMap;
+use hindsight_replay::State;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 
@@ -69,7 +69,7 @@ pub(super) enum Left {
 pub(super) struct Packer<'a> {
     pub(super) part: Draft,
     /// What pages held when they were last accessed or changed.
-    shadow: HashMap<u32, SharedPage>,
+    held: Held,
     /// The interval that is being made, if it has no steps.
     frame: FrameMaker,
     summary: Maker,
@@ -101,12 +101,12 @@ pub(super) struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    /// A packer for a range. `shadow` is what pages hold at its beginning, as far as that is known.
+    /// A packer for a range. `held` is what pages hold at its beginning, as far as that is known.
     pub(super) fn new(
         range: PartRange,
         budget: &'a Budget,
         spans: &'a Spans,
-        shadow: HashMap<u32, SharedPage>,
+        held: Held,
     ) -> Packer<'a> {
         Packer {
             part: Draft {
@@ -115,7 +115,7 @@ impl<'a> Packer<'a> {
                 intervals: Vec::new(),
                 generations: Generations::default(),
             },
-            shadow,
+            held,
             frame: FrameMaker::default(),
             summary: Maker::default(),
             history: History::default(),
@@ -289,9 +289,9 @@ impl Packer<'_> {
         let Some(state) = raw.state.take() else {
             return Ok(None);
         };
-        steps.add(state, raw, scan, &mut self.shadow);
+        steps.add(state, raw, scan, self.held.in_memory());
         match raw.last {
-            true => steps.finish(raw.to, &mut self.shadow).map(Some),
+            true => steps.finish(raw.to, self.held.in_memory()).map(Some),
             false => Ok(None),
         }
     }
@@ -300,39 +300,41 @@ impl Packer<'_> {
     /// summary. What it makes does not depend on how many portions there are.
     fn pack(&mut self, raw: &mut Raw) -> Result<()> {
         self.history.reserve(raw.pages.len());
-        let mut at = 0;
-        for (page, lines) in raw.pages.iter().copied() {
+        let (frame, summary, history) = (&mut self.frame, &mut self.summary, &mut self.history);
+        let (mut at, mut masks) = (0, raw.pages.iter().map(|p| p.1));
+        let pages = raw.pages.iter().map(|p| p.0);
+        self.held.each(pages, &mut |page, held| {
+            let lines = masks.next().unwrap_or(0);
             let n = lines.count_ones() as usize;
             let (marks, cells) = (&raw.marks[at..at + n], &raw.cells[at..at + n]);
             at += n;
             let mut touched = PageAccess::of(page, lines, marks);
-            let old = self.shadow.entry(page);
-            let old = old.or_insert_with(|| Arc::new([0; PAGE]));
             let mut wanted = 0u64;
             for i in bits(touched.reads) {
-                let line = &old.as_chunks::<LINE>().0[i];
+                let line = &held.get().as_chunks::<LINE>().0[i];
                 if words(line).iter().fold(0, |all, w| all | w) != 0 {
                     wanted |= 1 << i;
-                    self.frame.line(line);
+                    frame.line(line);
                 }
             }
-            self.frame.page(page, wanted, LEVEL)?;
+            frame.page(page, wanted, LEVEL)?;
             let rank = |i: usize| (lines & ((1 << i) - 1)).count_ones() as usize;
-            let base = Some((wanted, &**old));
-            self.summary.page(&mut touched, base, |i| FinalLine {
+            let base = Some((wanted, held.get()));
+            summary.page(&mut touched, base, |i| FinalLine {
                 masks: marks[rank(i)].last,
                 bytes: cells[rank(i)],
             });
-            self.summary.relieve(LEVEL)?;
+            summary.relieve(LEVEL)?;
             for (i, now) in bits(lines).zip(cells) {
                 // Others may have the page, too. What does not change is not copied.
-                if old.as_chunks().0[i] != *now {
-                    Arc::make_mut(old).as_chunks_mut().0[i] = *now;
+                if held.get().as_chunks().0[i] != *now {
+                    held.get_mut().as_chunks_mut().0[i] = *now;
                 }
             }
-            self.history.push(&touched);
-        }
-        self.shadow.extend(raw.changed.drain(..));
+            history.push(&touched);
+            Ok(())
+        })?;
+        self.held.put(&mut raw.changed)?;
         Ok(())
     }
 

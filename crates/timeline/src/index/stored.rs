@@ -36,6 +36,11 @@ pub fn checked(file: &File, at: u64, len: usize, sum: u64) -> Option<Arc<[u8]>> 
     (xxh3_64(&all) == sum).then_some(all)
 }
 
+/// A file without a name no longer has what was written to it.
+pub fn unreadable() -> Error {
+    Error::Unsupported("an unfinished index cannot be read back".into())
+}
+
 impl From<Arc<[u8]>> for Stored {
     fn from(all: Arc<[u8]>) -> Stored {
         Stored::Memory(all)
@@ -97,9 +102,7 @@ impl Stored {
                 Ok(all.into())
             }
             Stored::Memory(all) => Ok(Arc::clone(all)),
-            Stored::File(f) => checked(&f.file, f.at, f.len, f.sum).ok_or_else(|| {
-                Error::Unsupported("an unfinished index cannot be read back".into())
-            }),
+            Stored::File(f) => checked(&f.file, f.at, f.len, f.sum).ok_or_else(unreadable),
         }
     }
 

@@ -18,6 +18,10 @@ const TIMES: [u64; 2] = [6, 12];
 /// it would be more.
 const ONE_LEVEL: [u64; 2] = [400, 7];
 
+/// The coarse level of a program with 128 MiB or more that writes all over its memory, and hardly reads: its cells and the marks of
+/// writes. What it held at the last border lies in a file.
+const LARGE: [u64; 2] = [320, 2];
+
 /// Writes at random into memory of some MiB, so many million times. With a third argument it reads there, too.
 const PROGRAM: &str = r#"
 #include <stdlib.h>
@@ -164,6 +168,16 @@ fn memory_grows_with_the_program_as_stated() {
             "{all:?}, not {may:?}"
         );
     }
+}
+
+#[test]
+fn what_a_large_program_held_takes_no_memory() {
+    let (s, mib) = (Scene::new(), 256);
+    let trace = recorded(&s, mib, 6, &[]);
+    let is = peak(&trace, "index");
+    let may = LARGE[0] + LARGE[1] * mib;
+    eprintln!("{is} MiB, stated {may}");
+    assert!(is <= may, "{is} MiB, not {may}");
 }
 
 #[test]

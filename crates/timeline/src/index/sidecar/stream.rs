@@ -71,10 +71,14 @@ impl Stream {
         Ok(())
     }
 
+    /// A further file without a name. `None`: the file system does not allow it.
+    pub fn unnamed(&self) -> Option<File> {
+        private::create_unnamed(&self.folder).ok()
+    }
+
     /// A file for what is packed meanwhile. `None`: the file system does not allow it.
     pub fn scratch(&self) -> Option<Scratch> {
-        let file = private::create_unnamed(&self.folder).ok()?;
-        Some(Scratch::new(file))
+        self.unnamed().map(Scratch::new)
     }
 
     /// Whether all sections were written.
