@@ -236,7 +236,7 @@ impl Coarse {
     }
 
     /// How many lines the frame is to have: those that were accessed, and held something at the interval's beginning.
-    fn to_frame(&mut self) -> Result<usize> {
+    fn lines_to_frame(&mut self) -> Result<usize> {
         let mut touched = self.touched.values();
         let mut lines = 0;
         self.held
@@ -258,7 +258,7 @@ impl Coarse {
         send: &mut dyn FnMut(Differences),
     ) -> Result<Change> {
         let much = self.is_much();
-        let lines = if much { self.to_frame()? } else { 0 };
+        let lines = if much { self.lines_to_frame()? } else { 0 };
         let framed = much && lines <= self.may_frame;
         let touched = std::mem::take(&mut self.touched);
         let mut out = Change {

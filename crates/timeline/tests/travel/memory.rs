@@ -173,7 +173,7 @@ fn memory_grows_with_the_program_as_stated() {
 #[test]
 fn what_a_large_program_held_takes_no_memory() {
     let (s, mib) = (Scene::new(), 256);
-    let trace = recorded(&s, mib, 6, &[]);
+    let trace = recorded(&s, mib, 3, &[]);
     let is = peak(&trace, "index");
     let may = LARGE[0] + LARGE[1] * mib;
     eprintln!("{is} MiB, stated {may}");
