@@ -4,7 +4,7 @@ use super::open;
 use crate::interrupted::FAULTS;
 use crate::questions::Rng;
 use hindsight_lab::{Scene, words};
-use hindsight_timeline::{Cancel, Options, ThreadId, Timeline};
+use hindsight_timeline::{Cancel, Options, Processor, ThreadId, Timeline};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn steps(t: &Timeline, thread: ThreadId, range: (u64, u64)) -> Vec<Seen> {
 /// What runs say, taken apart.
 fn from_runs(t: &Timeline, thread: ThreadId, ranges: &[(u64, u64)]) -> Vec<Seen> {
     let mut out = Vec::new();
-    let mut all = t.runs(thread, Cancel::new()).unwrap().unwrap();
+    let mut all = t.runs(thread, Cancel::new()).unwrap();
     for range in ranges {
         all.play(*range, |e, runs| {
             let (mut count, mut entered) = (e.count, e.entries.last().is_some_and(|e| e.handler));
@@ -87,11 +87,14 @@ fn runs_say_what_single_steps_see() {
         let run = command.args(&options).arg("-o").arg(&trace);
         let done = scene.run(run.arg("--").args(&argv));
         let told = format!("{argv:?}: {}", done.messages());
-        let options = Options {
-            unsaved: true,
-            ..Options::default()
-        };
-        let t = Timeline::open(&trace, options).unwrap();
+        let [t, interpreted] = [Processor::Native, Processor::Interpreter].map(|processor| {
+            let options = Options {
+                processor,
+                unsaved: true,
+                ..Options::default()
+            };
+            Timeline::open(&trace, options).unwrap()
+        });
         let (mut all, mut rng) = (0, Rng(7));
         for thread in t.threads().unwrap() {
             // The beginning, anywhere, and the end. It goes on in the middle.
@@ -105,10 +108,12 @@ fn runs_say_what_single_steps_see() {
             ] {
                 let (middle, until) = (from + part / 3, from + part);
                 let seen = steps(&t, thread.id, (from, until));
-                let said = from_runs(&t, thread.id, &[(from, middle), (middle, until)]);
-                let differs = seen.iter().zip(&said).find(|(a, b)| a != b);
-                assert_eq!(differs, None, "{told}");
-                assert_eq!(seen.len(), said.len(), "{told}");
+                for t in [&t, &interpreted] {
+                    let said = from_runs(t, thread.id, &[(from, middle), (middle, until)]);
+                    let differs = seen.iter().zip(&said).find(|(a, b)| a != b);
+                    assert_eq!(differs, None, "{told}");
+                    assert_eq!(seen.len(), said.len(), "{told}");
+                }
                 all += seen.len();
                 entered += seen.iter().filter(|s| s.3).count();
                 parts += seen.windows(2).filter(|w| w[0].0 == w[1].0).count();
@@ -123,16 +128,8 @@ fn runs_say_what_single_steps_see() {
 }
 
 #[test]
-fn only_the_native_processor_tells_runs() {
+fn a_thread_that_is_not_there_has_no_runs() {
     let (_scene, trace) = hindsight_lab::example();
-    let options = Options {
-        processor: hindsight_timeline::Processor::Interpreter,
-        unsaved: true,
-        ..Options::default()
-    };
-    let t = Timeline::open(&trace, options).unwrap();
-    let thread = t.threads().unwrap()[0].id;
-    assert!(t.runs(thread, Cancel::new()).unwrap().is_none());
     let t = open(&trace, 0);
     assert!(t.runs(ThreadId(999), Cancel::new()).is_err());
 }
