@@ -8,6 +8,7 @@ pub mod key;
 pub mod mapped;
 pub mod message;
 pub mod names;
+pub mod offset;
 pub mod script;
 pub mod signals;
 pub mod table;

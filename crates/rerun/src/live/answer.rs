@@ -4,7 +4,8 @@ use super::calls::Made;
 use super::{After, Done, Error, FOREIGN, Rerun};
 use crate::plan::class::Class;
 use crate::plan::compare::Move;
-use crate::plan::script::{Input, moves_place};
+use crate::plan::offset::moves_place;
+use crate::plan::script::Input;
 use crate::plan::table::FileId;
 use libc::*;
 

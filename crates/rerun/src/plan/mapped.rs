@@ -4,7 +4,7 @@
 
 use super::class::{Class, class, is_lasting};
 use super::key::File;
-use super::script::place;
+use super::offset::place;
 use super::table::FileId;
 use crate::wire::Call;
 use libc::*;

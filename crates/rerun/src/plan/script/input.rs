@@ -1,8 +1,9 @@
 //! What bytes come from. Random bytes: how often a program asks for them may depend on what it got, and on addresses.
 
-use super::{Script, Slot, Stream, place};
+use super::{Script, Slot, Stream};
 use crate::plan::class::Class;
 use crate::plan::key::File;
+use crate::plan::offset::place;
 use crate::plan::table::FileId;
 use crate::wire::Call;
 
